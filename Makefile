@@ -1,0 +1,52 @@
+# Everything runs in a virtual environment that `make install` creates; nothing else is needed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SEED ?= 0
+ARGS ?=
+PACKAGES := parllel patterns/parllel_patterns
+
+.DEFAULT_GOAL := help
+.PHONY: help install format lint type test soak bench docs wheel train clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
+
+$(VENV)/.installed: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+install: $(VENV)/.installed  ## create the virtual environment and install everything into it
+
+format: install  ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: install  ## check format and lint rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+type: install  ## check the types
+	$(BIN)/mypy $(PACKAGES) examples
+
+test: lint type docs  ## lint, types, docs, all tests
+	$(BIN)/python -m pytest -m "not soak" $(ARGS)
+
+soak: install  ## the long runs that `make test` leaves out
+	$(BIN)/python -m pytest -m soak $(ARGS)
+
+bench: install  ## run the benchmarks and write benchmarks/results/*.json
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: install  ## build the documentation, warnings are errors
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
+
+wheel: install  ## build a wheel into dist/
+	$(BIN)/python -m build --wheel
+
+train: install  ## train PPO on CartPole until it is solved: make train SEED=1 ARGS=--parallel
+	$(BIN)/python examples/cartpole/train_ppo.py --seed $(SEED) $(ARGS)
+
+clean:  ## remove what the targets made, except runs/
+	rm -rf $(VENV) build dist docs/_build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

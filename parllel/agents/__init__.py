@@ -1,0 +1,19 @@
+"""Agents decide on actions; handlers let them read and write the batch."""
+
+from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.agents.handler import Handler
+from parllel.agents.numpy_handler import NumpyHandler
+from parllel.agents.random_agent import RandomAgent
+from parllel.agents.row_views import RowViews
+from parllel.agents.row_writer import RowWriter
+
+__all__ = [
+    "ALL_ENVS",
+    "Agent",
+    "EnvIndices",
+    "Handler",
+    "NumpyHandler",
+    "RandomAgent",
+    "RowViews",
+    "RowWriter",
+]

@@ -1,0 +1,78 @@
+"""The interface between a sampler's handler and whatever decides on actions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.types import State, Tree
+
+# Which columns of the batch an observation belongs to.
+EnvIndices: TypeAlias = slice | NDArray[np.intp]
+ALL_ENVS = slice(None)
+
+
+class Agent(ABC):
+    """Decide on actions for many environments at once.
+
+    Observations, actions and agent infos are trees whose leaves have one leading dimension per
+    environment, `[N, ...]`, in the types of the agent's own framework; the handler converts.
+    All recurrent state is the agent's, one entry per environment.
+    """
+
+    @abstractmethod
+    def step(
+        self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, noise: Tree = None
+    ) -> tuple[Tree, Tree]:
+        """Return `(action, agent_info)` for `observation` [N, ...].
+
+        noise: a row, [N, ...], of what `draw_noise` returned; None lets the agent draw its own.
+        """
+
+    def value(self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS) -> Tree:
+        """Return the value estimate [N] of `observation`; recurrent state stays as it is."""
+        raise NotImplementedError(f"{type(self).__name__} estimates no values")
+
+    def draw_noise(self, T: int, B: int) -> Tree:
+        """Draw all randomness of a batch, leaves [T, B, ...], or None if there is none.
+
+        Because noise belongs to a cell (t, b), actions do not depend on the order or the grouping
+        in which a sampler steps its environments.
+        """
+        return None
+
+    def initial_rnn_state(self) -> Tree:
+        """Return the recurrent state at the start of an episode, [N, ...], or None."""
+        return None
+
+    def reset(self) -> None:
+        """Forget the recurrent state of all environments."""
+
+    def reset_one(self, env_indices: EnvIndices) -> None:
+        """Forget the recurrent state of some environments."""
+
+    def sample_mode(self) -> None:
+        """Explore: actions are drawn."""
+
+    def train_mode(self) -> None:
+        """Prepare the models for an update."""
+
+    def eval_mode(self) -> None:
+        """Exploit: actions are the best known. Leaves the sampling state untouched."""
+
+    def models(self) -> dict[str, Any]:
+        """Return by name all models that must be shared with, or copied to, other processes."""
+        return {}
+
+    def state(self) -> State:
+        """Return what a checkpoint needs to continue: parameters, recurrent and random state."""
+        return {}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+
+    def close(self) -> None:
+        """Let go of files, processes and shared memory; may be called twice."""

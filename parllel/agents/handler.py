@@ -1,0 +1,244 @@
+"""The handler stands between a sampler, which knows rows and columns, and an agent."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.agents.agent import Agent, EnvIndices
+from parllel.agents.row_views import RowViews, leaf_paths, map_plain
+from parllel.agents.row_writer import RowWriter
+from parllel.buffers import Field, NamedTuple, Samples, buffer_map
+from parllel.errors import WrongStateError
+from parllel.types import State, Tree
+
+# Fields of agent_info that follow the batch: row T is needed as well, to bootstrap from.
+PADDED_INFO = ("value",)
+
+
+class Handler(ABC):
+    """Let an agent read and write rows of the batch through views that are made once.
+
+    A framework is added by three methods: `convert`, `write` and `to_numpy`. An agent that wants
+    more than the observation gets it from a subclass that overrides `agent_inputs`.
+
+    Samplers call `bind` before sampling and when buffers change, `start_batch` before each batch,
+    then `step` for rows 0 to T - 1, and `bootstrap_value` for row T.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self._sampling = True
+        self._restore_mode = agent.sample_mode
+        self._samples: Samples | None = None
+        self._views: dict[str, RowViews] = {}
+        self._noise: Tree = None
+        self._noise_rows: dict[tuple[Any, Any], Sequence[Tree]] = {}
+
+    # --- what a framework provides
+
+    @abstractmethod
+    def convert(self, array: NDArray[Any]) -> Any:
+        """Return a view of `array` in the agent's framework; both share their memory."""
+
+    @abstractmethod
+    def write(self, view: Any, value: Any) -> None:
+        """Copy `value`, one leaf from the agent, into `view`, which came from `convert`."""
+
+    @abstractmethod
+    def to_numpy(self, value: Any) -> NDArray[Any]:
+        """Return one leaf from the agent as a numpy array."""
+
+    # --- what the agent is given
+
+    def agent_inputs(
+        self, observation: Tree, rows: int | NDArray[np.intp] | None, columns: EnvIndices
+    ) -> dict[str, Tree]:
+        """Return the keyword arguments of `agent.step` and `agent.value`.
+
+        Override to hand over more, for example `{..., "agent_id": self.ids[columns]}`; `row_view`
+        gives views of any other field of the samples.
+
+        observation: the agent's framework, leaves [N, ...].
+        rows: a row; an array [N] for final observations; None outside of a batch.
+        columns: a slice, or an array [N].
+        """
+        return {"observation": observation}
+
+    def row_view(self, path: str, t: int, columns: slice) -> Tree:
+        """Return a view of row `t` of the field at `path`, such as "agent.observation"."""
+        views = self._views.get(path)
+        if views is None:
+            field: Tree = self._bound()
+            for name in path.split("."):
+                field = getattr(field, name)
+            views = self._views[path] = RowViews(field, self.convert)
+        return views.rows(columns)[t]
+
+    # --- what a sampler calls
+
+    def example(self, observation_example: Tree) -> tuple[Tree, Tree]:
+        """Run the agent once and return `(action_example, agent_info_fields)`.
+
+        observation_example: numpy tree of one cell, without T and B, in the dtypes of the buffer.
+        The action comes back as a numpy tree of one cell; the agent info as a tree of `Field`,
+        because `value` needs padding, or None. The random state of the agent stays as it is.
+        """
+        column = slice(0, 1)
+        observation = map_plain(
+            lambda leaf: self.convert(np.array(leaf)[np.newaxis]), observation_example
+        )
+        self.agent.eval_mode()
+        try:
+            inputs = self.agent_inputs(observation, None, column)
+            action, agent_info = self.agent.step(**inputs, env_indices=column)
+        finally:
+            self._restore_mode()
+        return buffer_map(self._cell, action), self._info_fields(agent_info)
+
+    def bind(self, samples: Samples) -> None:
+        """Take the buffer to read from and write to; views are made when first used."""
+        self._samples = samples
+        self._views.clear()
+        agent = samples.agent
+        agent_info = getattr(agent, "agent_info", None)
+        value = getattr(agent_info, "value", None)
+        final_value = getattr(agent, "final_value", None)
+        self._action_writer = self._writer("agent.action", agent.action)
+        self._info_writer = self._writer("agent.agent_info", agent_info)
+        self._value_writer = self._writer("agent.agent_info.value", value)
+        self._has_value = value is not None
+        self._final_value = None if final_value is None else np.asarray(final_value)
+
+    def start_batch(self) -> None:
+        """Draw the noise of the batch, in sample mode, and clear the final values."""
+        T, B = self._batch_shape()
+        self._noise_rows.clear()
+        self._noise = None
+        if self._final_value is not None:
+            self._final_value.fill(0)
+        if self._sampling:
+            self._noise = self.agent.draw_noise(T, B)
+
+    def step(self, t: int, columns: slice) -> None:
+        """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+        observation = self.row_view("agent.observation", t, columns)
+        noise = None if self._noise is None else self._noise_row(t, columns)
+        action, agent_info = self.agent.step(
+            **self.agent_inputs(observation, t, columns), env_indices=columns, noise=noise
+        )
+        self._action_writer.write(t, columns, action)
+        self._info_writer.write(t, columns, agent_info)
+
+    def bootstrap_value(self, t: int, columns: slice) -> None:
+        """Write the value of observation row `t` into row `t` of `agent.agent_info.value`.
+
+        Does nothing where there is no such field.
+        """
+        if self._has_value:
+            observation = self.row_view("agent.observation", t, columns)
+            inputs = self.agent_inputs(observation, t, columns)
+            self._value_writer.write(t, columns, self.agent.value(**inputs, env_indices=columns))
+
+    def final_value(
+        self, rows: NDArray[np.intp], columns: NDArray[np.intp], observation: Tree
+    ) -> None:
+        """Write the values of final observations into `agent.final_value[rows, columns]`.
+
+        rows, columns: [N].  observation: numpy tree, leaves [N, ...], as the agent should see
+        them.  Does nothing where there is no such field.
+        """
+        if self._final_value is None or len(rows) == 0:
+            return
+        inputs = self.agent_inputs(map_plain(self.convert, observation), rows, columns)
+        value = self.to_numpy(self.agent.value(**inputs, env_indices=columns))
+        if value.shape != np.shape(rows):
+            raise ValueError(
+                f"agent.final_value: expected shape {np.shape(rows)} for {len(rows)} final "
+                f"observations, the agent returned {value.shape}"
+            )
+        self._final_value[rows, columns] = value
+
+    def act(self, observation: Tree, env_indices: EnvIndices) -> Tree:
+        """Return actions, a numpy tree [N, ...], for a numpy tree of observations [N, ...].
+
+        For evaluation outside of a buffer; agent infos are dropped.
+        """
+        inputs = self.agent_inputs(map_plain(self.convert, observation), None, env_indices)
+        action, _ = self.agent.step(**inputs, env_indices=env_indices)
+        return buffer_map(self.to_numpy, action)
+
+    # --- what is passed on to the agent
+
+    def sample_mode(self) -> None:
+        """Let the agent explore."""
+        self._sampling, self._restore_mode = True, self.agent.sample_mode
+        self.agent.sample_mode()
+
+    def train_mode(self) -> None:
+        """Let the agent prepare its models for an update."""
+        self._sampling, self._restore_mode = False, self.agent.train_mode
+        self.agent.train_mode()
+
+    def eval_mode(self) -> None:
+        """Let the agent exploit; its sampling state stays untouched."""
+        self._sampling, self._restore_mode = False, self.agent.eval_mode
+        self.agent.eval_mode()
+
+    def state(self) -> State:
+        """Return the state of the agent."""
+        return self.agent.state()
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        self.agent.load_state(state)
+
+    def close(self) -> None:
+        """Close the agent; may be called twice."""
+        self.agent.close()
+
+    # --- private
+
+    def _writer(self, name: str, field: Tree) -> RowWriter:
+        return RowWriter(name, field, self.convert, self.write)
+
+    def _batch_shape(self) -> tuple[int, int]:
+        _, leaf = next(leaf_paths(self._bound().agent.action))
+        T, B = leaf.shape[:2]
+        return T, B
+
+    def _bound(self) -> Samples:
+        if self._samples is None:
+            raise WrongStateError(
+                f"{type(self).__name__}: there is no buffer yet; call bind(samples) before sampling"
+            )
+        return self._samples
+
+    def _noise_row(self, t: int, columns: slice) -> Tree:
+        if hasattr(self._noise, "shape"):
+            # One call splits an array into its rows, which is cheaper than T times indexing.
+            rows = self._noise_rows.get((columns.start, columns.stop))
+            if rows is None:
+                rows = list(self._noise[:, columns])
+                self._noise_rows[columns.start, columns.stop] = rows
+            return rows[t]
+        return buffer_map(lambda leaf: leaf[t, columns], self._noise)
+
+    def _cell(self, leaf: Any) -> Any:
+        return self.to_numpy(leaf)[0]
+
+    def _info_fields(self, agent_info: Tree) -> Tree:
+        if not hasattr(agent_info, "_fields"):
+            return buffer_map(lambda leaf: Field(self._cell(leaf)), agent_info)
+        fields = {}
+        for name in agent_info._fields:
+            padding = 1 if name in PADDED_INFO else 0
+            fields[name] = buffer_map(
+                lambda leaf, padding=padding: Field(self._cell(leaf), padding=padding),
+                getattr(agent_info, name),
+            )
+        return NamedTuple(**fields)

@@ -1,0 +1,98 @@
+"""Views of the rows of a field, in the framework of the agent, made once and then only looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import NamedTuple
+from parllel.types import Tree
+
+# One step into a tree: the name of the field, and its position for nodes without names.
+Path: TypeAlias = tuple[tuple[str, int], ...]
+Convert: TypeAlias = Callable[[NDArray[Any]], Any]
+
+
+class RowViews:
+    """Hold a view of every row of a field, for each slice of columns that is asked for.
+
+    The first call with a slice makes its views, `T` of them and one per row of end padding; later
+    calls look them up by `(start, stop)`. Views share memory with the field: whatever is written
+    to the one is seen in the other. When the memory behind the field changes, make a new object.
+
+    Args:
+        field: a tree with leaves of type Array, `[T, B, ...]`.
+        convert: turns the numpy view of a row of one leaf into a view of another framework.
+    """
+
+    def __init__(self, field: Tree, convert: Convert) -> None:
+        self._field = field
+        self._convert = convert
+        self._rows: dict[tuple[Any, Any], list[Tree]] = {}
+        # A tree can be read no further than its shortest leaf.
+        self._n_rows = min(leaf.last + 1 + leaf.padding for _, leaf in leaf_paths(field))
+
+    def rows(self, columns: slice) -> list[Tree]:
+        """Return the views of `columns`, of all rows; entry T is the first row of end padding.
+
+        Raises:
+            ValueError: if the slice has a step.
+        """
+        rows = self._rows.get((columns.start, columns.stop))
+        if rows is None:
+            if columns.step not in (None, 1):
+                raise ValueError(f"columns: expected a slice without a step, got {columns}")
+            rows = [self._view(t, columns) for t in range(self._n_rows)]
+            self._rows[columns.start, columns.stop] = rows
+        return rows
+
+    def _view(self, t: int, columns: slice) -> Tree:
+        return map_plain(lambda leaf: self._convert(np.asarray(leaf[t, columns])), self._field)
+
+
+def map_plain(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """Apply `function` to each leaf; nodes of every kind become NamedTuples, None stays None.
+
+    So an agent meets one kind of node, whether its observations come from a buffer or not. Items
+    of a tuple are named `_0`, `_1`, ... as they are in buffers.
+    """
+    if tree is None:
+        return None
+    if isinstance(tree, NamedTuple):
+        tree = tree._asdict()
+    elif isinstance(tree, (tuple, list)):
+        tree = {f"_{i}": value for i, value in enumerate(tree)}
+    if isinstance(tree, dict):
+        return NamedTuple(**{name: map_plain(function, value) for name, value in tree.items()})
+    return function(tree)
+
+
+def leaf_paths(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the leaves of a tree of named nodes with the way to each; None is no leaf."""
+    if tree is None:
+        return
+    if not hasattr(tree, "_fields"):
+        yield path, tree
+        return
+    for position, name in enumerate(tree._fields):
+        yield from leaf_paths(getattr(tree, name), (*path, (name, position)))
+
+
+def leaf_at(tree: Tree, path: Path) -> Any:
+    """Follow `path` through named tuples, dicts (by name) and plain tuples (by position)."""
+    for name, position in path:
+        if isinstance(tree, dict):
+            tree = tree[name]
+        elif hasattr(tree, "_fields"):  # also a class made by typing.NamedTuple
+            tree = getattr(tree, name)
+        else:
+            tree = tree[position]
+    return tree
+
+
+def dotted(name: str, path: Path) -> str:
+    """Return how a user would write the way to a leaf below `name`."""
+    return ".".join([name, *(step for step, _ in path)])

@@ -1,0 +1,30 @@
+"""Arrays: numpy-like views of memory that may be shared between processes."""
+
+from parllel.arrays.arena import STORAGES, Arena, Storage, aligned, available_memory
+from parllel.arrays.array import Array
+from parllel.arrays.block import Block, new_key
+from parllel.arrays.kinds import (
+    ManagedMemoryArray,
+    RotatingArray,
+    RotatingManagedMemoryArray,
+    RotatingSharedMemoryArray,
+    SharedMemoryArray,
+    array_class,
+)
+
+__all__ = [
+    "STORAGES",
+    "Arena",
+    "Array",
+    "Block",
+    "ManagedMemoryArray",
+    "RotatingArray",
+    "RotatingManagedMemoryArray",
+    "RotatingSharedMemoryArray",
+    "SharedMemoryArray",
+    "Storage",
+    "aligned",
+    "array_class",
+    "available_memory",
+    "new_key",
+]

@@ -1,0 +1,218 @@
+"""Storages: where the bytes of arrays live.
+
+    local     process memory, seen by this process alone
+    shared    anonymous shared memory, handed to a process when it starts
+    managed   anonymous shared memory that can be sent to a running process as well
+
+Shared memory has no name that could leak: on Linux it is a memfd, on other POSIX systems an unlinked
+temporary file, and it goes when the last process lets go of it. One arena serves a whole tree of
+arrays, so a tree costs one descriptor however many leaves it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable
+from multiprocessing import context, reduction
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from parllel.errors import InsufficientMemoryError, RegistrationError
+
+Storage: TypeAlias = Literal["local", "shared", "managed"]
+STORAGES: tuple[Storage, ...] = ("local", "shared", "managed")
+ALIGNMENT = 64  # bytes: a cache line, so that neighbouring arrays never share one
+
+
+class Arena:
+    """One run of zeroed bytes that arrays take pieces of.
+
+    Args:
+        nbytes: total size; `aligned(n)` says how much a piece of n bytes takes.
+        storage: "local", "shared" or "managed".
+
+    Raises:
+        ValueError: if `storage` is not one of the three or `nbytes` is less than one.
+        InsufficientMemoryError: if the machine has less than `nbytes`; nothing stays allocated.
+    """
+
+    def __init__(self, nbytes: int, storage: Storage) -> None:
+        if storage not in STORAGES:
+            raise ValueError(f"storage: expected one of {STORAGES}, got {storage!r}")
+        if nbytes < 1:
+            raise ValueError(f"nbytes: expected at least 1, got {nbytes}")
+        self.nbytes = nbytes
+        self.storage = storage
+        self.fd = -1
+        self.tag = ""
+        self.origin = 0
+        self._taken = 0
+        _check_available(nbytes)
+        try:
+            if storage == "local":
+                self.buffer: Any
+                self.buffer, self.origin = _local_bytes(nbytes)
+            else:
+                self._allocate_shared()
+        except (MemoryError, OSError) as error:
+            self.close()
+            raise _insufficient(nbytes, str(error)) from error
+
+    def _allocate_shared(self) -> None:
+        if sys.platform == "win32":
+            self.tag = f"parllel-{os.getpid()}-{secrets.token_hex(8)}"
+            self.buffer = mmap.mmap(-1, self.nbytes, tagname=self.tag)
+            return
+        self.fd = _anonymous_file()
+        # Claim every page now: a lack of memory is an error here and never a SIGBUS later.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self.fd, 0, self.nbytes)
+        else:
+            os.ftruncate(self.fd, self.nbytes)
+        self.buffer = mmap.mmap(self.fd, self.nbytes)
+
+    @classmethod
+    def attach(cls, nbytes: int, storage: Storage, fd: int, tag: str = "") -> Arena:
+        """Map an arena of another process; `fd` becomes this arena's own."""
+        arena = cls.__new__(cls)
+        arena.nbytes, arena.storage, arena.fd, arena.tag = nbytes, storage, fd, tag
+        arena.origin, arena._taken = 0, nbytes
+        if sys.platform == "win32":
+            arena.buffer = mmap.mmap(-1, nbytes, tagname=tag)
+        else:
+            arena.buffer = mmap.mmap(fd, nbytes)
+        return arena
+
+    def take(self, nbytes: int) -> int:
+        """Reserve the next piece and return its offset in bytes."""
+        offset = self._taken
+        if offset + nbytes > self.nbytes:
+            raise ValueError(
+                f"arena of {self.nbytes} bytes has {self.nbytes - offset} left, {nbytes} asked for"
+            )
+        self._taken = min(offset + aligned(nbytes), self.nbytes)
+        return offset
+
+    def close(self) -> None:
+        """Close the descriptor. The bytes stay until the last array on them is gone."""
+        fd, self.fd = getattr(self, "fd", -1), -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.buffer = None
+
+    def __del__(self) -> None:
+        # os may be gone at interpreter exit
+        if getattr(self, "fd", -1) >= 0 and os is not None:
+            with contextlib.suppress(OSError):
+                os.close(self.fd)
+
+    def __reduce__(self) -> tuple[Callable[..., Arena], tuple[Any, ...]]:
+        if self.storage == "local":
+            return _rebuild_local, (bytes(memoryview(self.buffer)[self.origin :][: self.nbytes]),)
+        if self.storage == "shared" and context.get_spawning_popen() is None:
+            raise RegistrationError(
+                "shared memory can be handed over only when a process starts; allocate it with "
+                'storage="managed" to send it to a running process'
+            )
+        if sys.platform == "win32":
+            return _rebuild_tagged, (self.nbytes, self.storage, self.tag)
+        return _rebuild_shared, (self.nbytes, self.storage, reduction.DupFd(self.fd))
+
+
+def aligned(nbytes: int) -> int:
+    """Return the room that `nbytes` take in an arena: the next multiple of a cache line."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def available_memory() -> int | None:
+    """Return how many bytes can still be allocated, as far as the system tells, or None.
+
+    The least of what /proc/meminfo calls available and what the memory cgroups leave.
+    """
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    found += _cgroup_headroom()
+    return min(found) if found else None
+
+
+def _cgroup_headroom() -> list[int]:
+    """What each memory cgroup above this process leaves (version 2, and the root of version 1)."""
+    pairs = [
+        (
+            Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+            Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        )
+    ]
+    with contextlib.suppress(OSError, IndexError):
+        path = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].split("::")[1]
+        folder = Path("/sys/fs/cgroup") / path.lstrip("/")
+        for at in [folder, *folder.parents]:
+            pairs.append((at / "memory.max", at / "memory.current"))
+            if at == Path("/sys/fs/cgroup"):
+                break
+    found = []
+    for limit, usage in pairs:
+        with contextlib.suppress(OSError, ValueError):  # "max" means no limit
+            found.append(max(0, int(limit.read_text()) - int(usage.read_text())))
+    return found
+
+
+def _check_available(nbytes: int) -> None:
+    # Small requests are not worth three file reads.
+    if nbytes < 1 << 20:
+        return
+    available = available_memory()
+    if available is not None and nbytes > available:
+        raise _insufficient(nbytes, "more than there is")
+
+
+def _insufficient(nbytes: int, why: str) -> InsufficientMemoryError:
+    available = available_memory()
+    there = "an unknown amount" if available is None else f"{available:,} bytes"
+    return InsufficientMemoryError(
+        f"could not allocate {nbytes:,} bytes with {there} available: {why}"
+    )
+
+
+def _local_bytes(nbytes: int) -> tuple[bytearray, int]:
+    """Return zeroed, touched bytes and where in them the first cache line starts."""
+    # A bytearray, because numpy collapses `.base` chains past arrays and memoryviews; Block needs
+    # the chain to know whether a view that it handed out is still in use.
+    room = bytearray(nbytes + ALIGNMENT)
+    view = np.frombuffer(room, np.uint8)
+    view.fill(0)
+    return room, -view.ctypes.data % ALIGNMENT
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("parllel", os.MFD_CLOEXEC)
+    fd, path = tempfile.mkstemp(prefix="parllel-")
+    os.unlink(path)
+    return fd
+
+
+def _rebuild_local(content: bytes) -> Arena:
+    arena = Arena(len(content), "local")
+    memoryview(arena.buffer)[arena.origin :][: len(content)] = content
+    arena._taken = arena.nbytes
+    return arena
+
+
+def _rebuild_shared(nbytes: int, storage: Storage, duplicate: Any) -> Arena:
+    return Arena.attach(nbytes, storage, duplicate.detach())
+
+
+def _rebuild_tagged(nbytes: int, storage: Storage, tag: str) -> Arena:
+    return Arena.attach(nbytes, storage, -1, tag)

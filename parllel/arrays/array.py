@@ -1,0 +1,384 @@
+"""Array: rows of data for many environments, indexed lazily.
+
+Indexing an Array never copies and never touches memory: it works out a place, and numpy is asked for the
+elements only when they are read or written. Writing into any view lands in the base memory, also
+through integer lists and masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from parllel.arrays.arena import Arena, Storage
+from parllel.arrays.block import Block
+from parllel.arrays.places import Basic, Place, Scattered, same_place
+
+ArrayT = TypeVar("ArrayT", bound="Array")
+
+
+class Array:
+    """`T` rows of `B` cells in local memory.
+
+    Args:
+        shape: `(T, B, *feature)`; T leads, everything else is up to the user.
+        dtype: any numpy dtype but object.
+        padding: rows before the first and after the last one; only rotating classes have them.
+        full_size: rows in all, a multiple of T; the body is then a window of T rows that moves on
+            with each rotation, as a replay buffer needs it. Default: T.
+        arena: memory to take a piece of; default: an arena of its own.
+
+    Raises:
+        ValueError: empty shape, a dimension below one, object dtype, negative padding, padding
+            longer than T, or a full_size that is no multiple of T.
+        InsufficientMemoryError: if there is not enough memory.
+
+    Row numbers are positions relative to the body. `array[-1]` is the row before the first one, legal
+    only where padding reaches it; the last row is `array[array.last]`.
+    """
+
+    storage_kind: ClassVar[Storage] = "local"
+    default_padding: ClassVar[int] = 0
+
+    __hash__ = None  # type: ignore[assignment]
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_body",
+        "_generation",
+        "_length",
+        "_numpy",
+        "_place",
+        "_root_place",
+    )
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        *,
+        padding: int | None = None,
+        full_size: int | None = None,
+        arena: Arena | None = None,
+    ) -> None:
+        padding = self.default_padding if padding is None else padding
+        full_size = shape[0] if full_size is None and shape else full_size
+        _check_layout(type(self), shape, np.dtype(dtype), padding, full_size)
+        assert full_size is not None
+        self._block = Block(
+            tuple(int(n) for n in shape),
+            np.dtype(dtype),
+            padding,
+            full_size,
+            arena,
+            self.storage_kind if arena is None else arena.storage,
+        )
+        self._place: Place | None = None  # None: the body, wherever the window is
+        self._forget()
+
+    @classmethod
+    def _of(cls: type[ArrayT], block: Block, place: Place | None) -> ArrayT:
+        array = cls.__new__(cls)
+        array._block = block
+        array._place = place
+        array._body = array._numpy = array._root_place = None
+        array._generation = block.generation
+        return array
+
+    def _forget(self) -> None:
+        """Drop cached views after the memory or the window moved."""
+        self._numpy: NDArray[Any] | None = None
+        self._root_place: Basic | None = None
+        self._generation = self._block.generation
+        # The fast path of writing: a numpy view of the body, of the root alone.
+        self._body: NDArray[Any] | None = None
+        if self._place is None and not self._block.closed:
+            self._length = self._block.length
+            self._body = self.place.view(self._block.memory)  # type: ignore[union-attr]
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def place(self) -> Place:
+        """Where in the block the elements lie."""
+        if self._place is not None:
+            return self._place
+        if self._generation != self._block.generation:
+            self._forget()
+        if self._root_place is None:
+            block = self._block
+            first = block.padding + block.window
+            rest = tuple(range(n) for n in block.shape[1:])
+            rows = range(first, first + block.length)
+            self._root_place = Basic((rows, *rest), margin=block.padding)
+        return self._root_place
+
+    @property
+    def block(self) -> Block:
+        """The memory shared with all views."""
+        return self._block
+
+    @property
+    def is_view(self) -> bool:
+        """Whether this was made by indexing another Array."""
+        return self._place is not None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that numpy would report."""
+        return self.place.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return self._block.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements of this view, padding not counted."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def storage(self) -> Storage:
+        """Where the bytes live: "local", "shared" or "managed"."""
+        self._block.check_open()
+        return self._block.storage
+
+    @property
+    def padding(self) -> int:
+        """Rows before the first and after the last one that can be reached; 0 for views."""
+        return self.place.margin
+
+    @property
+    def full_size(self) -> int:
+        """Rows that a rotation cycles through."""
+        return self._block.full_size
+
+    @property
+    def first(self) -> int:
+        """Number of the first row of the body."""
+        return 0
+
+    @property
+    def last(self) -> int:
+        """Number of the last row of the body."""
+        return len(self) - 1
+
+    @property
+    def full(self: ArrayT) -> ArrayT:
+        """All rows that rotations cycle through, padding left out."""
+        block = self._block
+        rest = tuple(range(n) for n in block.shape[1:])
+        rows = range(block.padding, block.padding + block.full_size)
+        return self._of(block, Basic((rows, *rest)))
+
+    @property
+    def indices(self) -> tuple[Any, ...]:
+        """Current position in the body: an int or slice per dimension, or an array of positions."""
+        place = self.place
+        if not isinstance(place, Basic):
+            return (place.positions(self._block.shape),)
+        start = self._block.padding + self._block.window
+        time, *rest = place.dims
+        time = time - start if isinstance(time, int) else range(
+            time.start - start, time.stop - start, time.step
+        )  # fmt: skip
+        return tuple(
+            dim if isinstance(dim, int) else slice(dim.start, dim.stop, dim.step)
+            for dim in (time, *rest)
+        )
+
+    # ------------------------------------------------------------------ moving in time
+
+    @property
+    def previous(self: ArrayT) -> ArrayT:
+        """The same cells one step earlier; IndexError if such rows do not exist."""
+        return self._shifted(-1)
+
+    @property
+    def next(self: ArrayT) -> ArrayT:
+        """The same cells one step later; IndexError if such rows do not exist."""
+        return self._shifted(1)
+
+    def _shifted(self: ArrayT, by: int) -> ArrayT:
+        place = self.place
+        if isinstance(place, Scattered):
+            row = int(np.prod(self._block.shape[1:], dtype=np.int64))
+            flat = place.flat + by * row
+            low, high = (int(flat.min()) // row, int(flat.max()) // row) if flat.size else (0, 0)
+            shifted: Place = Scattered(flat)
+        else:
+            low, high = (bound + by for bound in place.row_bounds())
+            shifted = place.shift(by)
+        if isinstance(shifted, Basic):
+            shifted = Basic(shifted.dims)  # a view: its margin is gone
+        if self.size and (low < 0 or high >= self._block.shape[0]):
+            side = "before the first" if by < 0 else "behind the last"
+            raise IndexError(f"there is no row {side} one of {self!r}: it has no padding there")
+        return self._of(self._block, shifted)
+
+    def rotate(self) -> None:
+        """Prepare for the next batch: carry the edge rows to the front, or move the window on.
+
+        Views made before stay where they are.
+        """
+        self._check_root("rotate")
+        self._block.rotate()
+
+    def reset(self) -> None:
+        """Go back to the first window, as if `rotate` had never been called; data stay."""
+        self._check_root("reset")
+        self._block.reset()
+
+    def _check_root(self, method: str) -> None:
+        self._block.check_open()
+        if self._place is not None:
+            raise ValueError(f"{method}() belongs to the whole array, this is a view of it")
+
+    # ------------------------------------------------------------------ reading and writing
+
+    def __getitem__(self: ArrayT, location: Any) -> ArrayT:
+        place = self.place
+        if isinstance(place, Basic):
+            return self._of(self._block, place.index(location))
+        return self._of(self._block, place.index(location, self._block.shape))
+
+    def __setitem__(self, location: Any, value: ArrayLike | Array) -> None:
+        if value is None:
+            raise TypeError("None was written into an Array; a field that is to stay empty is None")
+        if self._generation != self._block.generation:
+            self._forget()
+        body = self._body
+        if body is not None:
+            row = location[0] if type(location) is tuple and location else location
+            if type(row) is int and 0 <= row < self._length:
+                body[location] = value
+                return
+        self[location]._write(value)
+
+    def _write(self, value: Any) -> None:
+        self._block.check_open()
+        if isinstance(value, Array):
+            value = value._read()
+        memory, place = self._block.memory, self.place
+        if isinstance(place, Basic):
+            self._internal()[...] = value
+        elif isinstance(place, Scattered):
+            memory.reshape(-1)[place.flat] = value
+        else:
+            place.base.view(memory)[place.location] = value
+
+    def _internal(self) -> NDArray[Any]:
+        """Return a numpy view for parllel's own use (it does not count as handed out)."""
+        if self._generation != self._block.generation:
+            self._forget()
+        if self._numpy is None:
+            place = self.place
+            assert isinstance(place, Basic)
+            self._numpy = place.view(self._block.memory)
+        return self._numpy
+
+    def _read(self) -> NDArray[Any]:
+        return self._from(self._block.memory)
+
+    def _from(self, memory: NDArray[Any]) -> NDArray[Any]:
+        place = self.place
+        if isinstance(place, Basic):
+            return place.view(memory)
+        if isinstance(place, Scattered):
+            return np.asarray(memory.reshape(-1)[place.flat])
+        return np.asarray(place.base.view(memory)[place.location])
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return a numpy view where indexing in numpy would give one, and a copy elsewhere."""
+        viewed = np.asarray(self._from(self._block.public()))
+        if dtype is not None and np.dtype(dtype) != viewed.dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to read {viewed.dtype} as {np.dtype(dtype)}")
+            return viewed.astype(dtype)
+        return viewed.copy() if copy else viewed
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("len() of an array without dimensions")
+        return shape[0]
+
+    def __iter__(self: ArrayT) -> Iterator[ArrayT]:
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        raise TypeError("the truth of an Array is ambiguous; use np.asarray(array).any() or .all()")
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are the same buffer at the same place; contents do not matter."""
+        if not isinstance(other, Array):
+            return NotImplemented
+        mine, theirs = self._block, other._block
+        return mine.key == theirs.key and same_place(self.place, other.place, mine.shape)
+
+    def __repr__(self) -> str:
+        what = "view of " if self.is_view else ""
+        if self._block.closed:
+            return f"<closed {type(self).__name__}>"
+        return f"<{what}{type(self).__name__} {self.shape} {self.dtype}, {self.storage}>"
+
+    # ------------------------------------------------------------------ life
+
+    def close(self) -> None:
+        """Let go of the memory; any later use of the array or its views raises ClosedError."""
+        self._block.close()
+        self._numpy = self._body = None
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self._block, self._place)
+
+
+def _rebuild(cls: type[Array], block: Block, place: Place | None) -> Array:
+    array = cls._of(block, place)
+    array._forget()
+    return array
+
+
+def _check_layout(
+    cls: type[Array],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    padding: int,
+    full_size: int | None,
+) -> None:
+    name = cls.__name__
+    if not isinstance(shape, tuple) or not shape:
+        raise ValueError(
+            f"{name}: shape: expected a tuple of at least one dimension, got {shape!r}"
+        )
+    if any(n < 1 for n in shape):
+        raise ValueError(f"{name}: shape: every dimension must be at least 1, got {shape}")
+    if dtype.hasobject:
+        raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
+    if padding < 0 or (padding and not cls.default_padding):
+        raise ValueError(
+            f"{name}: padding: expected 0, got {padding}; rotating arrays have padding"
+        )
+    if padding > shape[0]:
+        raise ValueError(
+            f"{name}: padding: {padding} rows are more than the {shape[0]} of the body"
+        )
+    if full_size is None or full_size < shape[0] or full_size % shape[0]:
+        raise ValueError(
+            f"{name}: full_size: expected a multiple of the {shape[0]} rows of a batch, "
+            f"got {full_size}"
+        )

@@ -1,0 +1,140 @@
+"""The memory behind an array and all of its views."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays.arena import Arena, Storage, aligned
+from parllel.errors import ClosedError
+
+# Keys are unique among the processes that exchange arrays: a random prefix, then a counter.
+_keys = itertools.count(secrets.randbits(31) << 32)
+
+
+def new_key() -> int:
+    """Return a number by which other processes can know an object of this one."""
+    return next(_keys)
+
+
+class Block:
+    """Rows of memory: padding, `full_size` rows, padding; T of them at a time are the body.
+
+    Attributes:
+        memory: [rows, ...] numpy array over all rows, for parllel's own use.
+        window: which row of the full rows the body starts with; moves by T on each rotation.
+        key: the number under which other processes know this block.
+        generation: counts moves of the window or of the memory; cached views compare it.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        padding: int,
+        full_size: int,
+        arena: Arena | None,
+        storage: Storage,
+    ) -> None:
+        self.length = shape[0]
+        self.padding = padding
+        self.full_size = full_size
+        self.window = 0
+        self.key = new_key()
+        self.generation = 0
+        self.shape = (full_size + 2 * padding, *shape[1:])
+        self.dtype = dtype
+        self.closed = False
+        self._place_in(arena or Arena(aligned(self.nbytes), storage))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def storage(self) -> Storage:
+        """Where the bytes live."""
+        return self.arena.storage
+
+    def _place_in(self, arena: Arena, offset: int | None = None) -> None:
+        self.arena = arena
+        self.offset = arena.take(self.nbytes) if offset is None else offset
+        self.memory: NDArray[Any] = self._over()
+        self._public: weakref.ref[NDArray[Any]] | None = None
+
+    def _over(self) -> NDArray[Any]:
+        arena = self.arena
+        offset = arena.origin + self.offset
+        rows: NDArray[Any] = np.ndarray(self.shape, self.dtype, arena.buffer, offset)
+        return rows
+
+    def public(self) -> NDArray[Any]:
+        """Return the rows as an array to be handed out.
+
+        All views made from it keep it alive, so `handed_out` can tell whether any is in use.
+        """
+        self.check_open()
+        array = self._public() if self._public is not None else None
+        if array is None:
+            array = self._over()
+            self._public = weakref.ref(array)
+        return array
+
+    @property
+    def handed_out(self) -> bool:
+        """Whether a numpy (or torch) view of this block is still in use outside parllel."""
+        return self._public is not None and self._public() is not None
+
+    def move_to(self, arena: Arena) -> None:
+        """Copy the rows into `arena` and live there from now on."""
+        old = self.memory
+        self._place_in(arena)
+        self.memory[:] = old
+        self.generation += 1
+
+    def rotate(self) -> None:
+        """Carry the last rows and the end padding to the front, or move on to the next window."""
+        p = self.padding
+        if self.window + self.length < self.full_size:
+            self.window += self.length
+            self.generation += 1
+            return
+        self.reset()
+        if p:
+            # Source and destination overlap if padding equals the length; numpy buffers then.
+            self.memory[: 2 * p] = self.memory[self.full_size : self.full_size + 2 * p]
+
+    def reset(self) -> None:
+        """Move the body back to the first rows."""
+        if self.window:
+            self.window = 0
+            self.generation += 1
+
+    def check_open(self) -> None:
+        """Raise ClosedError after `close`."""
+        if self.closed:
+            raise ClosedError("the array was used after close()")
+
+    def close(self) -> None:
+        """Let go of the memory; views that were handed out stay valid."""
+        if self.closed:
+            return
+        self.closed = True
+        self.generation += 1
+        del self.memory, self.arena
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.check_open()
+        state = self.__dict__.copy()
+        del state["memory"], state["_public"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._place_in(self.arena, self.offset)

@@ -1,0 +1,350 @@
+"""Places: which elements of a block of memory a view shows.
+
+A place is worked out without touching memory. Three kinds are enough for everything that numpy
+indexing can say:
+
+    Basic       an int or a range per dimension: what numpy calls a view
+    Advanced    lists, arrays or masks applied once to a basic place: numpy reads and writes it directly
+    Scattered   anything beyond: the flat number of every element
+
+The leading dimension of a block is time. Row numbers are positions relative to the body, rows -1 and T
+are its neighbours, so a negative row is never counted from the end.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Dims: TypeAlias = "tuple[int | range, ...]"
+
+
+class Basic:
+    """An int (dimension gone) or a range (dimension kept) for each dimension of the block.
+
+    `margin` rows before and after the time range may be reached by row number; views made by
+    slicing have none.
+    """
+
+    __slots__ = ("dims", "margin")
+
+    def __init__(self, dims: Dims, margin: int = 0) -> None:
+        self.dims = dims
+        self.margin = margin
+
+    @property
+    def has_time(self) -> bool:
+        return isinstance(self.dims[0], range)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(dim) for dim in self.dims if isinstance(dim, range))
+
+    def view(self, memory: NDArray[Any]) -> NDArray[Any]:
+        return memory[tuple([_as_index(dim) for dim in self.dims])]
+
+    def index(self, location: Any) -> Basic | Advanced:
+        quick = self._ints_and_slices(location if type(location) is tuple else (location,))
+        if quick is not None:
+            return Basic(quick)
+        location = _expand(location, len(self.shape))
+        if any(not isinstance(item, (int, slice)) for item in location):
+            return self._advanced(location)
+        items = iter(location)
+        dims: list[int | range] = []
+        for axis, dim in enumerate(self.dims):
+            if not isinstance(dim, range):
+                dims.append(dim)
+            elif axis == 0:
+                dims.append(self._rows(dim, next(items)))
+            else:
+                dims.append(_select(dim, next(items), axis))
+        return Basic(tuple(dims))
+
+    def _ints_and_slices(self, items: tuple[Any, ...]) -> Dims | None:
+        """Return the result for the common indices, or None to take the general way."""
+        dims: list[int | range] = []
+        used = 0
+        for axis, dim in enumerate(self.dims):
+            if used == len(items) or type(dim) is int:
+                dims.append(dim)
+                continue
+            item = items[used]
+            used += 1
+            kind = type(item)
+            assert isinstance(dim, range)
+            if kind is slice:
+                dims.append(dim[item] if axis else self._rows(dim, item))
+            elif kind is int and (0 if axis == 0 else -len(dim)) <= item < len(dim):
+                dims.append(dim[item])
+            else:
+                return None
+        return tuple(dims) if used == len(items) else None
+
+    def _rows(self, rows: range, item: int | slice) -> int | range:
+        if isinstance(item, slice):
+            picked = row_range(item, len(rows), self.margin)
+            first, step = rows.start, rows.step
+            return range(
+                first + picked.start * step, first + picked.stop * step, picked.step * step
+            )
+        check_row(item, len(rows), self.margin)
+        return rows.start + item * rows.step
+
+    def _advanced(self, location: tuple[Any, ...]) -> Advanced:
+        margin = self.margin if self.has_time else 0
+        dims = self.dims
+        if self.has_time:
+            rows = dims[0]
+            assert isinstance(rows, range)
+            body = (len(rows), *self.shape[1:])
+            location = _masks_to_integers(location, body)
+            location = (_rows_from(location[0], len(rows), margin), *location[1:])
+            wide = range(rows.start - margin * rows.step, rows.stop + margin * rows.step, rows.step)
+            dims = (wide, *dims[1:])
+        return Advanced(Basic(dims), location)
+
+    def shift(self, rows: int) -> Basic:
+        return Basic((_shift(self.dims[0], rows), *self.dims[1:]), self.margin)
+
+    def row_bounds(self) -> tuple[int, int]:
+        rows = self.dims[0]
+        if isinstance(rows, int):
+            return rows, rows
+        return (min(rows[0], rows[-1]), max(rows[0], rows[-1])) if rows else (0, 0)
+
+    def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
+        everything = tuple([slice(None)] * len(self.shape))
+        return Advanced(self, everything).positions(memory_shape)
+
+    def __reduce__(self) -> Any:
+        return Basic, (self.dims, self.margin)
+
+
+class Advanced:
+    """Integer arrays (and slices) applied once to a basic place."""
+
+    __slots__ = ("base", "location")
+
+    margin = 0
+
+    def __init__(self, base: Basic, location: tuple[Any, ...]) -> None:
+        self.base = base
+        self.location = location
+
+    @property
+    def has_time(self) -> bool:
+        return False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = np.broadcast_to(np.uint8(0), self.base.shape)[self.location].shape
+        return shape
+
+    def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
+        return Scattered(np.asarray(self.positions(memory_shape)[location]))
+
+    def shift(self, rows: int) -> Advanced:
+        return Advanced(self.base.shift(rows), self.location)
+
+    def row_bounds(self) -> tuple[int, int]:
+        rows = self.base.dims[0]
+        if isinstance(rows, int):
+            return rows, rows
+        shape = self.base.shape
+        column = np.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+        picked = np.broadcast_to(column, shape)[self.location]
+        if not picked.size:
+            return 0, 0
+        ends = rows[int(picked.min())], rows[int(picked.max())]
+        return min(ends), max(ends)
+
+    def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
+        shape = self.base.shape
+        strides = np.cumprod([1, *memory_shape[:0:-1]])[::-1]
+        total: Any = np.intp(0)
+        axis = 0
+        for dim, stride in zip(self.base.dims, strides, strict=True):
+            if isinstance(dim, int):
+                total = total + dim * stride
+                continue
+            along = np.arange(dim.start, dim.stop, dim.step, dtype=np.intp) * stride
+            along = along.reshape(-1, *[1] * (len(shape) - axis - 1))
+            total = total + np.broadcast_to(along, shape)[self.location]
+            axis += 1
+        return np.asarray(total, np.intp)
+
+    def __reduce__(self) -> Any:
+        return Advanced, (self.base, self.location)
+
+
+class Scattered:
+    """The flat position in the block of every element."""
+
+    __slots__ = ("flat",)
+
+    margin = 0
+
+    def __init__(self, flat: NDArray[np.intp]) -> None:
+        self.flat = flat
+
+    @property
+    def has_time(self) -> bool:
+        return False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.flat.shape
+
+    def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
+        return Scattered(np.asarray(self.flat[location]))
+
+    def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
+        return self.flat
+
+    def __reduce__(self) -> Any:
+        return Scattered, (self.flat,)
+
+
+Place: TypeAlias = "Basic | Advanced | Scattered"
+
+
+def same_place(a: Place, b: Place, memory_shape: tuple[int, ...]) -> bool:
+    """Return whether two places show the same elements in the same arrangement."""
+    if isinstance(a, Basic) and isinstance(b, Basic):
+        return a.dims == b.dims
+    if a.shape != b.shape:
+        return False
+    return bool(np.array_equal(a.positions(memory_shape), b.positions(memory_shape)))
+
+
+def check_row(row: int, length: int, margin: int) -> None:
+    """Raise IndexError unless `row` is in the body or its margin."""
+    if -margin <= row < length + margin:
+        return
+    reach = f"rows {-margin} to {length + margin - 1} exist"
+    if row < 0:
+        raise IndexError(
+            f"row {row} lies before the first row: {reach}; rows are not counted from the end, "
+            "use a[a.last] for the last one"
+        )
+    raise IndexError(f"row {row} lies behind the last row: {reach}")
+
+
+def row_range(rows: slice, length: int, margin: int) -> range:
+    """Return the row numbers that a slice selects: ends are positions, further ends are clipped.
+
+    Raises:
+        IndexError: if an end lies before the first row that exists.
+    """
+    step = 1 if rows.step is None else operator.index(rows.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    top = length + margin if step > 0 else length + margin - 1
+    ends = [None if end is None else operator.index(end) for end in (rows.start, rows.stop)]
+    for end in ends:
+        if end is not None and end < -margin:
+            check_row(end, length, margin)
+    defaults = (0, length) if step > 0 else (length - 1, -1)
+    start, stop = (
+        d if end is None else min(end, top) for end, d in zip(ends, defaults, strict=True)
+    )
+    return range(start, stop, step)
+
+
+def _expand(location: Any, ndim: int) -> tuple[Any, ...]:
+    """Return one item per dimension: Ellipsis and what is missing become full slices."""
+    items = location if isinstance(location, tuple) else (location,)
+    items = tuple(_normalise(item) for item in items)
+    used = sum(_width(item) for item in items if item is not Ellipsis)
+    if used > ndim:
+        raise IndexError(f"too many indices: the array has {ndim} dimensions, {used} were indexed")
+    gaps = sum(item is Ellipsis for item in items)
+    if gaps > 1:
+        raise IndexError("an index can have only one ellipsis ('...')")
+    fill = (slice(None),) * (ndim - used)
+    if not gaps:
+        return items + fill
+    at = next(i for i, item in enumerate(items) if item is Ellipsis)
+    return items[:at] + fill + items[at + 1 :]
+
+
+def _normalise(item: Any) -> Any:
+    if item is None:
+        raise IndexError("new axes are not supported here; use np.asarray(array)[..., None]")
+    if item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (bool, np.bool_)):
+        raise IndexError("a single bool is not an index; use a mask of the array's shape")
+    if isinstance(item, (int, np.integer)):
+        return int(item)
+    array = np.asarray(item)
+    if array.dtype != bool and array.size == 0:
+        array = array.astype(np.intp)
+    if array.dtype != bool and not np.issubdtype(array.dtype, np.integer):
+        raise IndexError(f"expected int, slice, '...', int list or bool mask, got {item!r}")
+    if array.ndim == 0 and array.dtype != bool:
+        return int(array)
+    return array
+
+
+def _width(item: Any) -> int:
+    """How many dimensions an item consumes: a mask as many as it has."""
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
+
+
+def _masks_to_integers(location: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Replace masks by the integer arrays that numpy defines them to mean."""
+    items: list[Any] = []
+    axis = 0
+    for item in location:
+        if isinstance(item, np.ndarray) and item.dtype == bool:
+            expected = shape[axis : axis + item.ndim]
+            if item.shape != expected:
+                raise IndexError(f"mask of shape {item.shape} does not fit dimensions {expected}")
+            items.extend(item.nonzero())
+        else:
+            items.append(item)
+        axis += _width(item)
+    return tuple(items)
+
+
+def _rows_from(item: Any, length: int, margin: int) -> Any:
+    """Turn a row index into one that counts from the first row of the margin."""
+    if isinstance(item, slice):
+        return _as_index(_shift(row_range(item, length, margin), margin))
+    if isinstance(item, int):
+        check_row(item, length, margin)
+        return item + margin
+    if item.size:
+        check_row(int(item.min()), length, margin)
+        check_row(int(item.max()), length, margin)
+    return item + margin
+
+
+def _select(dim: range, item: int | slice, axis: int) -> int | range:
+    try:
+        return dim[item]
+    except IndexError:
+        raise IndexError(
+            f"index {item} is out of bounds for dimension {axis} with size {len(dim)}"
+        ) from None
+
+
+def _shift(dim: int | range, by: int) -> Any:
+    if isinstance(dim, int):
+        return dim + by
+    return range(dim.start + by, dim.stop + by, dim.step)
+
+
+def _as_index(dim: int | range) -> int | slice:
+    """Return what makes numpy select the numbers of `dim`."""
+    if isinstance(dim, int):
+        return dim
+    if not dim:
+        return slice(0, 0)
+    stop: int | None = dim[-1] + (1 if dim.step > 0 else -1)
+    return slice(dim[0], None if stop is not None and stop < 0 else stop, dim.step)

@@ -1,0 +1,42 @@
+"""Trees of arrays: nodes, samples, allocation, and their way to other processes."""
+
+from parllel.buffers.allocation import Field, add_fields, allocate, insert_field, storage_at
+from parllel.buffers.link import REGISTER, Link, Ref
+from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
+from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
+from parllel.buffers.tree import (
+    buffer_arrays,
+    buffer_asarray,
+    buffer_close,
+    buffer_get_attr,
+    buffer_leaves,
+    buffer_map,
+    buffer_method,
+    buffer_rotate,
+    buffer_set_attr,
+)
+
+__all__ = [
+    "REGISTER",
+    "AgentSamples",
+    "EnvSamples",
+    "Field",
+    "Link",
+    "NamedArrayTuple",
+    "NamedTuple",
+    "Ref",
+    "Samples",
+    "add_fields",
+    "allocate",
+    "buffer_arrays",
+    "buffer_asarray",
+    "buffer_close",
+    "buffer_get_attr",
+    "buffer_leaves",
+    "buffer_map",
+    "buffer_method",
+    "buffer_rotate",
+    "buffer_set_attr",
+    "insert_field",
+    "storage_at",
+]

@@ -1,0 +1,181 @@
+"""Allocation: one place decides which kind of Array each element of a buffer gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from parllel.arrays import STORAGES, Arena, Array, Storage, aligned, array_class
+from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
+from parllel.buffers.tree import buffer_leaves
+from parllel.types import BatchSpec, Tree
+
+# Half the memory traffic, and what networks compute in; writing casts.
+NARROWED = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dtype(np.int32)}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field to allocate.
+
+    Attributes:
+        example: a scalar or array of one cell, without the T and B dimensions.
+        padding: rows wanted before the first and after the last row.
+        dtype: type to store; None takes the example's, float64 as float32 and int64 as int32.
+    """
+
+    example: Any
+    padding: int = 0
+    dtype: DTypeLike | None = None
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """The dtype that the Array gets."""
+        if self.dtype is not None:
+            return np.dtype(self.dtype)
+        dtype = np.asarray(self.example).dtype
+        return NARROWED.get(dtype, dtype)
+
+
+def allocate(
+    examples: Tree,
+    batch_spec: BatchSpec,
+    *,
+    storage: Storage | Mapping[str, Storage] = "local",
+    padding: int = 0,
+    batches: int = 1,
+    at: str = "",
+) -> Tree:
+    """Return Arrays `[T, B, ...]` for a tree of examples, zeroed, in one arena per storage.
+
+    Args:
+        examples: leaves are values of one cell, Fields, or Arrays whose cell shape, dtype and
+            padding are taken over. Dicts, tuples and NamedTuples become NamedArrayTuples, other
+            node classes (Samples, ...) are kept. None stays None.
+        batch_spec: T and B.
+        storage: for all, or by path: a mapping of patterns such as `{"env.*": "managed"}`, of which
+            the last that fits wins; what fits none is local.
+        padding: for leaves that do not say it themselves.
+        batches: how many batches fit before a rotation starts again (a replay has many).
+        at: path of the tree in the buffer that it will be part of, for the rules.
+
+    Raises:
+        ValueError: for object dtypes, an unknown storage, or too much padding; names the path.
+        InsufficientMemoryError: if the memory is not there.
+    """
+    fields = {path: _field(leaf, padding, path) for path, leaf in buffer_leaves(examples, at)}
+    kinds = {path: storage_at(path, storage) for path in fields}
+    arenas = _arenas(fields, kinds, batch_spec, batches)
+
+    def build(node: Tree, path: str) -> Tree:
+        if node is None:
+            return None
+        if path in fields:
+            return _array(fields[path], arenas[kinds[path]], batch_spec, batches, path)
+        cls = type(node) if isinstance(node, NamedArrayTuple) else NamedArrayTuple
+        if isinstance(node, (tuple, list)):
+            node = {f"_{i}": value for i, value in enumerate(node)}
+        children = node._asdict() if isinstance(node, NamedTuple) else node
+        return cls._make(
+            {
+                str(name): build(value, f"{path}.{name}" if path else str(name))
+                for name, value in children.items()
+            }
+        )
+
+    return build(examples, at)
+
+
+def add_fields(
+    tree: NamedArrayTuple,
+    fields: Mapping[str, Tree],
+    batch_spec: BatchSpec,
+    *,
+    storage: Storage | Mapping[str, Storage] = "local",
+    batches: int = 1,
+) -> Any:
+    """Return `tree` with newly allocated fields at dotted paths; the old Arrays are shared.
+
+    Raises:
+        ValueError: if a path exists already, or its parent does not.
+    """
+    for path, field in fields.items():
+        new = allocate(field, batch_spec, storage=storage, batches=batches, at=path)
+        tree = insert_field(tree, path, new)
+    return tree
+
+
+def insert_field(tree: NamedArrayTuple, path: str, value: Any) -> Any:
+    """Return `tree` with `value` at a dotted path; ValueError if there is something already."""
+    name, _, rest = path.partition(".")
+    there = tree._asdict().get(name)
+    if rest:
+        if not isinstance(there, NamedArrayTuple):
+            raise ValueError(f"no node {name!r} to add {path!r} to; there are {list(tree._fields)}")
+        return tree._replace(**{name: insert_field(there, rest, value)})
+    if there is not None:
+        raise ValueError(f"field {path!r} exists already; every field has one writer")
+    return tree._replace(**{name: value})
+
+
+def storage_at(path: str, storage: Storage | Mapping[str, Storage]) -> Storage:
+    """Return the storage that the rules give to a path."""
+    chosen: Storage = "local"
+    if isinstance(storage, str):
+        chosen = storage
+    else:
+        for pattern, kind in storage.items():
+            if fnmatchcase(path, pattern):
+                chosen = kind
+    if chosen not in STORAGES:
+        raise ValueError(f"{path or 'buffer'}: storage: expected one of {STORAGES}, got {chosen!r}")
+    return chosen
+
+
+def _field(leaf: Any, padding: int, path: str) -> Field:
+    if isinstance(leaf, Field):
+        field = leaf
+    elif isinstance(leaf, Array):
+        # A buffer as example: [T, B, ...], kept as it is but for the size of the batch.
+        field = Field(np.zeros(leaf.shape[2:], leaf.dtype), leaf.padding, leaf.dtype)
+    else:
+        field = Field(leaf, padding)
+    if field.stored_dtype.hasobject or field.stored_dtype.kind in "USmM":
+        raise ValueError(
+            f"{path or 'buffer'}: expected numbers or booleans as example, got {field.example!r}"
+        )
+    return field
+
+
+def _array(field: Field, arena: Arena, batch_spec: BatchSpec, batches: int, path: str) -> Array:
+    shape = (*batch_spec.shape, *np.shape(field.example))
+    cls = array_class(arena.storage, rotating=field.padding > 0)
+    try:
+        return cls(
+            shape,
+            field.stored_dtype,
+            padding=field.padding,
+            full_size=batch_spec.T * batches,
+            arena=arena,
+        )
+    except ValueError as error:
+        raise ValueError(f"{path or 'buffer'}: {error}") from None
+
+
+def _arenas(
+    fields: Mapping[str, Field],
+    kinds: Mapping[str, Storage],
+    batch_spec: BatchSpec,
+    batches: int,
+) -> dict[Storage, Arena]:
+    sizes: dict[Storage, int] = {}
+    for path, field in fields.items():
+        rows = batch_spec.T * batches + 2 * max(field.padding, 0)
+        cell = int(np.prod(np.shape(field.example), dtype=np.int64)) * field.stored_dtype.itemsize
+        sizes[kinds[path]] = sizes.get(kinds[path], 0) + aligned(rows * batch_spec.B * cell)
+    return {kind: Arena(max(size, 1), kind) for kind, size in sizes.items()}

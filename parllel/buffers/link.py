@@ -1,0 +1,261 @@
+"""Registration: after the first time, a buffer crosses a pipe as its name and a location.
+
+    sender                                   receiver
+    reduce(node)
+      unknown to the peer?
+        local arrays move to managed memory
+        REGISTER, structure ---------------> builds the same tree over the same memory
+        descriptors of the arenas ---------> and knows each of its nodes by key
+    (key, location) -----------------------> resolve: node, indexed
+
+Any node of a registered tree, leaf or inner, travels like this, and every view of one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any, TypeAlias
+
+import cloudpickle
+
+from parllel.arrays import Arena, Array, aligned
+from parllel.arrays.places import Basic, Place
+from parllel.buffers.named_tuple import NamedArrayTuple
+from parllel.buffers.tree import buffer_arrays, buffer_leaves
+from parllel.errors import RegistrationError
+from parllel.types import Tree
+
+REGISTER = b"\xfe"  # first byte of a message that introduces a tree
+# (key, location) with location None for the whole; (0, class, {field: Ref}) for an unnamed node
+Ref: TypeAlias = tuple[Any, ...]
+
+
+class Link:
+    """One end of a connection over which buffers travel by name.
+
+    Args:
+        connection: a duplex multiprocessing Pipe. `peer_pid` is needed on Windows alone.
+
+    The link keeps what it registered alive until `forget` or the end of the link.
+    """
+
+    def __init__(self, connection: Connection, peer_pid: int | None = None) -> None:
+        self._connection = connection
+        self._peer_pid = peer_pid
+        self._nodes: dict[int, Array | NamedArrayTuple] = {}
+
+    # ------------------------------------------------------------------ sending
+
+    def dumps(self, value: Any) -> bytes:
+        """Return `value` as bytes for `loads` at the peer, buffers in it by name.
+
+        Buffers that the peer does not know are introduced to it first, through the connection.
+
+        Raises:
+            RegistrationError: if a buffer cannot be handed over; says how to allocate it.
+        """
+        if isinstance(value, (Array, NamedArrayTuple)):
+            return b"r" + pickle.dumps(self.reduce(value), pickle.HIGHEST_PROTOCOL)
+        file = io.BytesIO()
+        _ByName(file, self).dump(value)
+        return b"o" + file.getvalue()
+
+    def reduce(self, node: Array | NamedArrayTuple) -> Ref:
+        """Return the name of a node, having introduced its tree if need be."""
+        if isinstance(node, Array):
+            key = node.block.key
+            if key not in self._nodes:
+                self.register(node)
+            return key, _encode(node)
+        root, locations = node._path()
+        if not node._lazy and locations:
+            # The window of a replay-sized array moves on, so every leaf says its absolute place.
+            refs = {
+                name: None if value is None else self.reduce(value)
+                for name, value in node._asdict().items()
+            }
+            return 0, type(node), refs
+        if root._key not in self._nodes:
+            self.register(root)
+        return root._key, locations or None
+
+    def register(self, tree: Array | NamedArrayTuple) -> None:
+        """Introduce a tree to the peer; its later use costs a name.
+
+        Raises:
+            RegistrationError: for shared memory (which can only be inherited), and for local memory
+                with numpy or torch views in use, which a move would strand.
+        """
+        if isinstance(tree, Array) and tree.is_view:
+            tree = type(tree)._of(tree.block, None)
+        _make_shareable(tree)
+        arenas: list[Arena] = []
+        file = io.BytesIO()
+        _Introduction(file, arenas).dump(tree)
+        described = [(arena.nbytes, arena.storage, arena.tag) for arena in arenas]
+        message = pickle.dumps((described, file.getvalue()), pickle.HIGHEST_PROTOCOL)
+        self._connection.send_bytes(REGISTER + message)
+        if sys.platform != "win32":
+            for arena in arenas:
+                reduction.send_handle(self._connection, arena.fd, self._peer_pid)
+        self.adopt(tree)
+
+    def adopt(self, tree: Tree) -> None:
+        """Know the nodes of a tree that the peer has as well (it inherited them at its start)."""
+        for node in _nodes_of(tree):
+            key = node.block.key if isinstance(node, Array) else node._key
+            self._nodes[key] = node
+
+    def forget(self, tree: Tree) -> None:
+        """Let go of the nodes of a tree on this side."""
+        for node in _nodes_of(tree):
+            self._nodes.pop(node.block.key if isinstance(node, Array) else node._key, None)
+
+    # ------------------------------------------------------------------ receiving
+
+    def accept(self, message: bytes) -> None:
+        """Build the tree that a REGISTER message introduces; its descriptors follow it."""
+        described, content = pickle.loads(message[1:])
+        arenas = []
+        for nbytes, storage, tag in described:
+            fd = -1 if sys.platform == "win32" else reduction.recv_handle(self._connection)
+            if fd >= 0:
+                os.set_inheritable(fd, False)
+            arenas.append(Arena.attach(nbytes, storage, fd, tag))
+        self.adopt(_Acquaintance(io.BytesIO(content), arenas).load())
+
+    def loads(self, message: bytes) -> Any:
+        """Return what the peer's `dumps` was given."""
+        if message[:1] == b"r":
+            return self.resolve(pickle.loads(message[1:]))
+        return _Resolver(io.BytesIO(message[1:]), self).load()
+
+    def resolve(self, ref: Ref) -> Array | NamedArrayTuple:
+        """Return the node of a name.
+
+        Raises:
+            RegistrationError: if this side has no such node.
+        """
+        if ref[0] == 0:
+            _, cls, refs = ref
+            parts = {name: None if r is None else self.resolve(r) for name, r in refs.items()}
+            made: NamedArrayTuple = cls._make(parts)
+            return made
+        key, location = ref
+        node = self._nodes.get(key)
+        if node is None:
+            raise RegistrationError(
+                f"buffer {key:#x} is not known to process {os.getpid()}: it was neither inherited "
+                "at its start nor registered since"
+            )
+        if location is None:
+            return node
+        if isinstance(node, Array):
+            return type(node)._of(node.block, _decode(location, node))
+        for step in location:
+            node = node[step]
+        return node
+
+
+def _nodes_of(tree: Tree) -> list[Array | NamedArrayTuple]:
+    if isinstance(tree, Array):
+        return [tree]
+    if not isinstance(tree, NamedArrayTuple):
+        return []
+    return [tree] + [node for value in tree for node in _nodes_of(value)]
+
+
+def _make_shareable(tree: Array | NamedArrayTuple) -> None:
+    paths = {leaf.block.key: path for path, leaf in buffer_leaves(tree) if isinstance(leaf, Array)}
+    local = []
+    for array in buffer_arrays(tree):
+        rule = f'storage={{"{paths[array.block.key] or "*"}": "managed"}}'
+        if array.storage == "shared":
+            raise RegistrationError(
+                f"{paths[array.block.key] or 'array'}: shared memory can be handed over only when a "
+                f"process starts (buffers=...); to send it to a running one allocate with {rule}"
+            )
+        if array.storage == "local":
+            if array.block.handed_out:
+                raise RegistrationError(
+                    f"{paths[array.block.key] or 'array'}: cannot move to shared memory, because "
+                    f"numpy or torch views of it are in use; allocate with {rule}"
+                )
+            local.append(array)
+    if local:
+        arena = Arena(sum(aligned(array.block.nbytes) for array in local), "managed")
+        for array in local:
+            array.block.move_to(arena)
+
+
+def _encode(array: Array) -> Any:
+    """Return the place of a view in few bytes: ints, triples, full dimensions at the end left out."""
+    if not array.is_view:
+        return None
+    place = array.place
+    if not isinstance(place, Basic):
+        return place
+    dims = list(place.dims)
+    while dims and dims[-1] == range(array.block.shape[len(dims) - 1]):
+        dims.pop()
+    return tuple(d if isinstance(d, int) else (d.start, d.stop, d.step) for d in dims)
+
+
+def _decode(location: Any, array: Array) -> Place:
+    if not isinstance(location, tuple):
+        place: Place = location
+        return place
+    dims = [d if isinstance(d, int) else range(*d) for d in location]
+    rest = [range(n) for n in array.block.shape[len(dims) :]]
+    return Basic((*dims, *rest))
+
+
+class _ByName(cloudpickle.Pickler):
+    """Pickles anything, buffers by name."""
+
+    def __init__(self, file: io.BytesIO, link: Link) -> None:
+        super().__init__(file)
+        self._link = link
+
+    def persistent_id(self, value: Any) -> Ref | None:
+        if isinstance(value, (Array, NamedArrayTuple)):
+            return self._link.reduce(value)
+        return None
+
+
+class _Resolver(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, link: Link) -> None:
+        super().__init__(file)
+        self._link = link
+
+    def persistent_load(self, ref: Ref) -> Any:
+        return self._link.resolve(ref)
+
+
+class _Introduction(pickle.Pickler):
+    """Pickles the structure of a tree; arenas become numbers, their descriptors travel apart."""
+
+    def __init__(self, file: io.BytesIO, arenas: list[Arena]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._arenas = arenas
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not isinstance(value, Arena):
+            return None
+        if value not in self._arenas:
+            self._arenas.append(value)
+        return self._arenas.index(value)
+
+
+class _Acquaintance(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, arenas: list[Arena]) -> None:
+        super().__init__(file)
+        self._arenas = arenas
+
+    def persistent_load(self, number: int) -> Arena:
+        return self._arenas[number]

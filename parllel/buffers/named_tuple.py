@@ -1,0 +1,221 @@
+"""Nodes of trees: fields by name, indexed and written all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from parllel.arrays import Array, new_key
+
+NodeT = TypeVar("NodeT", bound="NamedTuple")
+
+
+class NamedTuple:
+    """A node of a tree of values: `NamedTuple(observation=o, reward=r)`.
+
+    Fields are attributes, in the order given; iteration yields the values, so a node can be unpacked.
+    Unlike a class made by typing.NamedTuple it needs no declaration, because the fields of a tree are
+    known only when the spaces of an environment are.
+    """
+
+    __slots__ = ("_values",)
+
+    _values: dict[str, Any]
+
+    def __init__(self, **fields: Any) -> None:
+        object.__setattr__(self, "_values", fields)
+
+    @classmethod
+    def _make(cls: type[NodeT], fields: Mapping[str, Any]) -> NodeT:
+        """Build a node from a mapping, without the checks of a subclass's constructor."""
+        node = cls.__new__(cls)
+        NamedTuple.__init__(node, **fields)
+        return node
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return tuple(self._values)
+
+    def _asdict(self) -> dict[str, Any]:
+        """Return a dict of the fields; nodes below stay nodes."""
+        return {name: self._get(name) for name in self._fields}
+
+    def _replace(self: NodeT, **fields: Any) -> NodeT:
+        """Return a copy with some fields changed or added."""
+        return self._make({**self._asdict(), **fields})
+
+    def _get(self, name: str) -> Any:
+        return self._values[name]
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only where ordinary lookup failed, so for every field.
+        if name.startswith("__") or name not in self._fields:
+            raise AttributeError(
+                f"{type(self).__name__} has no field {name!r}; it has {list(self._fields)}"
+                if not name.startswith("__")
+                else name
+            )
+        return self._get(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"field {name!r} cannot be rebound; write with [...] = value, or use _replace"
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._asdict().values())
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NamedTuple):
+            return NotImplemented
+        if self._fields != other._fields:
+            return False
+        pairs = zip(self, other, strict=True)
+        return all(bool(np.all(mine == theirs)) for mine, theirs in pairs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._asdict())
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._fields]
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self._asdict())
+
+
+class NamedArrayTuple(NamedTuple):
+    """A node of a tree of Arrays.
+
+    Indexing applies to every field below, lazily; writing spreads a node, a dict, a tuple (by position) or
+    a scalar over the fields. A field that is None is left out of both on purpose.
+
+    Example:
+        >>> import numpy as np
+        >>> from parllel.arrays import Array
+        >>> node = NamedArrayTuple(reward=Array((4, 2), np.float32), done=Array((4, 2), bool))
+        >>> node[3, 1] = {"reward": 1.5, "done": True}
+        >>> float(np.asarray(node.reward)[3, 1])
+        1.5
+    """
+
+    __slots__ = ("_key", "_lazy", "_location", "_parent")
+
+    _key: int
+    _lazy: bool
+    _parent: NamedArrayTuple | None
+    _location: Any
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._prepare()
+
+    @classmethod
+    def _make(cls: type[NodeT], fields: Mapping[str, Any]) -> NodeT:
+        node = super()._make(fields)  # type: ignore[misc]
+        node._prepare()
+        return node
+
+    def _prepare(self) -> None:
+        hidden = object.__setattr__
+        hidden(self, "_key", new_key())
+        hidden(self, "_parent", None)
+        hidden(self, "_location", None)
+        # A view must stay what it was when the window of a replay-sized array moves on, so only
+        # trees without such arrays can wait with indexing until a field is asked for.
+        hidden(self, "_lazy", all(_stays(value) for value in self._values.values()))
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        parent = self._parent
+        return tuple(self._values) if parent is None else parent._fields
+
+    def _get(self, name: str) -> Any:
+        if self._parent is not None and name not in self._values:
+            whole = self._parent._get(name)
+            self._values[name] = None if whole is None else whole[self._location]
+        return self._values[name]
+
+    def __getitem__(self: NodeT, location: Any) -> NodeT:
+        assert isinstance(self, NamedArrayTuple)
+        view = type(self).__new__(type(self))
+        hidden = object.__setattr__
+        hidden(view, "_key", 0)
+        hidden(view, "_lazy", self._lazy)
+        hidden(view, "_parent", self)
+        hidden(view, "_location", location)
+        hidden(view, "_values", {})
+        if not self._lazy:
+            view._asdict()
+        return view
+
+    def __setitem__(self, location: Any, value: Any) -> None:
+        parts = self._parts_of(value)
+        for name, part in parts:
+            self._get(name)[location] = part
+
+    def _parts_of(self, value: Any) -> list[tuple[str, Any]]:
+        """Pair fields with what is to be written, having checked all names before any write."""
+        if value is None:
+            raise TypeError(
+                f"None was written into {list(self._fields)}; a field that is to stay empty "
+                "is None in the buffer itself"
+            )
+        targets = [name for name in self._fields if self._get(name) is not None]
+        if isinstance(value, (NamedTuple, Mapping)):
+            given = value._asdict() if isinstance(value, NamedTuple) else dict(value)
+            unknown = [str(name) for name in given if name not in self._fields]
+            missing = [name for name in targets if name not in given]
+            if unknown or missing:
+                raise ValueError(
+                    f"fields do not match {list(self._fields)}: unknown {unknown}, missing {missing}"
+                )
+            return [(name, given[name]) for name in targets]
+        if isinstance(value, tuple):
+            if len(value) != len(self._fields):
+                raise ValueError(
+                    f"a tuple of {len(value)} was written into {len(self._fields)} fields "
+                    f"{list(self._fields)}"
+                )
+            both = zip(self._fields, value, strict=True)
+            return [(name, part) for name, part in both if name in targets]
+        if np.ndim(value) != 0:
+            raise TypeError(
+                f"expected a node, dict, tuple or scalar for the fields {list(self._fields)}, "
+                f"got an array of shape {np.shape(value)}"
+            )
+        return [(name, value) for name in targets]
+
+    def __reduce__(self) -> Any:
+        return _rebuild_known, (type(self), self._asdict(), self._key)
+
+    def _path(self) -> tuple[NamedArrayTuple, tuple[Any, ...]]:
+        """Return the node that this is a view of, and the indices applied to it in turn."""
+        locations: list[Any] = []
+        node = self
+        while node._parent is not None:
+            locations.append(node._location)
+            node = node._parent
+        return node, tuple(reversed(locations))
+
+
+def _stays(value: Any) -> bool:
+    if isinstance(value, Array):
+        return value.full_size == value.block.length
+    return value._lazy if isinstance(value, NamedArrayTuple) else True
+
+
+def _rebuild(cls: type[NamedTuple], fields: dict[str, Any]) -> NamedTuple:
+    return cls._make(fields)
+
+
+def _rebuild_known(cls: type[NamedArrayTuple], fields: dict[str, Any], key: int) -> NamedArrayTuple:
+    node = cls._make(fields)
+    object.__setattr__(node, "_key", key)
+    return node

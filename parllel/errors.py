@@ -1,0 +1,46 @@
+"""The exceptions that parllel raises for a wrong moment, a dead worker or lost memory.
+
+A bad argument is a plain ValueError or TypeError; these are for everything else.
+"""
+
+from __future__ import annotations
+
+
+class ParllelError(Exception):
+    """Root of all errors below."""
+
+
+class WrongStateError(ParllelError, RuntimeError):
+    """A call came at the wrong moment, such as `await_step` before `step_async`."""
+
+
+class ClosedError(WrongStateError):
+    """The object was used after `close()`."""
+
+
+class WorkerError(ParllelError, RuntimeError):
+    """Something happened to a child process; the message names it and its environments."""
+
+
+class WorkerDiedError(WorkerError):
+    """A child process exited, or was killed, without being asked to."""
+
+
+class WorkerTimeoutError(WorkerError, TimeoutError):
+    """A child process did not answer in time; it has been ended."""
+
+
+class WorkerTracebackError(WorkerError):
+    """Carries the traceback of a child as text; it is the cause of the re-raised exception."""
+
+
+class RegistrationError(ParllelError):
+    """A buffer could not be handed to, or was not known by, the other process."""
+
+
+class InsufficientMemoryError(ParllelError, MemoryError):
+    """Memory was asked for that the machine does not have; nothing was allocated."""
+
+
+class EpisodeTooLongError(ParllelError):
+    """An episode did not fit into the batch of a sampler that needs whole episodes."""

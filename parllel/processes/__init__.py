@@ -1,0 +1,23 @@
+"""Child processes: started in any way, watched, ended with all that is theirs."""
+
+from parllel.processes.child import EXCEPTION, Child
+from parllel.processes.exceptions import pack_exception, raise_packed
+from parllel.processes.launch import (
+    StartMethod,
+    check_start_method,
+    default_start_method,
+    forkserver_pid,
+    preload_in_forkserver,
+)
+
+__all__ = [
+    "EXCEPTION",
+    "Child",
+    "StartMethod",
+    "check_start_method",
+    "default_start_method",
+    "forkserver_pid",
+    "pack_exception",
+    "preload_in_forkserver",
+    "raise_packed",
+]

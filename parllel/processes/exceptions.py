@@ -1,0 +1,46 @@
+"""Exceptions on their way from a child to its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import traceback
+from typing import Any
+
+import cloudpickle
+
+from parllel.errors import WorkerError, WorkerTracebackError
+
+
+def pack_exception(error: BaseException) -> bytes:
+    """Return `error` and its traceback as bytes that `raise_packed` understands.
+
+    An exception that does not survive pickling is replaced by a WorkerError that names its type.
+    """
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    stand_in = WorkerError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
+    for candidate in (error, stand_in):
+        with contextlib.suppress(Exception):
+            packed = cloudpickle.dumps(candidate.with_traceback(None))
+            # Some exceptions pickle but cannot be rebuilt, for want of constructor arguments.
+            if type(pickle.loads(packed)) is type(candidate):
+                return pickle.dumps((packed, text))
+    raise AssertionError("a WorkerError can always be pickled")
+
+
+def raise_packed(packed: bytes, where: str) -> Any:
+    """Raise what `pack_exception` packed, as itself, with the child's traceback as its cause.
+
+    where: names the child and what it was doing; becomes part of the cause and a note.
+    """
+    inner, text = pickle.loads(packed)
+    try:
+        error: BaseException = pickle.loads(inner)
+    except Exception as problem:  # its class exists only in the child
+        error = WorkerError(f"an exception that cannot be loaded here ({problem})")
+    if not isinstance(error, Exception):
+        # SystemExit or KeyboardInterrupt of a child must not end the parent.
+        error = WorkerError(f"{where}: {type(error).__name__}: {error}")
+    if hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(f"in {where}")
+    raise error from WorkerTracebackError(f"{where}; traceback of the child:\n\n{text}")

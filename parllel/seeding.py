@@ -1,0 +1,104 @@
+"""Named seeds: everything random in a run is drawn from one number.
+
+Each name gets a child of one SeedSequence whose spawn key is made from the name, so a seed depends on
+the name alone and not on the order in which the parts of a program ask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Seeds:
+    """Hand out independent seeds by name.
+
+    Args:
+        entropy: the run's seed. None takes it from the operating system; read it back from
+            `entropy` to repeat the run.
+
+    Raises:
+        TypeError, ValueError: if `entropy` is not a non-negative int.
+
+    Example:
+        >>> seeds = Seeds(0)
+        >>> generator = seeds.generator("agent")
+        >>> seeds.generator("agent")
+        Traceback (most recent call last):
+            ...
+        ValueError: seed 'agent' was asked for twice; every part needs a name of its own
+    """
+
+    def __init__(self, entropy: int | None = None) -> None:
+        if entropy is None:
+            entropy = int(np.random.SeedSequence().entropy)  # type: ignore[arg-type]
+        if isinstance(entropy, bool) or not isinstance(entropy, (int, np.integer)):
+            raise TypeError(f"Seeds: entropy must be an int or None, got {entropy!r}")
+        if entropy < 0:
+            raise ValueError(f"Seeds: entropy must not be negative, got {entropy}")
+        self.entropy = int(entropy)
+        self._given: dict[str, int] = {}
+
+    def sequence(self, name: str) -> np.random.SeedSequence:
+        """Return the seed sequence of `name`; raise ValueError if it was given out before."""
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"Seeds: a name must be a non-empty string, got {name!r}")
+        if name in self._given:
+            raise ValueError(
+                f"seed {name!r} was asked for twice; every part needs a name of its own"
+            )
+        digest = hashlib.sha256(name.encode()).digest()
+        key = tuple(int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
+        sequence = np.random.SeedSequence(self.entropy, spawn_key=key)
+        self._given[name] = int(sequence.generate_state(1)[0])
+        return sequence
+
+    def integer(self, name: str) -> int:
+        """Return a seed in [0, 2**32) for libraries that take an int."""
+        return int(self.sequence(name).generate_state(1)[0])
+
+    def generator(self, name: str) -> np.random.Generator:
+        """Return a numpy generator."""
+        return np.random.default_rng(self.sequence(name))
+
+    def spawn(self, name: str, n: int) -> list[np.random.SeedSequence]:
+        """Return `n` independent sequences, for example one per environment."""
+        return self.sequence(name).spawn(n)
+
+    def state(self) -> dict[str, Any]:
+        """Return the entropy and the first word of each seed that was given out."""
+        return {"entropy": self.entropy, "given": dict(self._given)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Seeds:
+        """Return fresh seeds with the entropy of `state`; every name may be asked for again."""
+        try:
+            return cls(state["entropy"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"Seeds: not a saved state: {state!r}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `state()` as JSON."""
+        Path(path).write_text(json.dumps(self.state(), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Seeds:
+        """Read what `save` wrote; raise ValueError if it is something else."""
+        text = Path(path).read_text()
+        try:
+            state: Any = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"Seeds: {path} is not JSON: {error}") from error
+        return cls.from_state(state)
+
+
+def integer_from(sequence: np.random.SeedSequence | int | None) -> int | None:
+    """Return the int that gymnasium's `reset(seed=...)` wants."""
+    if sequence is None or isinstance(sequence, int):
+        return sequence
+    return int(sequence.generate_state(1)[0])

@@ -1,0 +1,7 @@
+"""Agents whose models are PyTorch modules."""
+
+from parllel.torch.agents.categorical_pg_agent import CategoricalPgAgent
+from parllel.torch.agents.gaussian_pg_agent import GaussianPgAgent
+from parllel.torch.agents.pg_agent import PgAgent
+
+__all__ = ["CategoricalPgAgent", "GaussianPgAgent", "PgAgent"]

@@ -1,0 +1,144 @@
+"""An agent for policy gradients, whatever the distribution over actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from parllel.agents import ALL_ENVS, Agent, EnvIndices
+from parllel.buffers import NamedTuple, buffer_map
+from parllel.torch.distributions import Distribution
+from parllel.torch.module_state import load_module_state, module_state
+from parllel.types import State, Tree
+
+
+class PgAgent(Agent):
+    """Draw actions from a distribution whose parameters come from a model.
+
+    The agent starts in sample mode. Its info is `value` [N] and `log_prob` [N] of the action.
+    Keyword arguments that a handler adds to `observation` are passed on to the model.
+
+    Args:
+        model: returns `(params, value)`, see `parllel.torch.models`; it is moved to `device`.
+        distribution: what `params` are parameters of.
+        seed: of the generator that all noise comes from. It lives on the CPU wherever the model
+            does, so every device draws the same noise.
+        device: where the model computes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        distribution: Distribution,
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.device = torch.device(device)
+        self.model = model.to(self.device)
+        self.distribution = distribution
+        self._generator = torch.Generator().manual_seed(seed)
+        self._on_cpu = self.device.type == "cpu"
+        self.sample_mode()
+
+    @torch.inference_mode()
+    def step(
+        self,
+        observation: Tree,
+        *,
+        env_indices: EnvIndices = ALL_ENVS,
+        noise: Tensor | None = None,
+        **inputs: Tree,
+    ) -> tuple[Tensor, Tree]:
+        """Return `(action, agent_info)`; in eval mode the action is the distribution's mode."""
+        params, value = self._forward(observation, inputs)
+        if self._evaluating:
+            action = self.distribution.mode(params)
+        else:
+            if noise is None:
+                noise = self._to_device(self._draw(1, value.shape[0]))[0]
+            action = self.distribution.sample(params, noise)
+        log_prob = self.distribution.log_prob(params, action)
+        return action, NamedTuple(value=value, log_prob=log_prob)
+
+    @torch.inference_mode()
+    def value(
+        self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, **inputs: Tree
+    ) -> Tensor:
+        """Return the value estimate [N]."""
+        value: Tensor = self._forward(observation, inputs)[1]
+        return value
+
+    def evaluate(
+        self, observation: Tree, action: Tensor, **inputs: Tree
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return `(log_prob, entropy, value)`, each [N], with gradients for an update.
+
+        Raises:
+            ValueError: if the model's values have another shape than the log probabilities, which
+                would silently broadcast in a loss.
+        """
+        params, value = self._forward(observation, inputs)
+        if not self._on_cpu:
+            action = action.to(self.device)
+        log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
+        if value.shape != log_prob.shape:
+            raise ValueError(
+                f"{type(self.model).__name__}: expected values of shape {tuple(log_prob.shape)}, "
+                f"got {tuple(value.shape)}; squeeze the last dimension of the value head"
+            )
+        return log_prob, entropy, value
+
+    def draw_noise(self, T: int, B: int) -> Tensor | None:
+        """Draw the noise of a batch, [T, B, ...] on the agent's device; None in eval mode."""
+        if self._evaluating:
+            return None
+        return self._to_device(self._draw(T, B))
+
+    def sample_mode(self) -> None:
+        """Draw actions; modules such as dropout are off."""
+        self._evaluating = False
+        self.model.eval()
+
+    def train_mode(self) -> None:
+        """Switch modules such as dropout on; actions are drawn."""
+        self._evaluating = False
+        self.model.train()
+
+    def eval_mode(self) -> None:
+        """Act with the mode of the distribution; the generator is not touched."""
+        self._evaluating = True
+        self.model.eval()
+
+    def models(self) -> dict[str, Any]:
+        """Return `{"model": model}`."""
+        return {"model": self.model}
+
+    def state(self) -> State:
+        """Return the parameters by name and the generator's state, as numpy arrays."""
+        return {
+            "model": module_state(self.model),
+            "generator": self._generator.get_state().numpy().copy(),
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            ValueError: if names or shapes of parameters differ from the model's.
+        """
+        load_module_state(self.model, state["model"])
+        self._generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
+
+    def _forward(self, observation: Tree, inputs: dict[str, Tree]) -> Any:
+        if not self._on_cpu:
+            observation, inputs = buffer_map(self._to_device, (observation, inputs))
+        return self.model(observation, **inputs)
+
+    def _draw(self, T: int, B: int) -> Tensor:
+        return self.distribution.draw_noise(self._generator, T, B)
+
+    def _to_device(self, value: Any) -> Any:
+        return value.to(self.device) if isinstance(value, Tensor) else value

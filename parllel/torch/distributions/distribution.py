@@ -1,0 +1,47 @@
+"""What every distribution over actions can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from parllel.types import Tree
+
+
+class Distribution(ABC):
+    """A family of distributions; the parameters are arguments, so no object is made per step.
+
+    Parameters and actions have any number of leading dimensions, `[...]`, usually `[N]`. All
+    methods but `sample` and `mode` are differentiable in the parameters. Actions of several
+    dimensions are one event: log probabilities are summed over them.
+    """
+
+    @abstractmethod
+    def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
+        """Draw on the CPU all that `sample` needs for a batch, float32 [T, B, *noise_shape]."""
+
+    @abstractmethod
+    def sample(self, params: Tree, noise: Tensor) -> Tensor:
+        """Return the action that `noise` [..., *noise_shape] stands for."""
+
+    @abstractmethod
+    def mode(self, params: Tree) -> Tensor:
+        """Return the most likely action."""
+
+    @abstractmethod
+    def log_prob(self, params: Tree, action: Tensor) -> Tensor:
+        """Return the log of the probability (density) of `action`, [...]."""
+
+    @abstractmethod
+    def entropy(self, params: Tree) -> Tensor:
+        """Return the entropy in nats, [...]."""
+
+    @abstractmethod
+    def kl_divergence(self, params_p: Tree, params_q: Tree) -> Tensor:
+        """Return KL(p || q) in nats, [...]."""
+
+    def log_prob_and_entropy(self, params: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both; overridden where they share work."""
+        return self.log_prob(params, action), self.entropy(params)

@@ -1,0 +1,24 @@
+"""Models: from observations to parameters of a distribution over actions, and values.
+
+Write your own as a module whose `forward` takes the observation, [N, ...] or a tree of such, and
+returns `(params, value)`: what the agent's distribution wants (see `parllel.torch.distributions`)
+and the values [N]. Further arguments that a handler adds arrive by keyword:
+
+    class TeamModel(nn.Module):
+        def __init__(self, n_agents: int, n_actions: int) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(n_agents, 8)
+            self.policy = nn.Linear(12, n_actions)
+            self.critic = nn.Linear(12, 1)
+
+        def forward(self, observation, agent_id):
+            x = torch.cat([observation, self.embed(agent_id)], dim=-1)
+            return self.policy(x), self.critic(x).squeeze(-1)
+"""
+
+from parllel.torch.models.categorical_pg_model import CategoricalPgModel
+from parllel.torch.models.gaussian_pg_model import GaussianPgModel
+from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.pg_output import PgOutput
+
+__all__ = ["CategoricalPgModel", "GaussianPgModel", "MlpModel", "PgOutput"]

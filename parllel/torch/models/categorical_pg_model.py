@@ -1,0 +1,44 @@
+"""Policy and value for discrete actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.pg_output import PgOutput
+
+
+class CategoricalPgModel(nn.Module):
+    """Two separate trunks: logits of the actions, and the value.
+
+    Heads are orthogonal with gain 0.01 (policy) and 1 (value), after Andrychowicz et al. 2021.
+
+    Args:
+        observation_shape: of one observation.
+        n_actions: number of logits; for `MultiDiscrete` the sum of `nvec`.
+        hidden_sizes: units of each hidden layer, of both trunks.
+        seed: for the initial weights.
+    """
+
+    def __init__(
+        self,
+        observation_shape: Sequence[int],
+        n_actions: int,
+        hidden_sizes: Sequence[int],
+        seed: int,
+    ) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        n_inputs = math.prod(observation_shape)
+        self.policy = MlpModel(
+            n_inputs, hidden_sizes, n_actions, output_gain=0.01, generator=generator
+        )
+        self.critic = MlpModel(n_inputs, hidden_sizes, 1, output_gain=1.0, generator=generator)
+
+    def forward(self, observation: Tensor) -> PgOutput:
+        """Return logits [N, n_actions] and values [N] of observations [N, ...]."""
+        return PgOutput(self.policy(observation), self.critic(observation).squeeze(-1))

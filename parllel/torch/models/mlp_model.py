@@ -1,0 +1,62 @@
+"""Fully connected layers with tanh between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+HIDDEN_GAIN = math.sqrt(2)
+
+
+class MlpModel(nn.Module):
+    """Map observations [N, ...] to [N, output_size].
+
+    Dimensions behind the first are flattened, and integers cast to the type of the weights. Weights
+    are orthogonal (Saxe et al. 2014) with gain sqrt(2) in hidden layers, biases zero.
+
+    Args:
+        input_size: numbers in one observation.
+        hidden_sizes: units of each hidden layer; empty for a linear map.
+        output_size: numbers in the output.
+        output_gain: gain of the last layer.
+        generator: draws the weights; torch's global generator is not touched.
+
+    Raises:
+        ValueError: if a size is less than one.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_sizes: Sequence[int],
+        output_size: int,
+        *,
+        output_gain: float,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        sizes = [input_size, *hidden_sizes, output_size]
+        if min(sizes) < 1:
+            raise ValueError(f"MlpModel: every size must be at least 1, got {sizes}")
+        self.layers = nn.ModuleList()
+        for i, (n_inputs, n_outputs) in enumerate(pairwise(sizes)):
+            # A plain Linear would first draw weights from the global generator.
+            layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)
+            gain = output_gain if i == len(hidden_sizes) else HIDDEN_GAIN
+            nn.init.orthogonal_(layer.weight, gain, generator=generator)
+            nn.init.zeros_(layer.bias)
+            self.layers.append(layer)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Return [N, output_size]."""
+        *hidden, last = self.layers
+        x = observation.reshape(observation.shape[0], -1).to(last.weight.dtype)
+        # Calling the functions saves the modules' own overhead, a tenth of a small step.
+        for layer in hidden:
+            x = torch.tanh(functional.linear(x, layer.weight, layer.bias))
+        return functional.linear(x, last.weight, last.bias)

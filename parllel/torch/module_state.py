@@ -1,0 +1,88 @@
+"""Modules and optimisers as numpy arrays and JSON values, for checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from parllel.types import State
+
+
+def module_state(module: nn.Module) -> dict[str, NDArray[Any]]:
+    """Return copies of all parameters and buffers of `module` by name."""
+    return {name: _to_numpy(tensor) for name, tensor in module.state_dict().items()}
+
+
+def load_module_state(module: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
+    """Copy arrays into the parameters and buffers of `module`, which stay where they are.
+
+    Raises:
+        ValueError: if names or shapes differ; nothing has been copied then.
+    """
+    own = module.state_dict()
+    if own.keys() != state.keys():
+        raise ValueError(
+            f"{type(module).__name__}: expected the parameters {sorted(own)}, got {sorted(state)}"
+        )
+    for name, tensor in own.items():
+        expected, got = tuple(tensor.shape), np.shape(state[name])
+        if expected != got:
+            raise ValueError(
+                f"{type(module).__name__}: {name}: expected shape {expected}, got {got}"
+            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(_to_tensor(state[name]))
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> State:
+    """Return moments and step counts as arrays, by the position of their parameter, and options."""
+    state = optimizer.state_dict()
+    moments = {
+        str(position): {
+            key: _to_numpy(value) if isinstance(value, Tensor) else value
+            for key, value in entry.items()
+        }
+        for position, entry in state["state"].items()
+    }
+    groups = [
+        {key: list(value) if isinstance(value, tuple) else value for key, value in group.items()}
+        for group in state["param_groups"]
+    ]
+    return {"state": moments, "param_groups": groups}
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Take back what `optimizer_state` returned, options such as the learning rate included.
+
+    Raises:
+        ValueError: if the optimiser has other parameter groups.
+    """
+    moments = {
+        int(position): {
+            key: _to_tensor(value) if isinstance(value, np.ndarray) else value
+            for key, value in entry.items()
+        }
+        for position, entry in state["state"].items()
+    }
+    groups = [
+        {
+            key: tuple(value) if isinstance(value, list) and key != "params" else value
+            for key, value in group.items()
+        }
+        for group in state["param_groups"]
+    ]
+    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+
+
+def _to_numpy(tensor: Tensor) -> NDArray[Any]:
+    return tensor.detach().cpu().numpy().copy()
+
+
+def _to_tensor(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.array(array))

@@ -1,0 +1,37 @@
+"""Transforms: numpy and compiled work on the fields of a batch, each writing fields of its own."""
+
+from parllel.transforms.advantage import EstimateAdvantage, estimate_advantage
+from parllel.transforms.clip_rewards import ClipRewards
+from parllel.transforms.normalize_advantage import NormalizeAdvantage
+from parllel.transforms.normalize_observations import NormalizeObservations
+from parllel.transforms.normalize_rewards import NormalizeRewards
+from parllel.transforms.returns import DiscountedReturns, discounted_returns
+from parllel.transforms.running_statistics import RunningMeanStd
+from parllel.transforms.transform import (
+    BatchTransform,
+    StepTransform,
+    Transform,
+    body_of,
+    field_at,
+    optional_body_of,
+    row_behind,
+)
+
+__all__ = [
+    "BatchTransform",
+    "ClipRewards",
+    "DiscountedReturns",
+    "EstimateAdvantage",
+    "NormalizeAdvantage",
+    "NormalizeObservations",
+    "NormalizeRewards",
+    "RunningMeanStd",
+    "StepTransform",
+    "Transform",
+    "body_of",
+    "discounted_returns",
+    "estimate_advantage",
+    "field_at",
+    "optional_body_of",
+    "row_behind",
+]

@@ -1,0 +1,102 @@
+"""Generalised advantage estimation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Field, Samples
+from parllel.transforms.arguments import check_fraction, for_loop, for_output
+from parllel.transforms.transform import BatchTransform, body_of, row_behind
+
+
+def estimate_advantage(
+    reward: NDArray[Any],
+    value: NDArray[Any],
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    final_value: NDArray[Any],
+    bootstrap_value: NDArray[Any],
+    discount: float,
+    gae_lambda: float,
+    out_advantage: NDArray[np.float32],
+) -> None:
+    """Write generalised advantage estimates (Schulman et al. 2016, eq. 16) into `out_advantage`.
+
+    reward, value, final_value, out_advantage: [T, B] float32.  terminated, truncated: [T, B] bool.
+    final_value is read where truncated; bootstrap_value: [B] float32 follows the last row.
+    Behind a terminated step the value is 0; both kinds of end cut the trace; a step that is both
+    counts as terminated. Sums are float64. Other dtypes of inputs are converted first.
+
+    Raises:
+        ValueError: if shapes differ, or the output is not writable float32.
+    """
+    from parllel.transforms import compiled
+
+    name, shape = "estimate_advantage", np.shape(reward)
+    if len(shape) != 2:
+        raise ValueError(f"{name}: reward: expected shape [T, B], got {shape}")
+    compiled.estimate_advantage(
+        for_loop(name, "reward", reward, shape, np.float32),
+        for_loop(name, "value", value, shape, np.float32),
+        for_loop(name, "terminated", terminated, shape, bool),
+        for_loop(name, "truncated", truncated, shape, bool),
+        for_loop(name, "final_value", final_value, shape, np.float32),
+        for_loop(name, "bootstrap_value", bootstrap_value, shape[1:], np.float32),
+        discount,
+        gae_lambda,
+        for_output(name, "out_advantage", out_advantage, shape),
+    )
+
+
+class EstimateAdvantage(BatchTransform):
+    """Write advantages (Schulman et al. 2016) and returns, the targets of a value function.
+
+    Reads `env.terminated`, `env.truncated`, and `agent.agent_info.value`, whose padding row T holds
+    the bootstrap value. Writes `agent.advantage` and `agent.return_` = advantage + value, and declares
+    `agent.final_value`, which the handler fills.
+
+    Args:
+        discount: gamma, in [0, 1].
+        gae_lambda: lambda, in [0, 1]; 1 gives discounted returns minus values, 0 one-step errors.
+        reward: the reward field, [T, B].
+
+    Raises:
+        ValueError: if an argument is outside [0, 1].
+    """
+
+    def __init__(self, discount: float, gae_lambda: float, reward: str = "env.reward") -> None:
+        self._discount = check_fraction("EstimateAdvantage", "discount", discount)
+        self._gae_lambda = check_fraction("EstimateAdvantage", "gae_lambda", gae_lambda)
+        self._reward = reward
+        self._samples: Samples | None = None
+
+    def fields(self, samples: Samples) -> Mapping[str, Field]:
+        """Declare advantage, return and final value."""
+        names = ("advantage", "return_", "final_value")
+        return {f"agent.{name}": Field(np.float32(0.0)) for name in names}
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of all fields."""
+        self._value = body_of(samples, "agent.agent_info.value")
+        self._inputs = (
+            body_of(samples, self._reward),
+            self._value,
+            body_of(samples, "env.terminated"),
+            body_of(samples, "env.truncated"),
+            body_of(samples, "agent.final_value"),
+            row_behind(samples, "agent.agent_info.value"),
+        )
+        self._advantage = body_of(samples, "agent.advantage")
+        self._return = body_of(samples, "agent.return_")
+        self._samples = samples
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Write advantages and returns of the whole batch."""
+        if samples is not self._samples:
+            self.bind(samples)
+        estimate_advantage(*self._inputs, self._discount, self._gae_lambda, self._advantage)
+        np.add(self._advantage, self._value, out=self._return, casting="same_kind")

@@ -1,0 +1,71 @@
+"""Advantages of zero mean and unit variance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Field, Samples
+from parllel.transforms.arguments import check_finite_positive
+from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
+
+
+class NormalizeAdvantage(BatchTransform):
+    """Normalise advantages over the batch, in place unless `target` is a field of its own.
+
+    In place is safe here: advantages are computed anew for each batch. With `env.valid` in the
+    samples, mean and standard deviation are taken over valid entries and the others become 0.
+
+    Args:
+        epsilon: added to the standard deviation.
+        source: the advantage, [T, B, ...].
+        target: the field written, float32 of the same shape.
+
+    Raises:
+        ValueError: if epsilon is not above zero.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1e-8,
+        source: str = "agent.advantage",
+        target: str = "agent.advantage",
+    ) -> None:
+        self._epsilon = check_finite_positive("NormalizeAdvantage", "epsilon", epsilon)
+        self._source, self._target = source, target
+        self._samples: Samples | None = None
+
+    def fields(self, samples: Samples) -> Mapping[str, Field]:
+        """Declare the target if it is another field than the source."""
+        if self._target == self._source:
+            return {}
+        shape = body_of(samples, self._source).shape[2:]
+        return {self._target: Field(np.zeros(shape, np.float32))}
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of both fields and of `env.valid`."""
+        self._advantage = body_of(samples, self._source)
+        self._normalized = body_of(samples, self._target)
+        self._valid = optional_body_of(samples, "env.valid")
+        self._samples = samples
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Normalise the whole batch; a batch without valid entries becomes 0."""
+        if samples is not self._samples:
+            self.bind(samples)
+        valid, out = self._valid, self._normalized
+        chosen = self._advantage if valid is None else self._advantage[valid]
+        mean, std = (0.0, 1.0) if not chosen.size else _mean_and_std(chosen)
+        np.subtract(self._advantage, mean, out=out, casting="same_kind")
+        np.multiply(out, 1.0 / (std + self._epsilon), out=out, casting="same_kind")
+        if valid is not None:
+            out[~valid] = 0.0
+
+
+def _mean_and_std(values: NDArray[Any]) -> tuple[float, float]:
+    mean = values.mean(dtype=np.float64)
+    deviation = np.subtract(values, mean, dtype=np.float64)
+    return float(mean), float(np.sqrt(np.square(deviation, out=deviation).mean()))

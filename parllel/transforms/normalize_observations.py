@@ -1,0 +1,150 @@
+"""Observations of zero mean and unit variance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Field, Samples, buffer_leaves, buffer_map
+from parllel.errors import WrongStateError
+from parllel.transforms.arguments import check_finite_positive, check_positive
+from parllel.transforms.observation_leaf import Leaf, LeafViews
+from parllel.transforms.running_statistics import RunningMeanStd
+from parllel.transforms.transform import StepTransform, field_at, optional_body_of
+from parllel.types import State, Tree
+
+
+class NormalizeObservations(StepTransform):
+    """Write observations with the running mean taken off, divided by the running deviation.
+
+    The statistics, one set per leaf of the observation, stand still while a batch is sampled;
+    `end_batch` adds rows 0 to T - 1 of the raw observations, only where `env.valid` is true if there
+    is such a field. Before the first batch observations are clipped only.
+
+    Args:
+        source: the raw observation, [T, B, ...] with padding, or a tree of these.
+        target: the field written, float32 of the same shapes; owned by this transform.
+        clip: largest magnitude written; infinity for no limit.
+        epsilon: added to the variance.
+
+    Raises:
+        ValueError: if an argument is outside its range.
+    """
+
+    def __init__(
+        self,
+        source: str = "env.observation",
+        target: str = "agent.observation",
+        clip: float = 10.0,
+        epsilon: float = 1e-8,
+    ) -> None:
+        name = "NormalizeObservations"
+        if source == target:
+            raise ValueError(f"{name}: target: expected another field than source, got {target!r}")
+        self._source, self._target = source, target
+        self._clip = check_positive(name, "clip", clip)
+        self._epsilon = check_finite_positive(name, "epsilon", epsilon)
+        self._leaves: dict[str, Leaf] = {}
+        self._views: list[LeafViews] = []
+        self._valid: NDArray[Any] | None = None
+        self._samples: Samples | None = None
+
+    def fields(self, samples: Samples) -> Mapping[str, Tree]:
+        """Declare the target: a float32 field with padding 1 for each leaf of the source."""
+        source = field_at(samples, self._source)
+        return {
+            self._target: buffer_map(
+                lambda leaf: Field(np.zeros(leaf.shape[2:], np.float32), padding=1), source
+            )
+        }
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of source and target; raise ValueError if their shapes differ."""
+        source = field_at(samples, self._source)
+        shapes = {path: tuple(leaf.shape[2:]) for path, leaf in buffer_leaves(source)}
+        if not self._leaves:
+            self._leaves = {path: self._leaf(path, shape) for path, shape in shapes.items()}
+        known = {path: leaf.statistics.shape for path, leaf in self._leaves.items()}
+        if known != shapes:
+            raise ValueError(
+                f"NormalizeObservations: {self._source}: expected {known}, got {shapes}"
+            )
+        self._views = [
+            LeafViews(leaf, samples, _join(self._source, path), _join(self._target, path))
+            for path, leaf in self._leaves.items()
+        ]
+        self._valid = optional_body_of(samples, "env.valid")
+        self._samples = samples
+
+    def _leaf(self, path: str, shape: tuple[int, ...]) -> Leaf:
+        name = f"NormalizeObservations: {_join(self._source, path)}"
+        return Leaf(RunningMeanStd(shape, name), self._clip, self._epsilon)
+
+    def transform_step(self, samples: Samples, t: int, columns: slice) -> None:
+        """Write row `t` (0 to T) of `columns`, a slice without a step."""
+        if samples is not self._samples:
+            self.bind(samples)
+        for views in self._views:
+            views.write(t, columns)
+
+    def transform_final(self, observation: Tree) -> Tree:
+        """Return a new tree of float32 arrays [N, ...], by the same statistics as the steps."""
+        if not self._leaves:
+            raise WrongStateError("NormalizeObservations: transform_final came before bind")
+        given = [path for path, _ in buffer_leaves(observation)]
+        if set(given) != set(self._leaves):
+            raise ValueError(
+                f"NormalizeObservations: observation: expected leaves {list(self._leaves)}, "
+                f"got {given}"
+            )
+        leaves = iter([self._leaves[path] for path in given])
+        return buffer_map(lambda array: next(leaves).normalized(array), observation)
+
+    def end_batch(self, samples: Samples) -> None:
+        """Add the raw observations of the batch to the statistics."""
+        if samples is not self._samples:
+            self.bind(samples)
+        mask = None if self._valid is None else self._valid.reshape(-1)
+        for views in self._views:
+            views.leaf.update(views.body, mask)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Mean and std of each element, of the leaf's shape; `position/mean` in a tree."""
+        result: dict[str, Any] = {}
+        for path, leaf in self._leaves.items():
+            prefix = path.replace(".", "/") + "/" if path else ""
+            result[prefix + "mean"] = leaf.statistics.mean.copy()
+            result[prefix + "std"] = leaf.statistics.std
+        return result
+
+    def state(self) -> State:
+        """Return the statistics of each leaf."""
+        return {
+            _join(self._source, path): leaf.statistics.state()
+            for path, leaf in self._leaves.items()
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            ValueError: if it belongs to other observations; nothing has changed then.
+        """
+        leaves: dict[str, Leaf] = {}
+        for name, saved in state.items():
+            path = name.removeprefix(self._source).removeprefix(".")
+            leaves[path] = self._leaf(path, np.shape(saved["mean"]))
+            leaves[path].load(saved)
+        known = {path: leaf.statistics.shape for path, leaf in self._leaves.items()}
+        given = {path: leaf.statistics.shape for path, leaf in leaves.items()}
+        if known and known != given:
+            raise ValueError(f"NormalizeObservations: state: expected {known}, got {given}")
+        self._leaves, self._samples = leaves, None
+
+
+def _join(path: str, below: str) -> str:
+    return f"{path}.{below}" if below else path

@@ -1,0 +1,130 @@
+"""Rewards divided by the spread of returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Field, Samples
+from parllel.transforms.arguments import (
+    check_finite_positive,
+    check_fraction,
+    check_positive,
+    for_loop,
+    for_output,
+)
+from parllel.transforms.running_statistics import RunningMeanStd
+from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
+from parllel.types import State
+
+
+class NormalizeRewards(BatchTransform):
+    """Divide rewards by the running standard deviation of the discounted return.
+
+    The return of an environment is the discounted sum of its past rewards, `g = discount * g + r`,
+    carried from batch to batch and set to zero after the end of an episode (as `VecNormalize` of
+    Stable-Baselines3 does; Engstrom et al. 2020). The batch being complete, its returns enter the
+    statistics first and its rewards are divided then. Rewards are not centred: that would change
+    the task. With `env.valid` in the samples, only valid entries count, and rewards at the others
+    are written as they fall.
+
+    Args:
+        discount: of the return, in [0, 1].
+        source: the reward, [T, B].
+        target: the field written, float32 [T, B].
+        done: where an episode ends, bool [T, B].
+        clip: largest magnitude written; infinity for no limit.
+        epsilon: added to the variance.
+
+    Raises:
+        ValueError: if an argument is outside its range.
+    """
+
+    def __init__(
+        self,
+        discount: float,
+        source: str = "env.reward",
+        target: str = "env.normalized_reward",
+        done: str = "env.done",
+        clip: float = 10.0,
+        epsilon: float = 1e-8,
+    ) -> None:
+        name = "NormalizeRewards"
+        self._discount = check_fraction(name, "discount", discount)
+        self._clip = check_positive(name, "clip", clip)
+        self._epsilon = check_finite_positive(name, "epsilon", epsilon)
+        self._source, self._target, self._done_path = source, target, done
+        self._statistics = RunningMeanStd((), f"{name}: returns of {source}")
+        self._carried: NDArray[np.float64] | None = None
+        self._samples: Samples | None = None
+
+    def fields(self, samples: Samples) -> Mapping[str, Field]:
+        """Declare the normalised reward."""
+        return {self._target: Field(np.float32(0.0))}
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of the fields; raise ValueError if B changes while returns are carried."""
+        name = "NormalizeRewards"
+        self._reward = body_of(samples, self._source)
+        shape = self._reward.shape
+        if len(shape) != 2:
+            raise ValueError(f"{name}: {self._source}: expected shape [T, B], got {shape}")
+        self._normalized = for_output(name, self._target, body_of(samples, self._target), shape)
+        self._done = body_of(samples, self._done_path)
+        valid = optional_body_of(samples, "env.valid")
+        self._valid = np.ones(shape, bool) if valid is None else valid
+        if self._carried is None:
+            self._carried = np.zeros(shape[1])
+        elif self._carried.shape != shape[1:]:
+            raise ValueError(
+                f"{name}: {self._source}: expected B={len(self._carried)}, of which returns are "
+                f"carried on, got B={shape[1]}"
+            )
+        self._returns = np.zeros(shape)
+        self._samples = samples
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Update the statistics with this batch, then write its normalised rewards."""
+        from parllel.transforms import compiled
+
+        if samples is not self._samples:
+            self.bind(samples)
+        name, shape = "NormalizeRewards", self._returns.shape
+        reward = for_loop(name, self._source, self._reward, shape, np.float32)
+        done = for_loop(name, self._done_path, self._done, shape, bool)
+        valid = for_loop(name, "env.valid", self._valid, shape, bool)
+        assert self._carried is not None
+        # On a copy: if the statistics refuse the batch, nothing may have changed.
+        carried = self._carried.copy()
+        compiled.running_returns(reward, done, valid, self._discount, carried, self._returns)
+        self._statistics.update(self._returns.reshape(-1), valid.reshape(-1))
+        self._carried = carried
+        scale = np.float32(1.0 / np.sqrt(self._statistics.var + self._epsilon))
+        np.multiply(reward, scale, out=self._normalized)
+        np.clip(self._normalized, -self._clip, self._clip, out=self._normalized)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Mean and standard deviation of the discounted return."""
+        return {"mean": float(self._statistics.mean), "std": float(self._statistics.std)}
+
+    def state(self) -> State:
+        """Return the statistics and the returns that are carried on."""
+        carried = None if self._carried is None else self._carried.copy()
+        return {"statistics": self._statistics.state(), "carried": carried}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        carried = state["carried"]
+        if carried is not None:
+            carried = np.array(carried, np.float64)
+            if self._carried is not None and carried.shape != self._carried.shape:
+                raise ValueError(
+                    f"NormalizeRewards: state: expected B={len(self._carried)}, got {carried.shape}"
+                )
+        self._statistics.load_state(state["statistics"])
+        self._carried = carried
+        self._samples = None  # binds anew, so that missing returns start from zero

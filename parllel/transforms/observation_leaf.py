@@ -1,0 +1,108 @@
+"""The observation tree leaf by leaf, as normalisation needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from parllel.buffers import Samples
+from parllel.transforms.running_statistics import RunningMeanStd
+from parllel.transforms.transform import field_at, row_behind
+from parllel.types import State
+
+
+class Leaf:
+    """Statistics of one leaf, and the float32 numbers that a step needs from them."""
+
+    def __init__(self, statistics: RunningMeanStd, clip: float, epsilon: float) -> None:
+        self.statistics = statistics
+        self.clip = np.float32(clip)
+        self._epsilon = epsilon
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Work out shift and scale, [features] each."""
+        statistics = self.statistics
+        # Taking the mean off first is exact for an element that never changes.
+        self.shift = (-statistics.mean).astype(np.float32).reshape(-1)
+        scale = 1.0 / np.sqrt(statistics.var + self._epsilon)
+        self.scale = np.asarray(scale).astype(np.float32).reshape(-1)
+
+    def update(self, body: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
+        """Add a batch, [T, B, features]."""
+        shape = self.statistics.shape
+        self.statistics.update(body.reshape(-1, *shape), mask)
+        self.refresh()
+
+    def load(self, state: State) -> None:
+        """Take back the state of the statistics."""
+        self.statistics.load_state(state)
+        self.refresh()
+
+    def normalized(self, array: ArrayLike) -> NDArray[np.float32]:
+        """Return [N, *shape] as float32, normalised; the same numbers as `LeafViews.write` makes."""
+        source = np.asarray(array)
+        if source.shape[1:] != self.statistics.shape:
+            raise ValueError(
+                f"{self.statistics.name}: expected shape [N, *{self.statistics.shape}], "
+                f"got {source.shape}"
+            )
+        out = np.empty(source.shape, np.float32)
+        self.write_into(out.reshape(len(out), -1), source.reshape(len(out), -1))
+        return out
+
+    def write_into(self, out: NDArray[np.float32], source: NDArray[Any]) -> None:
+        """Normalise `source` [n, features] of any real dtype into `out`."""
+        np.add(source, self.shift, out=out, dtype=np.float32, casting="unsafe")
+        np.multiply(out, self.scale, out=out)
+        np.clip(out, -self.clip, self.clip, out=out)
+
+
+class LeafViews:
+    """Source and target of one leaf as [T, B, features] and, for row T, as [1, B, features]."""
+
+    def __init__(self, leaf: Leaf, samples: Samples, source: str, target: str) -> None:
+        from parllel.transforms import compiled
+
+        self._normalize_row = compiled.normalize_row
+        self.leaf = leaf
+        self.body, self._behind = _body_and_behind(samples, source)
+        self._target, self._target_behind = _body_and_behind(samples, target)
+        if self._target.shape != self.body.shape or self._target.dtype != np.float32:
+            raise ValueError(
+                f"NormalizeObservations: {target}: expected float32 {self.body.shape}, "
+                f"got {self._target.dtype} {self._target.shape}"
+            )
+        self._T, self._B = self.body.shape[:2]
+
+    def write(self, t: int, columns: slice) -> None:
+        """Normalise cells [t, columns]; nothing is allocated for float32 observations."""
+        if not 0 <= t <= self._T:
+            raise IndexError(f"{self.leaf.statistics.name}: no row {t} in a batch of T={self._T}")
+        start, stop, _ = columns.indices(self._B)
+        source, target = self.body, self._target
+        if t == self._T:
+            source, target, t = self._behind, self._target_behind, 0
+        leaf = self.leaf
+        if source.dtype == np.float32:
+            self._normalize_row(source, target, t, start, stop, leaf.shift, leaf.scale, leaf.clip)
+        else:
+            leaf.write_into(target[t, start:stop], source[t, start:stop])
+
+
+def _body_and_behind(samples: Samples, path: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    body = np.asarray(field_at(samples, path))
+    behind = row_behind(samples, path)
+    return _with_flat_features(body, path), _with_flat_features(behind[np.newaxis], path)
+
+
+def _with_flat_features(array: NDArray[Any], path: str) -> NDArray[Any]:
+    flat = array.reshape(*array.shape[:2], -1)
+    if not np.shares_memory(flat, array):
+        raise ValueError(
+            f"{path}: expected features that lie together in memory, got strides "
+            f"{array.strides} for shape {array.shape}"
+        )
+    return flat

@@ -1,0 +1,104 @@
+"""Discounted returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Field, Samples
+from parllel.transforms.arguments import check_fraction, for_loop, for_output
+from parllel.transforms.transform import BatchTransform, body_of, row_behind
+
+
+def discounted_returns(
+    reward: NDArray[Any],
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    final_value: NDArray[Any],
+    bootstrap_value: NDArray[Any],
+    discount: float,
+    out_return: NDArray[np.float32],
+) -> None:
+    """Write discounted returns (Sutton and Barto 2018, eq. 3.9) into `out_return`.
+
+    reward, final_value, out_return: [T, B] float32.  terminated, truncated: [T, B] bool.
+    Nothing follows a terminated step; `final_value` follows a truncated one, `bootstrap_value`
+    [B] the last row. Sums are float64. Other dtypes of inputs are converted first.
+
+    Raises:
+        ValueError: if shapes differ, or the output is not writable float32.
+    """
+    from parllel.transforms import compiled
+
+    name, shape = "discounted_returns", np.shape(reward)
+    if len(shape) != 2:
+        raise ValueError(f"{name}: reward: expected shape [T, B], got {shape}")
+    compiled.discounted_returns(
+        for_loop(name, "reward", reward, shape, np.float32),
+        for_loop(name, "terminated", terminated, shape, bool),
+        for_loop(name, "truncated", truncated, shape, bool),
+        for_loop(name, "final_value", final_value, shape, np.float32),
+        for_loop(name, "bootstrap_value", bootstrap_value, shape[1:], np.float32),
+        discount,
+        for_output(name, "out_return", out_return, shape),
+    )
+
+
+class DiscountedReturns(BatchTransform):
+    """Write `agent.return_`: the discounted sum of rewards up to the end of the episode.
+
+    An episode that is truncated, or goes on behind the batch, is continued by value estimates: the
+    transform declares `agent.final_value`, which the handler fills, and reads the padding row T of
+    `value`.
+
+    Args:
+        discount: gamma, in [0, 1].
+        reward: the reward field, [T, B].
+        value: the value field, [T, B] with padding; None for agents without a value function:
+            returns then end where the data end.
+
+    Raises:
+        ValueError: if discount is outside [0, 1].
+    """
+
+    def __init__(
+        self,
+        discount: float,
+        reward: str = "env.reward",
+        value: str | None = "agent.agent_info.value",
+    ) -> None:
+        self._discount = check_fraction("DiscountedReturns", "discount", discount)
+        self._reward, self._value = reward, value
+        self._samples: Samples | None = None
+
+    def fields(self, samples: Samples) -> Mapping[str, Field]:
+        """Declare the return and, with a value function, the final value."""
+        names = ("return_",) if self._value is None else ("return_", "final_value")
+        return {f"agent.{name}": Field(np.float32(0.0)) for name in names}
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of all fields."""
+        reward = body_of(samples, self._reward)
+        if self._value is None:
+            final, bootstrap = np.zeros_like(reward), np.zeros_like(reward[0])
+        else:
+            final = body_of(samples, "agent.final_value")
+            bootstrap = row_behind(samples, self._value)
+        self._inputs = (
+            reward,
+            body_of(samples, "env.terminated"),
+            body_of(samples, "env.truncated"),
+            final,
+            bootstrap,
+        )
+        self._return = body_of(samples, "agent.return_")
+        self._samples = samples
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Write the returns of the whole batch."""
+        if samples is not self._samples:
+            self.bind(samples)
+        discounted_returns(*self._inputs, self._discount, self._return)

@@ -1,0 +1,101 @@
+"""Mean and variance of a stream of batches."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from parllel.types import State
+
+
+class RunningMeanStd:
+    """Mean and variance over everything that `update` was given.
+
+    Batches are merged in the parallel form of Chan, Golub and LeVeque (1979, 1983), in float64, so
+    the result does not depend on how the data were divided into batches.
+
+    Args:
+        shape: of one entry; each element has statistics of its own.
+        name: what error messages call it.
+
+    Attributes:
+        mean, var: float64 arrays of `shape`; 0 and 1 before the first update. The variance is that
+            of the population: divided by n.
+        count: number of entries seen.
+    """
+
+    def __init__(self, shape: tuple[int, ...], name: str = "RunningMeanStd") -> None:
+        self.shape = tuple(shape)
+        self.name = name
+        self.mean: NDArray[np.float64] = np.zeros(self.shape)
+        self.var: NDArray[np.float64] = np.ones(self.shape)
+        self.count = 0
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """Standard deviation, of `shape`."""
+        return np.asarray(np.sqrt(self.var))
+
+    def update(self, batch: ArrayLike, mask: ArrayLike | None = None) -> None:
+        """Add the entries of `batch` [N, *shape], those where `mask` [N] is true if it is given.
+
+        Raises:
+            ValueError: if a shape is another, or a sum is not finite; nothing has changed then.
+        """
+        from parllel.transforms import compiled
+
+        entries = np.asarray(batch)
+        if entries.shape[1:] != self.shape or entries.ndim == 0:
+            raise ValueError(
+                f"{self.name}: batch: expected shape [N, *{self.shape}], got {entries.shape}"
+            )
+        n = len(entries)
+        dtype = np.float32 if entries.dtype == np.float32 else np.float64
+        flat = np.require(entries.reshape(n, self.mean.size), dtype, ["C", "A", "W"])
+        mean, var = np.empty(self.mean.size), np.empty(self.mean.size)
+        count = int(compiled.moments(flat, self._mask(mask, n), mean, var))
+        if not (np.isfinite(mean).all() and np.isfinite(var).all()):
+            raise ValueError(
+                f"{self.name}: batch: expected finite numbers, got NaN, inf or too large"
+            )
+        if count:
+            self._merge(mean.reshape(self.shape), var.reshape(self.shape), count)
+
+    def _mask(self, mask: ArrayLike | None, n: int) -> NDArray[np.bool_]:
+        if mask is None:
+            return np.empty(0, bool)
+        entries = np.asarray(mask)
+        if entries.shape != (n,) or entries.dtype != np.bool_:
+            raise ValueError(
+                f"{self.name}: mask: expected bool ({n},), got {entries.dtype} {entries.shape}"
+            )
+        return np.require(entries, bool, ["C", "A", "W"])
+
+    def _merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: int) -> None:
+        total = self.count + count
+        if self.count == 0:  # exact, and lets go of the variance of 1 that stands in before
+            self.mean, self.var, self.count = mean, var, total
+            return
+        delta = mean - self.mean
+        share = count / total
+        squares = self.var * self.count + var * count + delta**2 * (self.count * share)
+        self.mean = np.asarray(self.mean + delta * share)
+        self.var = np.asarray(squares / total)
+        self.count = total
+
+    def state(self) -> State:
+        """Return copies of mean, var and count."""
+        return {"mean": self.mean.copy(), "var": self.var.copy(), "count": self.count}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            ValueError: if it is the state of another shape.
+        """
+        mean, var = np.array(state["mean"], np.float64), np.array(state["var"], np.float64)
+        if mean.shape != self.shape or var.shape != self.shape:
+            raise ValueError(
+                f"{self.name}: state: expected shape {self.shape}, got {mean.shape} and {var.shape}"
+            )
+        self.mean, self.var, self.count = mean, var, int(state["count"])

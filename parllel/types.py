@@ -1,0 +1,39 @@
+"""Small types that every layer shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+# A tree has arrays, scalars or None at its leaves, and buffers, named tuples or dicts as nodes.
+Tree: TypeAlias = Any
+# What `state()` returns: JSON values and numpy arrays, in dicts and lists.
+State: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """The size of a batch: `T` time steps of `B` environments.
+
+    Raises:
+        ValueError: if either is less than one.
+    """
+
+    T: int
+    B: int
+
+    def __post_init__(self) -> None:
+        for name in ("T", "B"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"BatchSpec.{name}: expected an int of at least 1, got {value!r}")
+
+    @property
+    def size(self) -> int:
+        """Environment steps in one batch."""
+        return self.T * self.B
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(T, B)`."""
+        return (self.T, self.B)
