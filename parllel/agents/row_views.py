@@ -84,7 +84,9 @@ def leaf_paths(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def leaf_at(tree: Tree, path: Path) -> Any:
     """Follow `path` through named tuples, dicts (by name) and plain tuples (by position)."""
     for name, position in path:
-        if isinstance(tree, dict):
+        if isinstance(tree, NamedTuple) and name in tree._fields:
+            tree = tree._get(name)
+        elif isinstance(tree, dict):
             tree = tree[name]
         elif hasattr(tree, "_fields"):  # also a class made by typing.NamedTuple
             tree = getattr(tree, name)

@@ -7,6 +7,7 @@ through integer lists and masks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
 
@@ -65,9 +66,9 @@ class Array:
         arena: Arena | None = None,
     ) -> None:
         padding = self.default_padding if padding is None else padding
-        full_size = shape[0] if full_size is None and shape else full_size
+        _check_shape(type(self).__name__, shape)
+        full_size = shape[0] if full_size is None else full_size
         _check_layout(type(self), shape, np.dtype(dtype), padding, full_size)
-        assert full_size is not None
         self._block = Block(
             tuple(int(n) for n in shape),
             np.dtype(dtype),
@@ -139,7 +140,7 @@ class Array:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -188,18 +189,11 @@ class Array:
     @property
     def indices(self) -> tuple[Any, ...]:
         """Current position in the body: an int or slice per dimension, or an array of positions."""
-        place = self.place
-        if not isinstance(place, Basic):
-            return (place.positions(self._block.shape),)
-        start = self._block.padding + self._block.window
-        time, *rest = place.dims
-        time = time - start if isinstance(time, int) else range(
-            time.start - start, time.stop - start, time.step
-        )  # fmt: skip
-        return tuple(
-            dim if isinstance(dim, int) else slice(dim.start, dim.stop, dim.step)
-            for dim in (time, *rest)
-        )
+        place, block = self.place, self._block
+        start = block.padding + block.window
+        if isinstance(place, Basic):
+            return tuple(_as_index(dim) for dim in place.shift(-start).dims)
+        return (place.positions(block.shape) - start * math.prod(block.shape[1:]),)
 
     # ------------------------------------------------------------------ moving in time
 
@@ -214,18 +208,17 @@ class Array:
         return self._shifted(1)
 
     def _shifted(self: ArrayT, by: int) -> ArrayT:
-        place = self.place
-        if isinstance(place, Scattered):
-            row = int(np.prod(self._block.shape[1:], dtype=np.int64))
-            flat = place.flat + by * row
-            low, high = (int(flat.min()) // row, int(flat.max()) // row) if flat.size else (0, 0)
-            shifted: Place = Scattered(flat)
+        place, shape = self.place, self._block.shape
+        if isinstance(place, Basic):
+            moved = place.shift(by)
+            shifted: Place = moved
+            low, high = moved.row_bounds()
         else:
-            low, high = (bound + by for bound in place.row_bounds())
-            shifted = place.shift(by)
-        if isinstance(shifted, Basic):
-            shifted = Basic(shifted.dims)  # a view: its margin is gone
-        if self.size and (low < 0 or high >= self._block.shape[0]):
+            row = math.prod(shape[1:])
+            flat = place.positions(shape) + by * row
+            shifted = Scattered(flat, place.has_time)
+            low, high = (int(flat.min()) // row, int(flat.max()) // row) if flat.size else (0, 0)
+        if low < 0 or high >= shape[0]:
             side = "before the first" if by < 0 else "behind the last"
             raise IndexError(f"there is no row {side} one of {self!r}: it has no padding there")
         return self._of(self._block, shifted)
@@ -305,11 +298,11 @@ class Array:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return a numpy view where indexing in numpy would give one, and a copy elsewhere."""
         viewed = np.asarray(self._from(self._block.public()))
-        if dtype is not None and np.dtype(dtype) != viewed.dtype:
-            if copy is False:
-                raise ValueError(f"a copy is needed to read {viewed.dtype} as {np.dtype(dtype)}")
-            return viewed.astype(dtype)
-        return viewed.copy() if copy else viewed
+        wanted = viewed.dtype if dtype is None else np.dtype(dtype)
+        is_copy = not isinstance(self.place, Basic)
+        if copy is False and (is_copy or wanted != viewed.dtype):
+            raise ValueError(f"a copy is needed to read {self!r} as {wanted}")
+        return viewed.astype(wanted, copy=bool(copy) and not is_copy)
 
     def __len__(self) -> int:
         shape = self.shape
@@ -353,23 +346,33 @@ def _rebuild(cls: type[Array], block: Block, place: Place | None) -> Array:
     return array
 
 
-def _check_layout(
-    cls: type[Array],
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    padding: int,
-    full_size: int | None,
-) -> None:
-    name = cls.__name__
+def _as_index(dim: int | range) -> int | slice:
+    if isinstance(dim, int):
+        return dim
+    if not dim:
+        return slice(0, 0, 1)
+    stop = dim[-1] + (1 if dim.step > 0 else -1)
+    return slice(dim[0], None if dim.step < 0 and stop == -1 else stop, dim.step)
+
+
+def _check_shape(name: str, shape: tuple[int, ...]) -> None:
     if not isinstance(shape, tuple) or not shape:
         raise ValueError(
             f"{name}: shape: expected a tuple of at least one dimension, got {shape!r}"
         )
-    if any(n < 1 for n in shape):
-        raise ValueError(f"{name}: shape: every dimension must be at least 1, got {shape}")
+    if any(not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
+        raise ValueError(f"{name}: shape: every dimension must be an int >= 1, got {shape}")
+
+
+def _check_layout(
+    cls: type[Array], shape: tuple[int, ...], dtype: np.dtype[Any], padding: int, full_size: int
+) -> None:
+    name = cls.__name__
     if dtype.hasobject:
         raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
-    if padding < 0 or (padding and not cls.default_padding):
+    if padding < 0:
+        raise ValueError(f"{name}: padding: expected at least 0, got {padding}")
+    if padding and not cls.default_padding:
         raise ValueError(
             f"{name}: padding: expected 0, got {padding}; rotating arrays have padding"
         )
@@ -377,7 +380,7 @@ def _check_layout(
         raise ValueError(
             f"{name}: padding: {padding} rows are more than the {shape[0]} of the body"
         )
-    if full_size is None or full_size < shape[0] or full_size % shape[0]:
+    if full_size < shape[0] or full_size % shape[0]:
         raise ValueError(
             f"{name}: full_size: expected a multiple of the {shape[0]} rows of a batch, "
             f"got {full_size}"

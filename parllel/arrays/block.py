@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
 import secrets
 import weakref
 from typing import Any
@@ -15,6 +17,15 @@ from parllel.errors import ClosedError
 
 # Keys are unique among the processes that exchange arrays: a random prefix, then a counter.
 _keys = itertools.count(secrets.randbits(31) << 32)
+
+
+def _renew_keys() -> None:
+    global _keys
+    _keys = itertools.count(secrets.randbits(31) << 32)
+
+
+if hasattr(os, "register_at_fork"):  # a forked child would go on counting as its parent does
+    os.register_at_fork(after_in_child=_renew_keys)
 
 
 def new_key() -> int:
@@ -55,7 +66,7 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def storage(self) -> Storage:
@@ -138,3 +149,5 @@ class Block:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._place_in(self.arena, self.offset)
+        if self.arena.storage == "local":
+            self.key = new_key()  # local memory arrives as a copy: another block

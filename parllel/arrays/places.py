@@ -44,7 +44,8 @@ class Basic:
         return tuple(len(dim) for dim in self.dims if isinstance(dim, range))
 
     def view(self, memory: NDArray[Any]) -> NDArray[Any]:
-        return memory[tuple([_as_index(dim) for dim in self.dims])]
+        # The dots make a single element a view of no dimensions, which can be written.
+        return memory[tuple(map(_as_index, self.dims)) + (...,)]  # noqa: RUF005
 
     def index(self, location: Any) -> Basic | Advanced:
         quick = self._ints_and_slices(location if type(location) is tuple else (location,))
@@ -95,22 +96,20 @@ class Basic:
         return rows.start + item * rows.step
 
     def _advanced(self, location: tuple[Any, ...]) -> Advanced:
-        margin = self.margin if self.has_time else 0
-        dims = self.dims
-        if self.has_time:
-            rows = dims[0]
-            assert isinstance(rows, range)
-            body = (len(rows), *self.shape[1:])
-            location = _masks_to_integers(location, body)
-            location = (_rows_from(location[0], len(rows), margin), *location[1:])
-            wide = range(rows.start - margin * rows.step, rows.stop + margin * rows.step, rows.step)
-            dims = (wide, *dims[1:])
-        return Advanced(Basic(dims), location)
+        rows, *rest = self.dims
+        margin = self.margin if isinstance(rows, range) else 0
+        location = _for_numpy(location, self.shape, self.has_time, margin)
+        if isinstance(rows, range):
+            by = margin * rows.step
+            rows = range(rows.start - by, rows.stop + by, rows.step)
+        has_time = self.has_time and _leads_with_time(location)
+        return Advanced(Basic((rows, *rest)), location, has_time)
 
     def shift(self, rows: int) -> Basic:
-        return Basic((_shift(self.dims[0], rows), *self.dims[1:]), self.margin)
+        return Basic((_shift(self.dims[0], rows), *self.dims[1:]))
 
     def row_bounds(self) -> tuple[int, int]:
+        """Return the least and the greatest row of the block; zeros if there are no rows."""
         rows = self.dims[0]
         if isinstance(rows, int):
             return rows, rows
@@ -118,49 +117,32 @@ class Basic:
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
         everything = tuple([slice(None)] * len(self.shape))
-        return Advanced(self, everything).positions(memory_shape)
+        return Advanced(self, everything, self.has_time).positions(memory_shape)
 
     def __reduce__(self) -> Any:
         return Basic, (self.dims, self.margin)
 
 
 class Advanced:
-    """Integer arrays (and slices) applied once to a basic place."""
+    """Integer arrays (and slices) applied once to a basic place.
 
-    __slots__ = ("base", "location")
+    Raises:
+        IndexError: if the arrays do not fit together or name what the base does not have.
+    """
+
+    __slots__ = ("base", "has_time", "location", "shape")
 
     margin = 0
 
-    def __init__(self, base: Basic, location: tuple[Any, ...]) -> None:
+    def __init__(self, base: Basic, location: tuple[Any, ...], has_time: bool) -> None:
         self.base = base
         self.location = location
-
-    @property
-    def has_time(self) -> bool:
-        return False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = np.broadcast_to(np.uint8(0), self.base.shape)[self.location].shape
-        return shape
+        self.has_time = has_time
+        self.shape = _selected_shape(base.shape, location)
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
-        return Scattered(np.asarray(self.positions(memory_shape)[location]))
-
-    def shift(self, rows: int) -> Advanced:
-        return Advanced(self.base.shift(rows), self.location)
-
-    def row_bounds(self) -> tuple[int, int]:
-        rows = self.base.dims[0]
-        if isinstance(rows, int):
-            return rows, rows
-        shape = self.base.shape
-        column = np.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1))
-        picked = np.broadcast_to(column, shape)[self.location]
-        if not picked.size:
-            return 0, 0
-        ends = rows[int(picked.min())], rows[int(picked.max())]
-        return min(ends), max(ends)
+        everything = Scattered(self.positions(memory_shape), self.has_time)
+        return everything.index(location, memory_shape)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
         shape = self.base.shape
@@ -178,35 +160,35 @@ class Advanced:
         return np.asarray(total, np.intp)
 
     def __reduce__(self) -> Any:
-        return Advanced, (self.base, self.location)
+        return Advanced, (self.base, self.location, self.has_time)
 
 
 class Scattered:
     """The flat position in the block of every element."""
 
-    __slots__ = ("flat",)
+    __slots__ = ("flat", "has_time")
 
     margin = 0
 
-    def __init__(self, flat: NDArray[np.intp]) -> None:
+    def __init__(self, flat: NDArray[np.intp], has_time: bool) -> None:
         self.flat = flat
-
-    @property
-    def has_time(self) -> bool:
-        return False
+        self.has_time = has_time
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.flat.shape
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
-        return Scattered(np.asarray(self.flat[location]))
+        shape = self.flat.shape
+        location = _for_numpy(_expand(location, len(shape)), shape, self.has_time, 0)
+        has_time = self.has_time and _leads_with_time(location)
+        return Scattered(np.asarray(self.flat[location]), has_time)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
         return self.flat
 
     def __reduce__(self) -> Any:
-        return Scattered, (self.flat,)
+        return Scattered, (self.flat, self.has_time)
 
 
 Place: TypeAlias = "Basic | Advanced | Scattered"
@@ -269,6 +251,11 @@ def _expand(location: Any, ndim: int) -> tuple[Any, ...]:
     if not gaps:
         return items + fill
     at = next(i for i, item in enumerate(items) if item is Ellipsis)
+    beside = items[at - 1 : at + 2 : 2] if at else ()
+    apart = len(beside) == 2 and not any(isinstance(item, slice) for item in beside)
+    if not fill and apart and any(isinstance(item, np.ndarray) for item in items):
+        # numpy would let such dots move the dimensions of lists to the front
+        raise IndexError("'...' stands for no dimension here: leave it out")
     return items[:at] + fill + items[at + 1 :]
 
 
@@ -282,18 +269,51 @@ def _normalise(item: Any) -> Any:
     if isinstance(item, (int, np.integer)):
         return int(item)
     array = np.asarray(item)
-    if array.dtype != bool and array.size == 0:
-        array = array.astype(np.intp)
-    if array.dtype != bool and not np.issubdtype(array.dtype, np.integer):
+    if array.dtype == bool:
+        return array if array.ndim else _normalise(bool(array))
+    if array.size and not np.issubdtype(array.dtype, np.integer):
         raise IndexError(f"expected int, slice, '...', int list or bool mask, got {item!r}")
-    if array.ndim == 0 and array.dtype != bool:
-        return int(array)
-    return array
+    # A copy: the view keeps its meaning if the caller's array changes, and row 255 + 1 fits.
+    return array.astype(np.intp) if array.ndim else int(array)
 
 
 def _width(item: Any) -> int:
     """How many dimensions an item consumes: a mask as many as it has."""
     return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
+
+
+def _for_numpy(
+    location: tuple[Any, ...], shape: tuple[int, ...], has_time: bool, margin: int
+) -> tuple[Any, ...]:
+    """Return the same index with masks as integers and rows counted from the margin's first."""
+    location = _masks_to_integers(location, shape)
+    if not has_time:
+        return location
+    return (_rows_from(location[0], shape[0], margin), *location[1:])
+
+
+def _leads_with_time(location: tuple[Any, ...]) -> bool:
+    """Return whether the leading dimension of what numpy selects is rows of the one before.
+
+    A list that picks rows keeps them rows. Pairs of lists make elements, and lists that are apart from each
+    other move to the front.
+    """
+    first, *rest = location
+    lists = any(isinstance(item, np.ndarray) for item in rest)
+    if not isinstance(first, slice):
+        return isinstance(first, np.ndarray) and not lists
+    taken = [axis for axis, item in enumerate(location) if not isinstance(item, slice)]
+    return not lists or taken[-1] - taken[0] == len(taken) - 1
+
+
+def _selected_shape(shape: tuple[int, ...], location: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the shape that numpy would select; whole features are counted, not gone through."""
+    end = len(location)
+    while end and isinstance(location[end - 1], slice):
+        end -= 1
+    front = np.broadcast_to(np.uint8(0), shape[:end])[location[:end]].shape
+    rest = zip(location[end:], shape[end:], strict=True)
+    return (*front, *[len(range(n)[item]) for item, n in rest])
 
 
 def _masks_to_integers(location: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:

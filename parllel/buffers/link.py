@@ -215,7 +215,7 @@ def _decode(location: Any, array: Array) -> Place:
     return Basic((*dims, *rest))
 
 
-class _ByName(cloudpickle.Pickler):
+class _ByName(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles anything, buffers by name."""
 
     def __init__(self, file: io.BytesIO, link: Link) -> None:

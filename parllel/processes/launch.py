@@ -20,16 +20,14 @@ from typing import Any, Literal, TypeAlias
 
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
-ONE_THREAD = dict.fromkeys(
-    (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-        "VECLIB_MAXIMUM_THREADS",
-    ),
-    "1",
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
 )
+ONE_THREAD = dict.fromkeys(_THREAD_VARIABLES, "1")
 _preload: list[str] = []
 _lock = threading.RLock()
 _server: tuple[int, Any] | None = None  # pid that started it, the server

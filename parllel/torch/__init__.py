@@ -1,0 +1,33 @@
+"""Agents, models and algorithms in PyTorch.
+
+Raises:
+    ImportError: if PyTorch is not installed.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError("parllel.torch needs PyTorch: pip install parllel[torch]") from error
+
+from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from parllel.torch.algos import PPO
+from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
+from parllel.torch.handler import TorchHandler
+from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+
+__all__ = [
+    "PPO",
+    "Categorical",
+    "CategoricalPgAgent",
+    "CategoricalPgModel",
+    "Distribution",
+    "Gaussian",
+    "GaussianPgAgent",
+    "GaussianPgModel",
+    "MlpModel",
+    "MultiDiscrete",
+    "PgAgent",
+    "TorchHandler",
+]

@@ -81,7 +81,8 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None
 
 
 def _to_numpy(tensor: Tensor) -> NDArray[Any]:
-    return tensor.detach().cpu().numpy().copy()
+    array: NDArray[Any] = tensor.detach().cpu().numpy().copy()
+    return array
 
 
 def _to_tensor(array: NDArray[Any]) -> Tensor:

@@ -50,7 +50,8 @@ class Leaf:
                 f"got {source.shape}"
             )
         out = np.empty(source.shape, np.float32)
-        self.write_into(out.reshape(len(out), -1), source.reshape(len(out), -1))
+        flat = (len(source), self.shift.size)
+        self.write_into(out.reshape(flat), source.reshape(flat))
         return out
 
     def write_into(self, out: NDArray[np.float32], source: NDArray[Any]) -> None:

@@ -58,7 +58,7 @@ class PgAgent(Agent):
             action = self.distribution.mode(params)
         else:
             if noise is None:
-                noise = self._to_device(self._draw(1, value.shape[0]))[0]
+                noise = self._draw(1, value.shape[0])[0]
             action = self.distribution.sample(params, noise)
         log_prob = self.distribution.log_prob(params, action)
         return action, NamedTuple(value=value, log_prob=log_prob)
@@ -95,7 +95,7 @@ class PgAgent(Agent):
         """Draw the noise of a batch, [T, B, ...] on the agent's device; None in eval mode."""
         if self._evaluating:
             return None
-        return self._to_device(self._draw(T, B))
+        return self._draw(T, B)
 
     def sample_mode(self) -> None:
         """Draw actions; modules such as dropout are off."""
@@ -138,7 +138,7 @@ class PgAgent(Agent):
         return self.model(observation, **inputs)
 
     def _draw(self, T: int, B: int) -> Tensor:
-        return self.distribution.draw_noise(self._generator, T, B)
+        return self.distribution.draw_noise(self._generator, T, B).to(self.device)
 
     def _to_device(self, value: Any) -> Any:
         return value.to(self.device) if isinstance(value, Tensor) else value

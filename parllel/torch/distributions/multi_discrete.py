@@ -55,7 +55,7 @@ class MultiDiscrete(Distribution):
         return _sum([part.kl_divergence(p, q) for part, p, q in choices])
 
     def _split(self, params: Tensor) -> Sequence[Tensor]:
-        return params.split(self.nvec, dim=-1)
+        return torch.split(params, list(self.nvec), dim=-1)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _sum(terms: list[Tensor]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ class MlpModel(nn.Module):
         self.layers = nn.ModuleList()
         for i, (n_inputs, n_outputs) in enumerate(pairwise(sizes)):
             # A plain Linear would first draw weights from the global generator.
-            layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)
+            layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
             gain = output_gain if i == len(hidden_sizes) else HIDDEN_GAIN
             nn.init.orthogonal_(layer.weight, gain, generator=generator)
             nn.init.zeros_(layer.bias)
@@ -54,7 +55,7 @@ class MlpModel(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return [N, output_size]."""
-        *hidden, last = self.layers
+        *hidden, last = cast(list[nn.Linear], list(self.layers))
         x = observation.reshape(observation.shape[0], -1).to(last.weight.dtype)
         # Calling the functions saves the modules' own overhead, a tenth of a small step.
         for layer in hidden:

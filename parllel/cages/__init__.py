@@ -1,0 +1,22 @@
+"""Cages: environments in their places."""
+
+from parllel.cages.cage import Cage
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.environments import EnvFactory, FinalObservation, TrajInfoFactory
+from parllel.cages.process_cage import ProcessCage
+from parllel.cages.spaces import Spaces, example_of
+from parllel.cages.step_result import StepResult
+from parllel.cages.traj_info import TrajInfo
+
+__all__ = [
+    "Cage",
+    "CageInterface",
+    "EnvFactory",
+    "FinalObservation",
+    "ProcessCage",
+    "Spaces",
+    "StepResult",
+    "TrajInfo",
+    "TrajInfoFactory",
+    "example_of",
+]

@@ -1,0 +1,104 @@
+"""What samplers know of a cage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Samples
+from parllel.cages.environments import FinalObservation
+from parllel.cages.spaces import Spaces
+from parllel.cages.traj_info import TrajInfo
+
+CageT = TypeVar("CageT", bound="CageInterface")
+
+
+class CageInterface(ABC):
+    """Environments in their place, writing their results into columns of a batch.
+
+    The row face serves samplers: `start_*` begins work on a row, `finish_row` waits for its end. In between
+    the rows that are being written belong to the cage.
+    """
+
+    @property
+    @abstractmethod
+    def n(self) -> int:
+        """How many environments this is, one column each."""
+
+    @property
+    @abstractmethod
+    def spaces(self) -> Spaces:
+        """The spaces of each environment."""
+
+    @property
+    @abstractmethod
+    def needs_reset(self) -> NDArray[np.bool_]:
+        """Whether each environment has ended and waits for a reset, [n]; right after any finish."""
+
+    @abstractmethod
+    def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
+        """Bind the cage to `columns` of `samples`, checking shapes and how memory is shared.
+
+        Raises:
+            TypeError, ValueError: if the buffer does not fit the spaces or the number of columns.
+            RegistrationError: if the memory cannot be reached by the cage's process.
+        """
+
+    @abstractmethod
+    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
+        """Begin to reset environments (all, or those that need it) into observation row `t`."""
+
+    @abstractmethod
+    def start_row(self, t: int, group: int = 0) -> None:
+        """Begin to step all environments with the actions of row `t`.
+
+        Reward, flags and info go to row `t`, the observation to row `t + 1`.
+        """
+
+    @abstractmethod
+    def start_random_row(self, t: int, group: int = 0) -> None:
+        """Like `start_row`, with actions drawn by the environments' spaces, which are written too."""
+
+    @abstractmethod
+    def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
+        """Begin `counts[i]` random steps of each environment; they are no samples."""
+
+    @abstractmethod
+    def finish_row(self, group: int = 0) -> None:
+        """Wait for what was started; raises what an environment raised."""
+
+    @abstractmethod
+    def collect_completed_trajs(self) -> list[TrajInfo]:
+        """Return the episodes that ended since the last call."""
+
+    @abstractmethod
+    def collect_final_observations(self) -> list[FinalObservation]:
+        """Return the true last observations of episodes that ended in rows since the last call."""
+
+    @abstractmethod
+    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the environment, found through its wrappers."""
+
+    @abstractmethod
+    def render(self) -> Any:
+        """Return what the environment's `render` returns."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the environments and end what runs for them; may be called twice."""
+
+    def __enter__(self: CageT) -> CageT:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

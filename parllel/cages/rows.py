@@ -1,0 +1,138 @@
+"""Views of the rows that a cage reads and writes, made once when it is bound to a buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays import Array
+from parllel.buffers import EnvSamples, NamedArrayTuple, Samples, buffer_leaves
+from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
+from parllel.types import Tree
+
+CAGE_FIELDS = ("observation", "reward", "terminated", "truncated", "done", "env_info")
+
+
+class Rows:
+    """The columns `[lo, hi)` of a batch, row by row, as plain numpy.
+
+    Args:
+        action: the buffer of actions.
+        env: node with the fields that a cage writes (`CAGE_FIELDS`).
+        columns: which columns belong to the cage.
+        environment: spaces to check the buffers against.
+
+    Raises:
+        ValueError: if a buffer's shape does not fit the space, or observations have no padding row to take
+            the one that follows the batch; names the field.
+    """
+
+    def __init__(
+        self, action: Tree, env: NamedArrayTuple, columns: slice, environment: Spaces
+    ) -> None:
+        self.lo, self.hi = columns.start, columns.stop
+        name = environment.name
+        _check(env.observation, example_of(environment.observation), f"{name}: env.observation")
+        for path, leaf in buffer_leaves(env.observation, "env.observation"):
+            if leaf.padding < 1:
+                raise ValueError(f"{name}: {path}: expected padding of at least 1, got {leaf!r}")
+        self.T = len(env.reward)
+        self.observation = self._leaves(env.observation, self.T + 1)
+        self.single = self.observation[0][1] if isinstance(env.observation, Array) else None
+        self.reward = self._views(env.reward, self.T)
+        self.terminated = self._views(env.terminated, self.T)
+        self.truncated = self._views(env.truncated, self.T)
+        self.done = self._views(env.done, self.T)
+        info = env.env_info
+        self.env_info = [] if info is None else self._leaves(info, self.T)
+        self.read_actions: ActionReader | None = None
+        self.action: list[tuple[tuple[str, ...], list[NDArray[Any]]]] = []
+        if action is not None:
+            _check(action, example_of(environment.action), f"{name}: agent.action")
+            self.action = self._leaves(action, self.T)
+            self.read_actions = action_reader(environment.action, self._nested(action))
+
+    def _views(self, array: Array, rows: int) -> list[NDArray[Any]]:
+        return [np.asarray(array[t, self.lo : self.hi]) for t in range(rows)]
+
+    def _leaves(self, tree: Tree, rows: int) -> list[tuple[tuple[str, ...], list[NDArray[Any]]]]:
+        return [
+            (tuple(path.split(".")) if path else (), self._views(leaf, rows))
+            for path, leaf in buffer_leaves(tree)
+        ]
+
+    def _nested(self, tree: Tree) -> Any:
+        if isinstance(tree, Array):
+            return self._views(tree, self.T)
+        return {name: self._nested(value) for name, value in tree._asdict().items()}
+
+    def write_observation(self, t: int, i: int, observation: Tree) -> None:
+        """Write the observation of the i-th environment into row `t`."""
+        if self.single is not None:
+            self.single[t][i] = observation
+            return
+        for path, rows in self.observation:
+            rows[t][i] = at_path(observation, path)
+
+    def clear_observation(self, t: int, i: int) -> None:
+        """Write zeros, where there is no observation."""
+        for _, rows in self.observation:
+            rows[t][i] = 0
+
+    def write_env_info(self, t: int, i: int, info: dict[str, Any]) -> None:
+        """Write those keys of `info` that the buffer has a field for."""
+        for path, rows in self.env_info:
+            rows[t][i] = at_path(info, path)
+
+    def write_action(self, t: int, i: int, action: Any) -> None:
+        """Write an action that the environment's own space was asked for."""
+        for path, rows in self.action:
+            rows[t][i] = at_path(action, path)
+
+
+def at_path(tree: Tree, path: tuple[str, ...]) -> Any:
+    """Return the part of nested dicts and tuples that a path of field names means.
+
+    Raises:
+        KeyError: naming the key that is missing and those that are there.
+    """
+    for name in path:
+        if isinstance(tree, (tuple, list)):
+            tree = tree[int(name[1:])]
+        else:
+            try:
+                tree = tree[name]
+            except (KeyError, TypeError, IndexError):
+                there = sorted(tree) if isinstance(tree, dict) else tree
+                raise KeyError(
+                    f"no {name!r} in {there}, which the buffer has a field for"
+                ) from None
+    return tree
+
+
+def cage_part(samples: Samples) -> tuple[Tree, dict[str, Tree]]:
+    """Return the action buffer and the fields of `samples.env` that a cage writes.
+
+    Raises:
+        TypeError: if `samples` is not a buffer of samples.
+    """
+    if not isinstance(samples, Samples) or not isinstance(samples.env, EnvSamples):
+        raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
+    return samples.agent.action, {name: getattr(samples.env, name) for name in CAGE_FIELDS}
+
+
+def _check(buffer: Tree, example: Tree, what: str) -> None:
+    """Compare a buffer with an example of one cell, leaf by leaf."""
+    if isinstance(example, tuple):
+        example = {f"_{i}": part for i, part in enumerate(example)}
+    if isinstance(example, dict):
+        if not isinstance(buffer, NamedArrayTuple) or set(buffer._fields) != set(example):
+            raise ValueError(f"{what}: expected fields {sorted(example)}, got {buffer!r}")
+        for name, part in example.items():
+            _check(getattr(buffer, name), part, f"{what}.{name}")
+        return
+    expected = np.shape(example)
+    if not isinstance(buffer, Array) or buffer.shape[2:] != expected:
+        raise ValueError(f"{what}: expected an Array [T, B, *{list(expected)}], got {buffer!r}")

@@ -1,0 +1,51 @@
+"""What is remembered of each episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parllel.types import Tree
+
+
+class TrajInfo:
+    """Statistics of one episode, from its first step to its end, whatever batches it spans.
+
+    Rewards are those of the environment, before any transform. Subclasses add attributes and
+    extend `step`; numeric attributes without a leading underscore are logged.
+
+    Args:
+        discount: per step, for `discounted_return`.
+    """
+
+    def __init__(self, discount: float = 1.0) -> None:
+        self.length = 0
+        self.return_ = 0.0
+        self.discounted_return = 0.0
+        self._discount = discount
+        self._weight = 1.0
+
+    def step(
+        self,
+        observation: Tree,
+        action: Tree,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        env_info: dict[str, Any],
+    ) -> None:
+        """Take in one step; `observation` is what followed `action`, before any reset."""
+        self.length += 1
+        self.return_ += reward
+        self.discounted_return += self._weight * reward
+        self._weight *= self._discount
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is worth logging: `length`, `return`, `discounted_return`, and a subclass's."""
+        return {
+            name.rstrip("_"): value
+            for name, value in vars(self).items()
+            if not name.startswith("_")
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.as_dict()})"

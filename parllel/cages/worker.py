@@ -1,0 +1,139 @@
+"""What runs in the process of a ProcessCage.
+
+    parent -> worker   ROW, op, sequence, row, everyone      steps and resets of bound rows: no pickling
+                       CALL, (sequence, op, arguments)       everything else, buffers by name
+                       REGISTER ...                          introduces a buffer
+    worker -> parent   ROW, sequence, flags                  flags: what there is to collect
+                       CALL, (sequence, result)
+                       ERROR, sequence, exception            of a call that leaves the worker well
+                       EXCEPTION, exception                  the worker ends
+
+Every reply carries the sequence number of its request, so a late one is never taken for another.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from parllel.buffers import REGISTER, Link, NamedArrayTuple
+from parllel.cages.cage import set_env_attribute
+from parllel.cages.environments import Environments
+from parllel.cages.step_result import deliver, parts_of, plain_action
+from parllel.processes import pack_exception
+
+ROW, CALL, ERROR = b"R", b"C", b"E"
+ROW_REQUEST = struct.Struct("<cBIi?")  # ROW, op, sequence, row, everyone
+ROW_REPLY = struct.Struct("<cI???")  # ROW, sequence, needs_reset, completed, final
+SEQUENCE = struct.Struct("<cI")
+OP_STEP, OP_RANDOM, OP_RESET = range(3)
+
+# What a method of the environment is answered with: the parent makes a stand-in of it.
+METHOD = "parllel: a method"
+
+
+class Worker:
+    """Serve one environment over a connection until it is told to close or the pipe hangs up."""
+
+    def __init__(
+        self, connection: Connection, make: Callable[[], Environments], inherited: Any
+    ) -> None:
+        self._connection = connection
+        self._link = Link(connection)
+        if inherited is not None:
+            self._link.adopt(inherited)
+        self._envs = make()
+        self._row_ops = {
+            OP_STEP: lambda t, everyone: self._envs.step_row(t),
+            OP_RANDOM: lambda t, everyone: self._envs.random_row(t),
+            OP_RESET: lambda t, everyone: self._envs.reset_rows(t, everyone=everyone),
+        }
+        # Of a failure in the first kind the environment's state is unknown, so the worker ends.
+        self._step_calls: dict[str, Callable[..., Any]] = {
+            "step": self._step,
+            "random_step": self._random_step,
+            "reset": self._reset,
+            "decorrelate": self._envs.decorrelate,
+        }
+        self._calls: dict[str, Callable[..., Any]] = {
+            "bind": self._bind,
+            "completed": self._envs.take_completed,
+            "final": lambda: [tuple(final) for final in self._envs.take_final()],
+            "get": self._get,
+            "set": lambda name, value: set_env_attribute(self._envs.envs[0], name, value),
+            "method": self._method,
+        }
+
+    def run(self) -> None:
+        """Answer requests; the first message tells the spaces."""
+        try:
+            self._connection.send_bytes(CALL + self._link.dumps((0, self._envs.spaces)))
+            while True:
+                message = self._connection.recv_bytes()
+                kind = message[:1]
+                if kind == ROW:
+                    self._row(message)
+                elif kind == REGISTER:
+                    self._link.accept(message)
+                elif not self._call(*self._link.loads(message[1:])):
+                    return
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            return  # the parent is gone or has closed the cage
+        finally:
+            self._envs.close()
+
+    def _row(self, message: bytes) -> None:
+        _, op, sequence, t, everyone = ROW_REQUEST.unpack(message)
+        self._row_ops[op](t, everyone)
+        envs = self._envs
+        self._connection.send_bytes(
+            ROW_REPLY.pack(
+                ROW, sequence, bool(envs.needs_reset[0]), envs.has_completed, envs.has_final
+            )
+        )
+        # The parent is on its way already: an ended environment resets in its shadow.
+        envs.prepare_resets()
+
+    def _call(self, sequence: int, op: str, args: tuple[Any, ...]) -> bool:
+        if op == "close":
+            return False
+        try:
+            result = self._calls[op](*args) if op in self._calls else self._step_calls[op](*args)
+            reply = CALL + self._link.dumps((sequence, result))
+        except Exception as error:
+            if op in self._step_calls:
+                raise
+            reply = SEQUENCE.pack(ERROR, sequence) + pack_exception(error)
+        self._connection.send_bytes(reply)
+        return True
+
+    def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> None:
+        self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi))
+
+    def _step(self, action: Any, outs: dict[str, Any]) -> Any:
+        step = self._envs.step_one(0, plain_action(self._envs.spaces, action))
+        return deliver(parts_of(step), outs), bool(self._envs.needs_reset[0])
+
+    def _random_step(self, outs: dict[str, Any]) -> Any:
+        action = self._envs.envs[0].action_space.sample()
+        step = self._envs.step_one(0, action)
+        return deliver({"action": action, **parts_of(step)}, outs), bool(self._envs.needs_reset[0])
+
+    def _reset(self, outs: dict[str, Any]) -> Any:
+        observation, info = self._envs.reset_one(0)
+        result = deliver({"observation": observation, "info": info}, outs)
+        return result, bool(self._envs.needs_reset[0])
+
+    def _get(self, name: str) -> Any:
+        value = self._envs.envs[0].get_wrapper_attr(name)
+        return METHOD if callable(value) else value
+
+    def _method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._envs.envs[0].get_wrapper_attr(name)(*args, **kwargs)
+
+
+def serve(connection: Connection, make: Callable[[], Environments], inherited: Any = None) -> None:
+    """Run a worker; the target of the child process."""
+    Worker(connection, make, inherited).run()

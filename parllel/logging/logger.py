@@ -1,0 +1,183 @@
+"""One row of numbers per step, to all writers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from parllel.logging.writer import Level, Number, Writer
+
+
+class Logger:
+    """Collect values by key, and write them as a row to every writer.
+
+    A writer that raises (a full disk, a removed folder) is closed and dropped with one warning; the
+    training goes on.
+
+    Args:
+        writers: where rows and messages go; closed by `close`.
+
+    Raises:
+        TypeError: if one of them is no Writer.
+
+    Example:
+        >>> logger = Logger([])
+        >>> logger.log_value("loss", 0.5)
+        >>> logger.log_array("return", [1.0, 3.0])
+        >>> logger.write(step=100)["return/mean"]
+        2.0
+    """
+
+    def __init__(self, writers: Iterable[Writer]) -> None:
+        self._writers = list(writers)
+        for writer in self._writers:
+            if not isinstance(writer, Writer):
+                raise TypeError(f"Logger: writers: expected Writers, got {writer!r}")
+        self._row: dict[str, Number] = {}
+        self._closed = False
+
+    @property
+    def writers(self) -> tuple[Writer, ...]:
+        """The writers that are still written to."""
+        return tuple(self._writers)
+
+    def log_value(self, key: str, value: Any) -> None:
+        """Add a number to the current row: of Python or numpy, or an array without dimensions.
+
+        NaN and infinity are kept as they are. A bool counts as 0 or 1.
+
+        Raises:
+            TypeError: if `value` is anything else, or `key` is no string.
+            ValueError: if the row holds `key` already, or it is empty or "step".
+        """
+        _check_key(key)
+        self._add({key: _number(key, value)})
+
+    def log_array(self, key: str, array: ArrayLike) -> None:
+        """Add `key/count`, and the mean, min, max, std and median of all elements likewise.
+
+        An empty array adds its count of 0 alone. The statistics are worked out in float64; the
+        standard deviation is that of the population.
+
+        Raises:
+            TypeError: if `array` does not hold real numbers, or `key` is no string.
+            ValueError: if the row holds one of the keys already.
+        """
+        _check_key(key)
+        values = _real_array(key, array)
+        statistics: dict[str, Number] = {f"{key}/count": values.size}
+        if values.size:
+            with np.errstate(all="ignore"):  # inf - inf in the deviation of infinite values
+                for name in ("mean", "min", "max", "std", "median"):
+                    statistics[f"{key}/{name}"] = float(getattr(np, name)(values))
+        self._add(statistics)
+
+    def _add(self, values: dict[str, Number]) -> None:
+        self._check_open()
+        for key in values:
+            if key in self._row:
+                raise ValueError(f"Logger: {key!r} was logged twice before write()")
+        self._row.update(values)
+
+    def write(self, step: int) -> dict[str, Number]:
+        """Write the collected row to all writers, start a new one, and return what was written.
+
+        step: environment steps so far, as a rule. An empty row is not written.
+
+        Raises:
+            TypeError: if `step` is no integer.
+        """
+        self._check_open()
+        if isinstance(step, bool) or not isinstance(step, (int, np.integer)):
+            raise TypeError(f"Logger: step: expected an integer, got {step!r}")
+        step = int(step)
+        row, self._row = self._row, {}
+        if row:
+            self._to_all(lambda writer: writer.write(step, row))
+        return row
+
+    def notice(self, text: str) -> None:
+        """Send a remark to log file and terminal."""
+        self._message("notice", text)
+
+    def warn(self, text: str) -> None:
+        """Send a warning to log file and terminal; never raises a Python warning."""
+        self._message("warning", text)
+
+    def _message(self, level: Level, text: str) -> None:
+        self._check_open()
+        self._send(level, text)
+
+    def _send(self, level: Level, text: str) -> None:
+        self._to_all(lambda writer: writer.message(level, text))
+        if not any(writer.shows_messages for writer in self._writers):
+            print(f"parllel: {level}: {text}", file=sys.stderr)
+
+    def _to_all(self, action: Callable[[Writer], None]) -> None:
+        for writer in list(self._writers):
+            # Sending the warning about one writer may have dropped another.
+            if writer not in self._writers:
+                continue
+            try:
+                action(writer)
+            except Exception as error:
+                self._drop(writer, error)
+
+    def _drop(self, writer: Writer, error: Exception) -> None:
+        self._writers.remove(writer)
+        name = type(writer).__name__
+        with contextlib.suppress(Exception):  # it has failed already: one warning is enough
+            writer.close()
+        self._send("warning", f"{name} failed and gets no more rows: {error!r}")
+
+    def close(self) -> None:
+        """Close all writers; a row that was not written is dropped. May be called twice."""
+        self._closed = True
+        while self._writers:
+            writer = self._writers.pop(0)
+            try:
+                writer.close()
+            except Exception as error:
+                self._send("warning", f"{type(writer).__name__} failed to close: {error!r}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the Logger was used after close()")
+
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _check_key(key: str) -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"Logger: key: expected a string, got {key!r}")
+    if key in ("", "step"):
+        raise ValueError(f"Logger: key: expected a name other than 'step', got {key!r}")
+
+
+def _number(key: str, value: Any) -> Number:
+    scalar = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(scalar, (bool, np.bool_, int, np.integer)):
+        return int(scalar)
+    if isinstance(scalar, (float, np.floating)):
+        return float(scalar)
+    what = f"{type(value).__name__} {value!r}"
+    raise TypeError(f"Logger: {key!r}: expected a number, got {what[:200]}")
+
+
+def _real_array(key: str, array: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+    try:
+        values = np.asarray(array)
+    except ValueError as error:  # lists of different lengths
+        raise TypeError(f"Logger: {key!r}: expected an array of real numbers: {error}") from error
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"Logger: {key!r}: expected an array of real numbers, got {values.dtype}")
+    return values.astype(np.float64)

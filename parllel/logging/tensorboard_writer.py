@@ -1,0 +1,61 @@
+"""Rows as TensorBoard events, without torch or TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from parllel.logging.files import prepare_file
+from parllel.logging.writer import Level, Number, Writer
+
+
+class TensorBoardWriter(Writer):
+    """Append rows to an event file of its own, written by TensorBoard's own record writer.
+
+    Records are written by the calling thread, so that an error reaches the Logger and no thread is
+    alive when worker processes are forked.
+
+    Args:
+        folder: created if it is missing; what `tensorboard --logdir` is given.
+
+    Raises:
+        ImportError: if TensorBoard is not installed.
+        OSError: if the folder cannot be written.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer import record_writer
+        except ImportError as error:
+            raise ImportError(
+                "TensorBoardWriter needs TensorBoard: pip install 'parllel[tensorboard]'"
+            ) from error
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._record_writer = record_writer.RecordWriter
+        # The format of TensorBoard's names; nanoseconds tell writers of one process apart.
+        seconds, rest = divmod(time.time_ns(), 10**9)
+        name = f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{rest}"
+        self.path = prepare_file("TensorBoardWriter", folder, name)
+        self._append(file_version="brain.Event:2")
+
+    def write(self, step: int, values: Mapping[str, Number]) -> None:
+        """Append one event that holds all values; they are stored as float32."""
+        scalars = [
+            self._summary.Value(tag=key, simple_value=float(value)) for key, value in values.items()
+        ]
+        self._append(step=step, summary=self._summary(value=scalars))
+
+    def _append(self, **content: Any) -> None:
+        event = self._event(wall_time=time.time(), **content)
+        with self.path.open("ab") as file:
+            self._record_writer(file).write(event.SerializeToString())
+
+    def message(self, level: Level, text: str) -> None:
+        """Do nothing: messages belong into the log file."""
+
+    def close(self) -> None:
+        """Do nothing: the file is open only while it is written."""

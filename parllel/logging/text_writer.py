@@ -1,0 +1,46 @@
+"""Rows and messages in a text file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import ClassVar
+
+from parllel.logging.files import prepare_file
+from parllel.logging.writer import Level, Number, Writer
+
+
+class TextWriter(Writer):
+    """Append rows and messages to a text file for people to read, each with the local time.
+
+    Args:
+        folder: created if it is missing.
+        name: of the file; an existing one is continued.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+
+    shows_messages: ClassVar[bool] = True
+
+    def __init__(self, folder: str | os.PathLike[str], name: str = "log.txt") -> None:
+        self.path = prepare_file("TextWriter", folder, name)
+
+    def write(self, step: int, values: Mapping[str, Number]) -> None:
+        """Append one line per value below a line with the step."""
+        width = max(map(len, values), default=0)
+        lines = [f"step {step}", *(f"    {key:<{width}}  {values[key]!r}" for key in values)]
+        self._append("\n".join(lines))
+
+    def message(self, level: Level, text: str) -> None:
+        """Append a message; further lines of it are indented."""
+        self._append(f"{level}: {text}".replace("\n", "\n    "))
+
+    def _append(self, text: str) -> None:
+        time = datetime.now().astimezone().isoformat(" ", "seconds")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{time} {text}\n")
+
+    def close(self) -> None:
+        """Do nothing: the file is open only while it is written."""

@@ -1,0 +1,35 @@
+"""The interface between a Logger and one place that rows and messages go to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Literal, TypeAlias
+
+Number: TypeAlias = int | float
+Level: TypeAlias = Literal["notice", "warning"]
+
+
+class Writer(ABC):
+    """Take rows of numbers, and messages, to one place.
+
+    A writer may raise at any time: the Logger drops it with a warning and goes on.
+
+    Attributes:
+        shows_messages: whether a person will find messages where this writer puts them. If no
+            writer of a Logger does, messages go to the standard error stream.
+    """
+
+    shows_messages: ClassVar[bool] = False
+
+    @abstractmethod
+    def write(self, step: int, values: Mapping[str, Number]) -> None:
+        """Write the row of `step`; it must have left this process on return."""
+
+    @abstractmethod
+    def message(self, level: Level, text: str) -> None:
+        """Write a notice or a warning, or do nothing where there is no place for text."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what the writer holds; may be called twice."""

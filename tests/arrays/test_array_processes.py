@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import gc
+import multiprocessing as mp
+import multiprocessing.resource_sharer
+import os
+import pickle
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parllel.arrays import (
+    Arena,
+    Array,
+    ManagedMemoryArray,
+    RotatingManagedMemoryArray,
+    SharedMemoryArray,
+    Storage,
+    aligned,
+    array_class,
+    new_key,
+)
+from parllel.errors import RegistrationError
+
+METHODS = [m for m in ("fork", "forkserver", "spawn") if m in mp.get_all_start_methods()]
+DESCRIPTORS = Path("/proc/self/fd")
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+needs_fork = pytest.mark.skipif("fork" not in METHODS, reason="this system cannot fork")
+
+
+def descriptors() -> set[tuple[str, str]]:
+    gc.collect()
+    found = set()
+    for entry in os.listdir(DESCRIPTORS):
+        try:
+            found.add((entry, os.readlink(DESCRIPTORS / entry)))
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found
+
+
+@pytest.fixture
+def no_leak() -> Iterator[None]:
+    if not DESCRIPTORS.exists():
+        pytest.skip("/proc lists descriptors")
+    # Both stay for the life of this process once they are used: start them before counting.
+    with mp.get_context("forkserver").Pipe()[0]:
+        run("forkserver", gc.collect)
+        run("spawn", gc.collect)
+    before = descriptors()
+    yield
+    multiprocessing.resource_sharer.stop(timeout=5)
+    assert descriptors() == before
+
+
+def run(method: str, target: Any, *args: Any) -> None:
+    process = mp.get_context(method).Process(target=target, args=args)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
+    process.close()
+
+
+def receive(pipe: Connection) -> Any:
+    assert pipe.poll(30), "the child does not answer"
+    return pipe.recv()
+
+
+def write_through(array: Array, view: Array, picked: Array) -> None:
+    assert array[1:3] == view
+    assert np.asarray(array)[0].tolist() == [1.0, 2.0, 3.0]
+    array[array.last + 1] = 10.0
+    view[0] = 20.0
+    picked[...] = 30.0
+    array[2, 2] = 40.0
+    array.rotate()  # carries on in this process: rows 3 and 4 go to -1 and 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("storage", ["shared", "managed"])
+def test_child_writes_into_an_array_that_it_got_at_its_start(
+    method: str, storage: Storage, no_leak: None
+) -> None:
+    array = array_class(storage, rotating=True)((4, 3), np.float32)
+    array[0] = [1, 2, 3]
+    run(method, write_through, array, array[1:3], array[[3, 2], [1, 1]])
+    expected = [[0, 30, 0], [10] * 3, [20] * 3, [0, 30, 40], [0, 30, 0], [10] * 3]
+    np.testing.assert_array_equal(np.asarray(array[-1:5]), expected)
+    array.close()
+
+
+def answer_rows(pipe: Connection, arrays: list[Array]) -> None:
+    for number, array in enumerate(arrays):
+        assert np.asarray(array).sum() == 0
+        array[...] = number
+    pipe.send([array.block.key for array in arrays])
+    assert receive(pipe) == "written"
+    pipe.send([np.asarray(array).ravel()[0].item() for array in arrays])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tree_of_arrays_shares_one_arena_with_the_child(method: str, no_leak: None) -> None:
+    """Three hundred arrays: more than a fork server passes descriptors."""
+    arena = Arena(300 * aligned(24), "shared")
+    arrays = [Array((2, 3), np.float32, arena=arena) for _ in range(300)]
+    mine, theirs = mp.Pipe()
+    process = mp.get_context(method).Process(target=answer_rows, args=(theirs, arrays))
+    process.start()
+    theirs.close()
+    assert receive(mine) == [array.block.key for array in arrays]
+    assert [np.asarray(array)[1, 2].item() for array in arrays] == list(range(300))
+    for array in arrays:
+        array[0, 0] = 7
+    mine.send("written")
+    assert receive(mine) == [7] * 300
+    process.join(30)
+    assert process.exitcode == 0
+    process.close()
+    mine.close()
+    for array in arrays:
+        array.close()
+
+
+def write_what_arrives(pipe: Connection) -> None:
+    while (message := receive(pipe)) is not None:
+        array, view = message
+        assert array[1] == view
+        view[...] = 5
+        array[-1] = np.asarray(array[0]) + 1
+        pipe.send((array.block.key, view))
+    pipe.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_managed_array_is_sent_to_a_running_process(method: str, no_leak: None) -> None:
+    mine, theirs = mp.Pipe()
+    process = mp.get_context(method).Process(target=write_what_arrives, args=(theirs,))
+    process.start()
+    theirs.close()
+    for number in range(3):
+        array = RotatingManagedMemoryArray((4, 3), np.float64)
+        array[0] = number
+        mine.send((array, array[1]))
+        key, view = receive(mine)
+        assert key == array.block.key
+        assert view == array[1]  # the same place, over another mapping
+        assert view.block is not array.block
+        assert np.asarray(array[1]).tolist() == [5, 5, 5]
+        assert np.asarray(array[-1]).tolist() == [number + 1] * 3
+        view[...] = 6
+        assert np.asarray(array[1]).tolist() == [6, 6, 6]
+        array.close()
+        view.close()
+    mine.send(None)
+    process.join(30)
+    assert process.exitcode == 0
+    process.close()
+    mine.close()
+
+
+@needs_fork
+def test_shared_array_is_refused_by_a_pipe_and_the_pipe_goes_on(no_leak: None) -> None:
+    mine, theirs = mp.Pipe()
+    process = mp.get_context("fork").Process(target=write_what_arrives, args=(theirs,))
+    process.start()
+    theirs.close()
+    array = SharedMemoryArray((4, 3), np.float32)
+    with pytest.raises(RegistrationError, match='allocate it with storage="managed"'):
+        mine.send((array, array[1]))
+    mine.send(None)
+    process.join(30)
+    assert process.exitcode == 0
+    process.close()
+    mine.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_local_array_is_given_to_the_child_as_a_copy(method: str) -> None:
+    array = array_class("local", rotating=True)((4, 3), np.float32)
+    array[0] = [1, 2, 3]
+    run(method, write_through, array, array[1:3], array[[3, 2], [1, 1]])
+    assert np.asarray(array[-1:5]).sum() == 6
+
+
+def outlive(pipe: Connection, array: Array) -> None:
+    pipe.send("started")
+    assert receive(pipe) == "closed"
+    array[0] = 8
+    pipe.send(np.asarray(array[...]).tolist())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_memory_stays_for_the_child_when_the_parent_closes(method: str) -> None:
+    array = SharedMemoryArray((2, 2), np.float32)
+    array[1] = 4
+    seen = np.asarray(array)
+    mine, theirs = mp.Pipe()
+    process = mp.get_context(method).Process(target=outlive, args=(theirs, array))
+    process.start()
+    theirs.close()
+    assert receive(mine) == "started"
+    array.close()
+    mine.send("closed")
+    assert receive(mine) == [[8, 8], [4, 4]]
+    assert seen.tolist() == [[8, 8], [4, 4]]
+    process.join(30)
+    process.close()
+    mine.close()
+
+
+def send_keys(pipe: Connection) -> None:
+    pipe.send([new_key() for _ in range(50)])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_keys_of_related_processes_never_meet(method: str) -> None:
+    keys: list[int] = []
+    for _ in range(2):  # two children and this process
+        mine, theirs = mp.Pipe()
+        run(method, send_keys, theirs)
+        theirs.close()
+        keys += receive(mine)
+        mine.close()
+    keys += [new_key() for _ in range(50)]
+    assert len(set(keys)) == 150
+
+
+def test_managed_array_survives_a_round_trip_in_one_process(no_leak: None) -> None:
+    array = ManagedMemoryArray((4, 3), np.int64)
+    array[...] = np.arange(12).reshape(4, 3)
+    other = pickle.loads(pickle.dumps(array[[2, 0], 1:]))
+    assert type(other) is ManagedMemoryArray
+    assert other == array[[2, 0], 1:]
+    other[...] = -1
+    assert np.asarray(array).tolist() == [[0, -1, -1], [3, 4, 5], [6, -1, -1], [9, 10, 11]]
+    del other

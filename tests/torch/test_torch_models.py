@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+
+
+def mlp(*sizes, gain=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    first, *hidden, last = sizes
+    return MlpModel(first, hidden, last, output_gain=gain, generator=generator)
+
+
+def test_forward_is_tanh_between_linear_maps():
+    model = mlp(6, 8, 7, 3).double()
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.bias.normal_(generator=torch.Generator().manual_seed(1))
+    x = np.random.default_rng(0).normal(size=(5, 2, 3))
+    h = x.reshape(5, 6)
+    for i, layer in enumerate(model.layers):
+        weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+        h = h @ weight.T + bias
+        h = np.tanh(h) if i < 2 else h
+    np.testing.assert_allclose(model(torch.from_numpy(x)).detach().numpy(), h, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool])
+def test_integers_are_cast(dtype):
+    model = mlp(4, 8, 2)
+    x = torch.tensor([[0, 1, 1, 0], [1, 1, 1, 1]], dtype=dtype)
+    assert torch.equal(model(x), model(x.float()))
+
+
+def test_observations_without_dimensions_are_one_number():
+    model = mlp(1, 8, 2)
+    assert torch.equal(model(torch.tensor([1, 2, 3])), model(torch.tensor([[1.0], [2.0], [3.0]])))
+
+
+def test_weights_are_orthogonal_with_their_gains():
+    model = mlp(16, 64, 64, 4, gain=0.01)
+    gains = (2**0.5, 2**0.5, 0.01)
+    for layer, gain in zip(model.layers, gains, strict=True):
+        singular = torch.linalg.svdvals(layer.weight.detach())
+        torch.testing.assert_close(singular, torch.full_like(singular, gain), rtol=1e-4, atol=0)
+        assert not layer.bias.any()
+
+
+def test_seeds_decide_on_the_weights_and_the_global_generator_rests():
+    before = torch.get_rng_state()
+    x = torch.ones(1, 4)
+    models = [CategoricalPgModel((4,), 2, (8,), seed=seed) for seed in (1, 1, 2)]
+    first, same, other = [model(x).params for model in models]
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_categorical_model_has_separate_trunks():
+    model = CategoricalPgModel((2, 3), 5, (8, 8), seed=0)
+    output = model(torch.rand(7, 2, 3))
+    assert output.params.shape == (7, 5)
+    assert output.value.shape == (7,)
+    output.value.sum().backward()
+    assert all(p.grad is None for p in model.policy.parameters())
+    assert all(p.grad is not None for p in model.critic.parameters())
+
+
+@pytest.mark.parametrize("action_shape", [(), (1,), (3,), (2, 3)])
+def test_gaussian_model_gives_means_in_the_shape_of_the_action(action_shape):
+    model = GaussianPgModel((4,), action_shape, (8,), initial_log_std=-0.5, seed=0)
+    (mean, log_std), value = model(torch.rand(7, 4))
+    assert mean.shape == (7, *action_shape)
+    assert value.shape == (7,)
+    assert log_std is model.log_std
+    assert log_std.requires_grad
+    assert torch.equal(log_std.detach(), torch.full(action_shape, -0.5))
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(ValueError, match=r"every size must be at least 1, got \[4, 0, 2\]"):
+        mlp(4, 0, 2)
