@@ -47,7 +47,7 @@ class CsvWriter(Writer):
         """Append a row."""
         new = [key for key in values if key not in self._columns]
         columns = self._columns + new
-        if new and self.path.stat().st_size:
+        if new and self.path.exists() and self.path.stat().st_size:
             self._rewrite(columns)
         self._columns = columns
         row = {"step": step, **values}

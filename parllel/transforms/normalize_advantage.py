@@ -59,7 +59,8 @@ class NormalizeAdvantage(BatchTransform):
         valid, out = self._valid, self._normalized
         chosen = self._advantage if valid is None else self._advantage[valid]
         mean, std = (0.0, 1.0) if not chosen.size else _mean_and_std(chosen)
-        np.subtract(self._advantage, mean, out=out, casting="same_kind")
+        # In float64: rounding a large mean to float32 would leave an offset behind.
+        np.subtract(self._advantage, mean, out=out, dtype=np.float64, casting="same_kind")
         np.multiply(out, 1.0 / (std + self._epsilon), out=out, casting="same_kind")
         if valid is not None:
             out[~valid] = 0.0

@@ -49,9 +49,8 @@ def no_leak() -> Iterator[None]:
     if not DESCRIPTORS.exists():
         pytest.skip("/proc lists descriptors")
     # Both stay for the life of this process once they are used: start them before counting.
-    with mp.get_context("forkserver").Pipe()[0]:
-        run("forkserver", gc.collect)
-        run("spawn", gc.collect)
+    run("forkserver", gc.collect)
+    run("spawn", gc.collect)
     before = descriptors()
     yield
     multiprocessing.resource_sharer.stop(timeout=5)

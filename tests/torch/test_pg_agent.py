@@ -203,3 +203,25 @@ def test_state_survives_json_and_plain_arrays(make):
     other = make(seed=3)
     other.load_state({"model": model, "generator": state["generator"]})
     assert torch.equal(agent.step(OBSERVATION)[0], other.step(OBSERVATION)[0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_draws_the_same_noise_and_acts_alike(make, make_batch):
+    on_cpu, on_gpu = make(), make()
+    on_gpu = PgAgent(on_gpu.model, on_gpu.distribution, seed=0, device="cuda")
+    expected, _ = make_batch(on_cpu)
+    samples, _ = make_batch(on_gpu)
+    np.testing.assert_allclose(samples.agent.action, expected.agent.action, atol=1e-4)
+
+
+def test_what_is_not_on_the_device_is_moved_there(make, make_batch, monkeypatch):
+    agent = make()
+    expected, _ = make_batch(agent)
+    # The CPU stands in for another device, so that the copies are made in any case.
+    other = make()
+    monkeypatch.setattr(other, "_on_cpu", False)
+    moved = []
+    monkeypatch.setattr(other, "_to_device", lambda value: moved.append(value) or value)
+    samples, _ = make_batch(other)
+    np.testing.assert_array_equal(samples.agent.action, expected.agent.action)
+    assert {tuple(value.shape) for value in moved} == {(1, 4), (6, 4)}  # the example, and rows

@@ -106,7 +106,7 @@ def test_dict_observations_have_statistics_per_leaf():
     transform.end_batch(samples)
     step_all(transform, samples, T, [slice(0, B)])
     for name, rows in (("position", position), ("speed", speed)):
-        seen = rows[:-1].reshape(-1, *rows.shape[2:])
+        seen = rows[:-1].reshape(-1, *rows.shape[2:]).astype(np.float64)
         written = padded_rows(getattr(samples.agent.observation, name))
         np.testing.assert_allclose(written, reference(rows, seen), rtol=2e-5, atol=2e-6)
         np.testing.assert_allclose(transform.stats[f"{name}/mean"], seen.mean(axis=0))

@@ -1,0 +1,49 @@
+"""The progress bar of a run."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class ProgressBar:
+    """Show steps done, steps per second, time left, and the last thing said.
+
+    Args:
+        console: where to draw; None draws nothing.
+        n_steps: environment steps of the whole run.
+    """
+
+    def __init__(self, console: Console | None, n_steps: int) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]{task.percentage:>3.0f}%"),
+            BarColumn(bar_width=None),
+            _Steps(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            disable=console is None,
+        )
+        self._task = self._progress.add_task("", total=n_steps)
+
+    def update(self, elapsed_steps: int) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=elapsed_steps)
+
+    def say(self, text: str) -> None:
+        """Show `text` behind the bar."""
+        self._progress.update(self._task, description=text)
+
+    def __enter__(self) -> ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+
+class _Steps(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = f"{task.speed:,.0f}/s" if task.speed else "-"
+        return Text(f"{int(task.completed):,}/{int(task.total or 0):,} steps, {speed}")

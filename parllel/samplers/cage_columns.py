@@ -1,0 +1,77 @@
+"""The cages of a sampler, side by side: which columns are whose, and what they do together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+from parllel.buffers import Samples
+from parllel.cages import CageInterface, FinalObservation, TrajInfo
+
+
+class CageColumns:
+    """Cages in the order of their columns.
+
+    Args:
+        cages: at least one; together they have `B` environments.
+        B: columns of the batch.
+
+    Raises:
+        ValueError: if there are no cages, one twice, or not `B` environments.
+    """
+
+    def __init__(self, cages: Sequence[CageInterface], B: int) -> None:
+        if not cages:
+            raise ValueError("cages: expected at least one")
+        if len({id(cage) for cage in cages}) != len(cages):
+            raise ValueError("cages: the same cage is there twice")
+        total = sum(cage.n for cage in cages)
+        if total != B:
+            raise ValueError(f"cages: expected {B} environments for B={B}, got {total}")
+        self.cages = list(cages)
+        self.columns: list[slice] = []
+        first = 0
+        for cage in cages:
+            self.columns.append(slice(first, first + cage.n))
+            first += cage.n
+
+    def bind(self, samples: Samples) -> None:
+        """Give each cage its columns of the buffer."""
+        for cage, columns in zip(self.cages, self.columns, strict=True):
+            cage.set_samples_buffer(samples, columns)
+
+    def run(self, start: Callable[[CageInterface, slice], None]) -> None:
+        """Start something in all cages, then wait for all."""
+        for cage, columns in zip(self.cages, self.columns, strict=True):
+            start(cage, columns)
+        for cage in self.cages:
+            cage.finish_row()
+
+    def reset(self, t: int, *, everyone: bool) -> None:
+        """Reset into row `t`: all environments, or those that need it."""
+        self.run(lambda cage, columns: cage.start_reset(t, everyone=everyone))
+
+    def step(self, t: int) -> None:
+        """Step all environments with the actions of row `t`."""
+        for cage in self.cages:
+            cage.start_row(t)
+        for cage in self.cages:
+            cage.finish_row()
+
+    def completed_trajs(self) -> list[TrajInfo]:
+        """Return the episodes that ended since the last call, by column."""
+        return [traj for cage in self.cages for traj in cage.collect_completed_trajs()]
+
+    def final_observations(self) -> list[FinalObservation]:
+        """Return the last observations of ended episodes by row, then column.
+
+        The order is the same however environments are spread over cages.
+        """
+        found = [final for cage in self.cages for final in cage.collect_final_observations()]
+        return sorted(found, key=lambda final: (final.row, final.column))
+
+    def close(self) -> None:
+        """Close every cage, whatever the others do; raises the first error at the end."""
+        with contextlib.ExitStack() as stack:
+            for cage in self.cages:
+                stack.callback(cage.close)

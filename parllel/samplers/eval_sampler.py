@@ -1,0 +1,116 @@
+"""Evaluation: whole episodes, the same number per environment, nothing of training touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parllel.agents import Handler
+from parllel.buffers import Samples, buffer_asarray, buffer_rotate
+from parllel.cages import CageInterface, TrajInfo
+from parllel.errors import EpisodeTooLongError
+from parllel.samplers.basic_sampler import check_samples
+from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.sampler import Sampler
+from parllel.transforms import StepTransform
+from parllel.types import BatchSpec
+
+
+class EvalSampler(Sampler):
+    """Play a fixed set of episodes with the agent in eval mode.
+
+    Each environment plays its share to the end and only its first episodes count: taking the first N
+    that end anywhere would prefer short ones. Statistics of the step transforms are read, not updated.
+
+    Args:
+        cages: with automatic resets, not those of training.
+        handler: of the agent that is trained.
+        samples: a buffer of its own, [1, B].
+        n_episodes: in all; at least one per environment.
+        step_transforms: those of training.
+        max_steps: of one environment in one evaluation; more raise EpisodeTooLongError.
+
+    Raises:
+        ValueError: if there are fewer episodes than environments, or sizes do not fit.
+    """
+
+    def __init__(
+        self,
+        cages: Sequence[CageInterface],
+        handler: Handler,
+        samples: Samples,
+        n_episodes: int,
+        step_transforms: Sequence[StepTransform] = (),
+        *,
+        max_steps: int = 1_000_000,
+    ) -> None:
+        B = sum(cage.n for cage in cages)
+        if n_episodes < B:
+            raise ValueError(f"n_episodes: expected one per environment ({B}), got {n_episodes}")
+        check_samples(samples, BatchSpec(1, B))
+        self.handler = handler
+        self.samples = samples
+        self.step_transforms = list(step_transforms)
+        self._cages = CageColumns(cages, B)
+        self._quota = np.full(B, n_episodes // B)
+        self._quota[: n_episodes % B] += 1
+        self._max_steps = max_steps
+        self._cages.bind(samples)
+
+    def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
+        """Play the episodes and return them; the samples hold the last step only."""
+        self.handler.eval_mode()
+        try:
+            self._cages.reset(0, everyone=True)
+            self._cages.completed_trajs()  # what an evaluation that was cut short left behind
+            played: list[list[TrajInfo]] = [[] for _ in self._quota]
+            for _ in range(self._max_steps):
+                busy = [
+                    (cage, columns)
+                    for cage, columns in zip(self._cages.cages, self._cages.columns, strict=True)
+                    if any(
+                        len(played[b]) < self._quota[b] for b in range(columns.start, columns.stop)
+                    )
+                ]
+                if not busy:
+                    return self.samples, self._counted(played)
+                self._step(busy, played)
+            raise EpisodeTooLongError(
+                f"evaluation: environments {self._unfinished(played)} have not played their "
+                f"episodes after {self._max_steps} steps; raise max_steps or limit the episodes"
+            )
+        finally:
+            self.handler.sample_mode()
+
+    def _step(self, busy: list[tuple[CageInterface, slice]], played: list[list[TrajInfo]]) -> None:
+        observation = buffer_asarray(self.samples.env.observation[0])
+        for transform in self.step_transforms:
+            observation = transform.transform_final(observation)
+        action = self.handler.act(observation, slice(0, len(played)))
+        self.samples.agent.action[0] = action
+        for cage, _ in busy:
+            cage.start_row(0)
+        for cage, _ in busy:
+            cage.finish_row()
+        done = np.asarray(self.samples.env.done)[0]
+        for cage, columns in busy:
+            # One cage's episodes come in the order of its columns.
+            ended = [b for b in range(columns.start, columns.stop) if done[b]]
+            trajs = cage.collect_completed_trajs() if ended else []
+            for b, traj in zip(ended, trajs, strict=True):
+                played[b].append(traj)
+            if ended:
+                cage.collect_final_observations()
+        buffer_rotate(self.samples)
+
+    def _counted(self, played: list[list[TrajInfo]]) -> list[TrajInfo]:
+        pairs = zip(played, self._quota, strict=True)
+        return [traj for trajs, quota in pairs for traj in trajs[:quota]]
+
+    def _unfinished(self, played: list[list[TrajInfo]]) -> list[int]:
+        return [b for b, trajs in enumerate(played) if len(trajs) < self._quota[b]]
+
+    def close(self) -> None:
+        """Close the cages; the handler belongs to the training sampler."""
+        self._cages.close()

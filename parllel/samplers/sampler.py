@@ -1,0 +1,52 @@
+"""What runners know of a sampler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, TypeVar
+
+from parllel.buffers import Samples
+from parllel.cages import TrajInfo
+from parllel.types import State
+
+SamplerT = TypeVar("SamplerT", bound="Sampler")
+
+
+class Sampler(ABC):
+    """Fill batches with experience."""
+
+    @abstractmethod
+    def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
+        """Return the filled buffer and the episodes that ended on the way.
+
+        elapsed_steps: environment steps taken before this batch. The samples are the sampler's own
+        buffer: they stay as they are until the next call.
+        """
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Return what is worth logging of the transforms, by name."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the cages and the handler; may be called twice."""
+
+    def state(self) -> State:
+        """Return what a checkpoint needs to continue."""
+        return {}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+
+    def __enter__(self: SamplerT) -> SamplerT:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

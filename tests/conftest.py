@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import pytest
+
+# Before its first import, so that the asserts of contract suites say what they compared.
+pytest.register_assert_rewrite("parllel.testing")
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.fixture(autouse=True)
+def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a process, thread, descriptor or segment behind."""
+    from parllel.testing.leak_guard import LeakGuard
+
+    guard = LeakGuard()
+    guard.__enter__()
+    yield
+    # What a failed test leaves is a consequence, and its traceback holds on to it: tidy up only.
+    failure = AssertionError("the test failed") if request.node.stash.get(FAILED, False) else None
+    guard.__exit__(type(failure) if failure else None, failure, None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call" and report.failed:
+        item.stash[FAILED] = True
+    return report

@@ -1,0 +1,242 @@
+"""The Logger: what a row holds, and what happens when a writer fails."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parllel.logging import Logger, Writer
+
+
+class Memory(Writer):
+    """Keeps everything; raises what it is told to."""
+
+    shows_messages = True
+
+    def __init__(self, fail_in=None, error=None):
+        self.rows, self.messages, self.closed = [], [], 0
+        self.fail_in, self.error = fail_in, error or OSError("disk full")
+
+    def write(self, step, values):
+        self._maybe_fail("write")
+        self.rows.append((step, dict(values)))
+
+    def message(self, level, text):
+        self._maybe_fail("message")
+        self.messages.append((level, text))
+
+    def close(self):
+        self.closed += 1
+        self._maybe_fail("close")
+
+    def _maybe_fail(self, where):
+        if self.fail_in == where:
+            raise self.error
+
+
+class Silent(Memory):
+    """Has no place for messages."""
+
+    shows_messages = False
+
+
+def test_a_row_goes_to_all_writers_and_starts_anew():
+    first, second = Memory(), Memory()
+    logger = Logger([first, second])
+    logger.log_value("loss", 0.25)
+    logger.log_value("epochs", np.int32(4))
+    assert logger.write(10) == {"loss": 0.25, "epochs": 4}
+    logger.log_value("loss", np.array(0.5, np.float32))  # allowed again: another row
+    assert logger.write(np.int64(20)) == {"loss": 0.5}
+    assert logger.write(30) == {}
+    assert first.rows == second.rows == [(10, {"loss": 0.25, "epochs": 4}), (20, {"loss": 0.5})]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, 1),
+        (np.bool_(False), 0),
+        (7, 7),
+        (np.uint8(7), 7),
+        (0.5, 0.5),
+        (np.float16(0.5), 0.5),
+        (np.array(3), 3),
+        (np.array(2.5), 2.5),
+        (math.inf, math.inf),
+        (np.float32(-np.inf), -math.inf),
+    ],
+)
+def test_scalars_become_python_numbers(value, expected):
+    logger = Logger([])
+    logger.log_value("x", value)
+    found = logger.write(0)["x"]
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_nan_is_kept():
+    logger = Logger([])
+    logger.log_value("x", np.float32("nan"))
+    assert math.isnan(logger.write(0)["x"])
+
+
+@pytest.mark.parametrize("value", [None, "3", [1.0], np.zeros(1), 1j, {}, np.array("a")])
+def test_other_values_are_refused_by_key(value):
+    logger = Logger([])
+    with pytest.raises(TypeError, match="Logger: 'policy/loss': expected a number, got"):
+        logger.log_value("policy/loss", value)
+    assert logger.write(0) == {}
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20))
+def test_array_statistics_equal_numpy(values):
+    logger = Logger([])
+    logger.log_array("r", np.array(values).reshape(1, -1))
+    row = logger.write(0)
+    assert list(row) == ["r/count", "r/mean", "r/min", "r/max", "r/std", "r/median"]
+    ordered = sorted(values)
+    middle = (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2
+    mean = math.fsum(values) / len(values)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    assert row["r/count"] == len(values)
+    assert (row["r/min"], row["r/max"]) == (ordered[0], ordered[-1])
+    assert row["r/mean"] == pytest.approx(mean, rel=1e-9, abs=1e-6)
+    assert row["r/std"] == pytest.approx(std, rel=1e-6, abs=1e-6)
+    assert row["r/median"] == pytest.approx(middle, rel=1e-12)
+
+
+def test_array_statistics_are_worked_out_in_float64():
+    logger = Logger([])
+    logger.log_array("r", np.full(100_000, 0.1, np.float32))
+    logger.log_array("small", np.array([250, 250], np.uint8))
+    row = logger.write(0)
+    assert row["r/mean"] == pytest.approx(float(np.float32(0.1)), rel=1e-12)
+    assert row["small/mean"] == 250.0
+
+
+def test_an_empty_array_logs_its_count_alone():
+    logger = Logger([])
+    logger.log_array("trajectory/return", [])
+    assert logger.write(0) == {"trajectory/return/count": 0}
+
+
+def test_arrays_with_infinities_are_logged_without_python_warnings():
+    logger = Logger([])
+    logger.log_array("r", [np.inf, 1.0])
+    logger.log_array("n", [np.nan, 1.0])
+    row = logger.write(0)
+    assert (row["r/mean"], row["r/max"], row["r/min"]) == (math.inf, math.inf, 1.0)
+    assert math.isnan(row["r/std"])
+    assert math.isnan(row["n/median"])
+
+
+@pytest.mark.parametrize("array", [None, ["a"], [[1.0], [1.0, 2.0]], [1j], [object()]])
+def test_other_arrays_are_refused_by_key(array):
+    with pytest.raises(TypeError, match="Logger: 'r': expected an array of real numbers"):
+        Logger([]).log_array("r", array)
+
+
+def test_a_key_is_logged_once_per_row():
+    logger = Logger([])
+    logger.log_value("loss", 1)
+    with pytest.raises(ValueError, match="'loss' was logged twice"):
+        logger.log_value("loss", 2)
+    logger.log_value("r/std", 1)
+    with pytest.raises(ValueError, match="'r/std' was logged twice"):
+        logger.log_array("r", [1.0])
+    assert logger.write(0) == {"loss": 1, "r/std": 1}  # nothing of the refused array
+
+
+def test_keys_and_steps_are_checked():
+    logger = Logger([])
+    for key in ("", "step"):
+        with pytest.raises(ValueError, match="key: expected a name other than 'step'"):
+            logger.log_value(key, 1)
+    for log in (logger.log_value, logger.log_array):
+        with pytest.raises(TypeError, match="key: expected a string, got 3"):
+            log(3, 1)
+    for step in (1.0, True, None):
+        with pytest.raises(TypeError, match="step: expected an integer"):
+            logger.write(step)
+
+
+def test_messages_go_to_all_writers():
+    writer = Memory()
+    logger = Logger([writer])
+    logger.notice("starting")
+    logger.warn("cage 3 is slow")
+    assert writer.messages == [("notice", "starting"), ("warning", "cage 3 is slow")]
+
+
+def test_messages_reach_standard_error_if_no_writer_shows_them(capsys):
+    Logger([Silent()]).warn("look here")
+    assert capsys.readouterr().err == "parllel: warning: look here\n"
+    Logger([Silent(), Memory()]).warn("look here")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), ValueError("strange"), MemoryError()])
+def test_a_writer_that_raises_is_dropped_with_one_warning(error):
+    broken, healthy = Memory("write", error), Memory()
+    logger = Logger([broken, healthy])
+    for step in range(3):
+        logger.log_value("x", step)
+        assert logger.write(step) == {"x": step}
+    assert [step for step, _ in healthy.rows] == [0, 1, 2]
+    [(level, text)] = healthy.messages
+    assert level == "warning"
+    assert text == f"Memory failed and gets no more rows: {error!r}"
+    assert broken.closed == 1
+    assert logger.writers == (healthy,)
+
+
+def test_losing_the_last_writer_is_said_on_standard_error(capsys):
+    logger = Logger([Memory("write")])
+    logger.log_value("x", 1)
+    assert logger.write(0) == {"x": 1}
+    assert "Memory failed and gets no more rows: OSError('disk full')" in capsys.readouterr().err
+
+
+def test_a_writer_may_fail_while_the_failure_of_another_is_reported(capsys):
+    healthy = Memory()
+    logger = Logger([Memory("write"), Memory("message"), Memory("close"), healthy])
+    logger.log_value("x", 1)
+    logger.write(0)
+    assert len(healthy.rows) == 1
+    assert len(healthy.messages) == 2
+    logger.close()
+    assert "Memory failed to close: OSError('disk full')" in healthy.messages[-1][1]
+
+
+def test_an_interrupt_is_not_swallowed():
+    logger = Logger([Memory("write", KeyboardInterrupt())])
+    logger.log_value("x", 1)
+    with pytest.raises(KeyboardInterrupt):
+        logger.write(0)
+
+
+def test_close_closes_all_writers_once():
+    writers = [Memory(), Memory()]
+    with Logger(writers) as logger:
+        logger.log_value("x", 1)
+    logger.close()
+    assert [writer.closed for writer in writers] == [1, 1]
+    for use in (
+        lambda: logger.log_value("x", 1),
+        lambda: logger.log_array("x", [1]),
+        lambda: logger.write(0),
+        lambda: logger.notice("x"),
+        lambda: logger.warn("x"),
+    ):
+        with pytest.raises(RuntimeError, match="the Logger was used after close"):
+            use()
+
+
+def test_writers_are_checked():
+    with pytest.raises(TypeError, match=r"Logger: writers: expected Writers, got 'log\.txt'"):
+        Logger(["log.txt"])

@@ -1,0 +1,357 @@
+"""Writers, by reading back what they wrote."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from parllel.logging import (
+    CsvWriter,
+    JsonlWriter,
+    Logger,
+    TensorBoardWriter,
+    TerminalWriter,
+    TextWriter,
+)
+
+FILE_WRITERS = [CsvWriter, JsonlWriter, TensorBoardWriter, TextWriter]
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_events(folder):
+    """Return `{tag: [(step, value), ...]}` as TensorBoard itself reads it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
+
+
+# ---------------------------------------------------------------------- csv
+
+
+def test_csv_rows_are_read_back(tmp_path):
+    writer = CsvWriter(tmp_path)
+    writer.write(10, {"loss": 0.1, "count": 3})
+    writer.write(20, {"count": 4, "loss": 1e-300})
+    assert writer.path == tmp_path / "progress.csv"
+    assert writer.path.read_text() == "step,loss,count\n10,0.1,3\n20,1e-300,4\n"
+
+
+def test_csv_keys_that_appear_later_lose_no_data(tmp_path):
+    writer = CsvWriter(tmp_path)
+    writer.write(1, {"a": 1.5})
+    writer.write(2, {"b": 2.5})
+    writer.write(3, {'odd, "key"\nof two lines': 3.5, "a": 4.5})
+    odd = 'odd, "key"\nof two lines'
+    assert read_csv(writer.path) == [
+        {"step": "1", "a": "1.5", "b": "", odd: ""},
+        {"step": "2", "a": "", "b": "2.5", odd: ""},
+        {"step": "3", "a": "4.5", "b": "", odd: "3.5"},
+    ]
+    assert os.listdir(tmp_path) == ["progress.csv"]
+
+
+def test_csv_numbers_that_are_not_finite(tmp_path):
+    writer = CsvWriter(tmp_path)
+    writer.write(1, {"a": math.nan, "b": math.inf, "c": -math.inf})
+    assert writer.path.read_text().splitlines()[1] == "1,nan,inf,-inf"
+
+
+def test_csv_is_continued_with_its_columns(tmp_path):
+    CsvWriter(tmp_path).write(1, {"a": 1, "b": 2})
+    resumed = CsvWriter(tmp_path)
+    resumed.write(2, {"b": 3})
+    resumed.write(3, {"c": 4})
+    assert resumed.path.read_text() == "step,a,b,c\n1,1,2,\n2,,3,\n3,,,4\n"
+
+
+def test_csv_row_cut_short_by_a_crash_does_not_spoil_the_next(tmp_path):
+    path = tmp_path / "progress.csv"
+    path.write_text("step,a,b\n1,10,20\n2,3")
+    CsvWriter(tmp_path).write(3, {"a": 5, "b": 6})
+    assert path.read_text() == "step,a,b\n1,10,20\n2,3\n3,5,6\n"
+
+
+def test_csv_of_something_else_is_refused(tmp_path):
+    (tmp_path / "progress.csv").write_text("time,price\n1,2\n")
+    with pytest.raises(
+        ValueError, match=r"CsvWriter: .*progress\.csv: expected a table whose first"
+    ):
+        CsvWriter(tmp_path)
+
+
+def test_csv_rewrite_that_fails_leaves_the_rows_alone(tmp_path, monkeypatch):
+    writer = CsvWriter(tmp_path)
+    writer.write(1, {"a": 1})
+    before = writer.path.read_bytes()
+
+    def fail(source, target):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no space left"):
+        writer.write(2, {"b": 2})
+    assert writer.path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["progress.csv"]
+
+
+@pytest.mark.parametrize("key", ["a", "b"])
+def test_csv_file_that_was_removed_starts_anew_with_a_header(key, tmp_path):
+    writer = CsvWriter(tmp_path)
+    writer.write(1, {"a": 1})
+    writer.path.unlink()
+    writer.write(2, {key: 2})
+    assert read_csv(writer.path) == [{"step": "2", "a": "", key: "2"}]
+
+
+# ---------------------------------------------------------------------- text and JSON lines
+
+
+def test_text_holds_rows_and_messages_with_the_time(tmp_path):
+    with Logger([TextWriter(tmp_path)]) as logger:
+        logger.notice("started")
+        logger.log_value("policy/loss", 0.5)
+        logger.log_value("n", math.inf)
+        logger.write(7)
+        logger.warn("first line\nsecond line: größer")
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d "
+    pattern = (
+        f"{time}notice: started\n"
+        f"{time}step 7\n    policy/loss  0.5\n    n            inf\n"
+        f"{time}warning: first line\n    second line: größer\n"
+    )
+    assert re.fullmatch(pattern, (tmp_path / "log.txt").read_text(encoding="utf-8"))
+
+
+def test_text_and_json_files_are_continued(tmp_path):
+    for kind in (TextWriter, JsonlWriter):
+        kind(tmp_path).message("notice", "one")
+        second = kind(tmp_path)
+        second.message("notice", "two")
+        lines = second.path.read_text().splitlines()
+        assert len(lines) == 2
+        assert "one" in lines[0]
+
+
+def test_json_lines_are_read_back(tmp_path):
+    writer = JsonlWriter(tmp_path)
+    writer.write(1, {"a": 0.1, "b": 2})
+    writer.message("warning", "odd\ntext")
+    writer.write(2, {"a": math.nan, "c": -math.inf})
+    first, message, second = map(json.loads, writer.path.read_text().splitlines())
+    assert first == {"step": 1, "a": 0.1, "b": 2}
+    assert message == {"warning": "odd\ntext"}
+    assert math.isnan(second["a"])
+    assert second["c"] == -math.inf
+
+
+# ---------------------------------------------------------------------- terminal
+
+
+def terminal(width=60):
+    stream = io.StringIO()
+    return stream, TerminalWriter(Console(file=stream, width=width, force_terminal=False))
+
+
+def test_terminal_shows_a_table(tmp_path):
+    stream, writer = terminal()
+    writer.write(12_000, {"ppo/loss": 0.123456789, "ppo/n": 1234567, "time[s]": math.nan})
+    text = stream.getvalue()
+    assert "step 12,000" in text
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in text.splitlines()
+        if "│" in line
+    ]
+    assert cells == [["ppo/loss", "0.12346"], ["ppo/n", "1,234,567"], ["time[s]", "nan"]]
+    assert sum("├" in line for line in text.splitlines()) == 1  # between ppo/ and time
+
+
+def test_terminal_folds_long_keys_instead_of_cutting_them():
+    stream, writer = terminal(width=30)
+    key = "a_very_long_key/" + "x" * 40
+    writer.write(1, {key: 0.5})
+    lines = [line for line in stream.getvalue().splitlines() if "│" in line]
+    folded = "".join(line.split("│")[1].strip() for line in lines)
+    assert folded == key
+
+
+def test_terminal_messages_are_not_taken_for_markup():
+    stream, writer = terminal()
+    writer.message("warning", "cage [3] said [/bold]")
+    assert stream.getvalue() == "warning: cage [3] said [/bold]\n"
+
+
+def test_terminal_prints_above_a_live_progress_bar():
+    from rich.progress import Progress
+
+    stream = io.StringIO()
+    console = Console(file=stream, width=60, force_terminal=True)
+    with Progress(console=console) as progress:
+        progress.add_task("training", total=10)
+        TerminalWriter(console).write(1, {"loss": 0.5})
+    text = stream.getvalue()
+    assert text.index("loss") < text.rindex("training")
+
+
+def test_terminal_defaults_to_standard_output(capsys):
+    TerminalWriter().message("notice", "hello")
+    assert capsys.readouterr().out == "notice: hello\n"
+
+
+def test_a_reader_that_goes_away_does_not_end_the_program():
+    code = (
+        "import os, sys\n"
+        "from parllel.logging import Logger, TerminalWriter\n"
+        "logger = Logger([TerminalWriter()])\n"
+        "sys.stdin.read()\n"  # until the parent has closed its end of the output
+        "for step in range(3):\n"
+        "    logger.log_value('x', step)\n"
+        "    logger.write(step)\n"
+        "print(len(logger.writers), 'writers left', file=sys.stderr)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    child.stdout.close()
+    child.stdout = None
+    _, errors = child.communicate(timeout=30)
+    assert errors.splitlines()[-1] == "0 writers left"
+    assert "TerminalWriter failed and gets no more rows: BrokenPipeError" in errors
+
+
+# ---------------------------------------------------------------------- TensorBoard
+
+
+def test_tensorboard_reads_what_was_written(tmp_path):
+    writer = TensorBoardWriter(tmp_path / "events")
+    writer.write(10, {"policy/loss": 0.5, "n": 3})
+    assert read_events(tmp_path / "events") == {"policy/loss": [(10, 0.5)], "n": [(10, 3.0)]}
+    writer.write(20, {"policy/loss": math.inf, "other": math.nan})
+    writer.message("notice", "nothing happens")
+    events = read_events(tmp_path / "events")
+    assert events["policy/loss"] == [(10, 0.5), (20, math.inf)]
+    assert math.isnan(events["other"][0][1])
+    writer.close()
+
+
+def test_two_tensorboard_writers_do_not_share_a_file(tmp_path):
+    first, second = TensorBoardWriter(tmp_path), TensorBoardWriter(tmp_path)
+    first.write(1, {"a": 1.0})
+    second.write(2, {"a": 2.0})
+    assert first.path != second.path
+    assert len(os.listdir(tmp_path)) == 2
+
+
+def test_tensorboard_needs_neither_torch_nor_tensorflow(tmp_path):
+    code = (
+        "import sys\nfrom parllel.logging import TensorBoardWriter\n"
+        "assert not any(name.startswith('tensorboard') for name in sys.modules)\n"
+        f"TensorBoardWriter({str(tmp_path)!r}).write(1, {{'a': 1}})\n"
+        "print(sorted({'torch', 'tensorflow', 'numba'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_tensorboard_that_is_missing_is_said_with_the_extra(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ImportError, match=r"pip install 'parllel\[tensorboard\]'"):
+        TensorBoardWriter(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+# ---------------------------------------------------------------------- trouble with files
+
+
+@pytest.mark.parametrize("kind", FILE_WRITERS)
+def test_folders_are_created_and_closing_twice_is_fine(kind, tmp_path):
+    writer = kind(tmp_path / "a" / "b")
+    writer.write(1, {"x": 1})
+    writer.close()
+    writer.close()
+    assert writer.path.parent == tmp_path / "a" / "b"
+    assert writer.path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("kind", FILE_WRITERS)
+def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(kind, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    message = f"{kind.__name__}: expected a folder that can be written, got .*: '.*file"
+    with pytest.raises(OSError, match=message):
+        kind(tmp_path / "file")
+
+
+@pytest.mark.parametrize("kind", FILE_WRITERS)
+def test_a_removed_folder_drops_the_writer_and_nothing_else(kind, tmp_path):
+    other = TextWriter(tmp_path / "kept")
+    with Logger([kind(tmp_path / "removed"), other]) as logger:
+        logger.log_value("x", 1)
+        logger.write(1)
+        shutil.rmtree(tmp_path / "removed")
+        for step in (2, 3):
+            logger.log_value("x", step)
+            logger.write(step)
+        assert logger.writers == (other,)
+    text = other.path.read_text()
+    assert text.count("warning: ") == 1
+    assert f"{kind.__name__} failed and gets no more rows: FileNotFoundError" in text
+    assert [f"step {step}\n" in text for step in (1, 2, 3)] == [True] * 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(CsvWriter, "progress.csv"), (JsonlWriter, "progress.jsonl"), (TextWriter, "log.txt")],
+)
+def test_a_full_disk_drops_the_writer(kind, name, tmp_path, capsys):
+    with Logger([kind(tmp_path)]) as logger:
+        (tmp_path / name).unlink()
+        (tmp_path / name).symlink_to("/dev/full")
+        logger.log_value("x", 1)
+        assert logger.write(1) == {"x": 1}
+        assert logger.writers == ()
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def test_one_row_through_all_writers(tmp_path):
+    stream, on_terminal = terminal()
+    writers = [on_terminal, *(kind(tmp_path) for kind in FILE_WRITERS)]
+    with Logger(writers) as logger:
+        logger.log_array("return", [1.0, 2.0, 6.0])
+        row = logger.write(5)
+    assert row["return/mean"] == 3.0
+    assert row["return/median"] == 2.0
+    [cells] = read_csv(tmp_path / "progress.csv")
+    assert {key: float(cell) for key, cell in cells.items()} == {"step": 5.0, **row}
+    assert json.loads((tmp_path / "progress.jsonl").read_text()) == {"step": 5, **row}
+    assert read_events(tmp_path)["return/max"] == [(5, 6.0)]
+    assert "return/std" in (tmp_path / "log.txt").read_text()
+    assert "return/std" in stream.getvalue()

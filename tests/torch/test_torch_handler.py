@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from parllel.buffers import (
+    AgentSamples,
+    EnvSamples,
+    Field,
+    NamedTuple,
+    Samples,
+    allocate,
+    insert_field,
+)
+from parllel.torch import (
+    CategoricalPgAgent,
+    CategoricalPgModel,
+    GaussianPgAgent,
+    GaussianPgModel,
+    TorchHandler,
+)
+from parllel.types import BatchSpec
+
+
+def categorical():
+    return CategoricalPgAgent(CategoricalPgModel((4,), 3, (16,), seed=0), 3, seed=0)
+
+
+def gaussian():
+    model = GaussianPgModel((4,), (2,), (16,), initial_log_std=0.0, seed=0)
+    return GaussianPgAgent(model, (2,), seed=0)
+
+
+@pytest.mark.parametrize("make", [categorical, gaussian])
+def test_rows_hold_what_the_agent_says_of_them(make, make_batch):
+    agent = make()
+    samples, handler = make_batch(agent)
+    observation = torch.from_numpy(np.array(samples.agent.observation))
+    action = torch.from_numpy(np.array(samples.agent.action))
+    for t in range(8):
+        log_prob, _, value = agent.evaluate(observation[t], action[t])
+        info = samples.agent.agent_info
+        np.testing.assert_allclose(np.asarray(info.value)[t], value.detach(), atol=1e-6)
+        np.testing.assert_allclose(np.asarray(info.log_prob)[t], log_prob.detach(), atol=1e-6)
+    value = samples.agent.agent_info.value
+    last = np.array(samples.agent.observation[samples.agent.observation.last + 1])
+    np.testing.assert_allclose(
+        value[value.last + 1], agent.value(torch.from_numpy(last)), atol=1e-6
+    )
+    final = last[:2] + 1
+    handler.final_value(np.array([1, 2]), np.array([0, 3]), final)
+    final_value = np.asarray(samples.agent.final_value)
+    expected = agent.value(torch.from_numpy(final)).numpy()
+    np.testing.assert_allclose(final_value[[1, 2], [0, 3]], expected, atol=1e-6)
+    assert np.count_nonzero(final_value) == 2
+
+
+@pytest.mark.parametrize("make", [categorical, gaussian])
+@pytest.mark.parametrize("groups", [[slice(0, 3), slice(3, 6)], [slice(5, 6), slice(0, 5)]])
+def test_groups_of_columns_do_not_change_the_samples(make, groups, make_batch):
+    whole, _ = make_batch(make())
+    samples, handler = make_batch(make(), seed=1)
+    for t in range(9):
+        samples.agent.observation[t] = np.asarray(whole.agent.observation[t])
+    handler.agent.load_state(make().state())
+    handler.start_batch()
+    for t in range(8):
+        for group in groups:
+            handler.step(t, group)
+    np.testing.assert_allclose(samples.agent.action, whole.agent.action, atol=1e-5)
+    np.testing.assert_allclose(
+        samples.agent.agent_info.log_prob, whole.agent.agent_info.log_prob, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "action"), [(categorical, np.int64(0)), (gaussian, np.zeros(2, np.float32))]
+)
+def test_example_has_the_shape_and_dtype_of_a_cell(make, action):
+    handler = TorchHandler(make())
+    before = handler.state()["generator"]
+    example, info = handler.example(np.zeros(4, np.float32))
+    assert np.shape(example) == action.shape
+    assert example.dtype == action.dtype
+    assert info._fields == ("value", "log_prob")
+    assert (info.value.padding, info.log_prob.padding) == (1, 0)
+    assert info.value.stored_dtype == info.log_prob.stored_dtype == np.float32
+    np.testing.assert_array_equal(handler.state()["generator"], before)
+
+
+def test_views_share_memory_with_the_samples(make_batch):
+    samples, handler = make_batch(categorical())
+    view = handler.row_view("agent.observation", 3, slice(1, 4))
+    assert isinstance(view, torch.Tensor)
+    samples.env.observation[3] = np.float32(12)
+    assert view.eq(12).all()
+    assert handler.row_view("agent.observation", 3, slice(1, 4)) is view
+
+
+def test_acting_outside_of_a_batch_takes_read_only_arrays():
+    handler = TorchHandler(categorical())
+    handler.eval_mode()
+    observation = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    observation.flags.writeable = False
+    action = handler.act(observation, np.arange(5))
+    with torch.no_grad():
+        logits = handler.agent.model(torch.from_numpy(observation.copy())).params
+    np.testing.assert_array_equal(action, logits.numpy().argmax(-1))
+
+
+class DictModel(nn.Module):
+    """Reads observations of a dict space by attribute."""
+
+    def forward(self, observation):
+        x = observation.camera.float().sum((1, 2)) + observation.speed
+        return torch.stack([x, -x], -1), x
+
+
+def test_trees_of_observations_reach_the_model():
+    example = {"camera": np.zeros((2, 2), np.uint8), "speed": np.float32(0)}
+    handler = TorchHandler(CategoricalPgAgent(DictModel(), 2, seed=0))
+    action, info = handler.example(example)
+    zero = np.float32(0)
+    samples = allocate(
+        Samples(
+            agent=AgentSamples(
+                action=Field(action, dtype=np.int64), agent_info=info, final_value=zero
+            ),
+            env=EnvSamples(
+                observation=NamedTuple(**example),
+                reward=zero,
+                terminated=False,
+                truncated=False,
+                done=False,
+                env_info=None,
+            ),
+        ),
+        BatchSpec(3, 2),
+        padding=1,
+    )
+    samples = insert_field(samples, "agent.observation", samples.env.observation)
+    samples.env.observation.camera[1] = 2
+    samples.env.observation.speed[1] = [0.5, -20]
+    handler.bind(samples)
+    handler.eval_mode()
+    handler.start_batch()
+    handler.step(1, slice(0, 2))
+    assert np.asarray(samples.agent.agent_info.value)[1].tolist() == [8.5, -12]
+    assert np.asarray(samples.agent.action)[1].tolist() == [0, 1]
+    final = {"camera": np.ones((1, 2, 2), np.uint8), "speed": np.zeros(1, np.float32)}
+    handler.final_value(np.array([0]), np.array([1]), final)
+    assert np.asarray(samples.agent.final_value)[0].tolist() == [0, 4]
