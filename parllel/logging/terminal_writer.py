@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_COLUMNS = ("mean", "std", "min", "median", "max")
+
+
 class TerminalWriter(Writer):
     """Print each row as a table, and messages as lines.
 
@@ -27,22 +30,26 @@ class TerminalWriter(Writer):
         self.console = RichConsole() if console is None else console
 
     def write(self, step: int, values: Mapping[str, Number]) -> None:
-        """Print a table with a rule where the part of the keys before the first slash changes."""
+        """Print a table; the statistics of an array share a line.
+
+        A rule stands where the part of the keys before the first slash changes.
+        """
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=f"step {step:,}", show_header=False, title_justify="left")
+        table = Table(title=f"step {step:,}", title_justify="left")
         # Folded, not shortened: a key that ends in dots says nothing.
         table.add_column(overflow="fold")
-        table.add_column(justify="right", no_wrap=True)
+        for name in _COLUMNS:
+            table.add_column(name, justify="right", no_wrap=True)
         group = None
-        for key, value in values.items():
+        for key, cells in _lines(values).items():
             first = key.partition("/")[0]
             if group is not None and first != group:
                 table.add_section()
             group = first
             # Text, because a str may hold what rich takes for markup.
-            table.add_row(Text(key), _shown(value))
+            table.add_row(Text(key), *(_shown(cells.get(name)) for name in _COLUMNS))
         self._print(table)
 
     def message(self, level: Level, text: str) -> None:
@@ -60,5 +67,23 @@ class TerminalWriter(Writer):
         """Do nothing: the console belongs to whoever made it."""
 
 
-def _shown(value: Number) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+def _lines(values: Mapping[str, Number]) -> dict[str, dict[str, Number]]:
+    """Group the statistics of each array; a single value is its own mean."""
+    lines: dict[str, dict[str, Number]] = {}
+    for key, value in values.items():
+        stem, _, name = key.rpartition("/")
+        if name == "count" and f"{stem}/mean" in values:
+            continue
+        if name in _COLUMNS and f"{stem}/count" in values:
+            lines.setdefault(stem, {})[name] = value
+        else:
+            lines[key] = {"mean": value}
+    return lines
+
+
+def _shown(value: Number | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int) or 1e4 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"

@@ -142,7 +142,8 @@ class OnPolicyRunner:
         _, trajs = self.eval_sampler.collect_batch(result.elapsed_steps)
         self._log_trajs("evaluation", trajs)
         result.evaluation_return = float(np.mean([traj.return_ for traj in trajs]))
-        if self.target_return is not None:
+        # The mode of an untrained policy can balance a pole by luck; that solves nothing.
+        if self.target_return is not None and result.elapsed_steps > 0:
             result.solved = result.evaluation_return >= self.target_return
         bar.say(f"return {result.evaluation_return:.1f}")
         if result.elapsed_steps == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 
@@ -18,8 +19,8 @@ class ProgressBar:
     def __init__(self, console: Console | None, n_steps: int) -> None:
         self._progress = Progress(
             TextColumn("[bold]{task.percentage:>3.0f}%"),
-            BarColumn(bar_width=None),
-            _Steps(),
+            BarColumn(bar_width=20),
+            _Steps(Column(no_wrap=True)),
             TimeRemainingColumn(),
             TextColumn("{task.description}"),
             console=console,

@@ -233,6 +233,11 @@ def _remove(left: Holdings) -> None:
 def _collect_children(before: frozenset[ProcessEntry]) -> None:
     """Collect ended children, adopted ones among them, so that no zombie stays."""
     multiprocessing.active_children()  # those that it started, for their exit codes
+    if not hasattr(os, "waitid"):
+        return
+    with suppress(ChildProcessError):
+        if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return
     known = {entry.identity for entry in before}
     for entry in descendants(os.getpid()):
         if entry.parent == os.getpid() and not entry.runs and entry.identity not in known:

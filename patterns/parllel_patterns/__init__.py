@@ -1,0 +1,15 @@
+"""Shortcuts for build scripts, to use or to copy out and change."""
+
+from parllel_patterns.cages import build_cages
+from parllel_patterns.logging import build_logger
+from parllel_patterns.parameters import PPO_DEFAULTS
+from parllel_patterns.samples import allocate_eval_samples, allocate_samples, default_storage
+
+__all__ = [
+    "PPO_DEFAULTS",
+    "allocate_eval_samples",
+    "allocate_samples",
+    "build_cages",
+    "build_logger",
+    "default_storage",
+]

@@ -1,0 +1,104 @@
+"""The buffer of a sampler, from examples of what its parts return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parllel.agents import Handler
+from parllel.arrays import Storage
+from parllel.buffers import (
+    AgentSamples,
+    EnvSamples,
+    Field,
+    Samples,
+    add_fields,
+    allocate,
+    buffer_map,
+    insert_field,
+)
+from parllel.cages import CageInterface, Spaces, example_of
+from parllel.transforms import Transform
+from parllel.types import BatchSpec, Tree
+
+
+def allocate_samples(
+    cages: Sequence[CageInterface],
+    batch_spec: BatchSpec,
+    handler: Handler,
+    transforms: Sequence[Transform] = (),
+    *,
+    env_info: Mapping[str, Any] | None = None,
+    storage: Storage | Mapping[str, Storage] | None = None,
+) -> Samples:
+    """Allocate all that is written while sampling: by cages, by the agent, by the transforms.
+
+    env_info: examples of those keys of the environments' `info` that are to be stored.
+    storage: default local if all cages are in this process, else managed.
+
+    `agent.observation`, what the agent sees, is `env.observation` itself unless a transform owns it.
+    """
+    if storage is None:
+        storage = default_storage(cages)
+    spaces = cages[0].spaces
+    observation = _stored(example_of(spaces.observation))
+    action, agent_info = handler.example(observation)
+    samples = allocate(
+        _examples(spaces, _indexing(action), agent_info, env_info), batch_spec, storage=storage
+    )
+    for transform in transforms:
+        samples = add_fields(samples, transform.fields(samples), batch_spec, storage=storage)
+    if "observation" not in samples.agent._fields:
+        samples = insert_field(samples, "agent.observation", samples.env.observation)
+    checked: Samples = samples
+    return checked
+
+
+def allocate_eval_samples(cages: Sequence[CageInterface]) -> Samples:
+    """Allocate the buffer of an EvalSampler: one row of observations and actions."""
+    spaces = cages[0].spaces
+    examples = _examples(spaces, _indexing(example_of(spaces.action)), None, None)
+    samples: Samples = allocate(
+        examples, BatchSpec(1, sum(cage.n for cage in cages)), storage=default_storage(cages)
+    )
+    return samples
+
+
+def default_storage(cages: Sequence[CageInterface]) -> Storage:
+    """Return the cheapest storage that the cages can reach."""
+    from parllel.cages import Cage
+
+    return "local" if all(isinstance(cage, Cage) for cage in cages) else "managed"
+
+
+def _examples(
+    spaces: Spaces, action: Tree, agent_info: Tree, env_info: Mapping[str, Any] | None
+) -> Samples:
+    return Samples(
+        agent=AgentSamples(action=action, agent_info=agent_info),
+        env=EnvSamples(
+            # One row more: the observation that follows the batch.
+            observation=buffer_map(lambda x: Field(x, padding=1), example_of(spaces.observation)),
+            reward=np.float32(0),
+            terminated=False,
+            truncated=False,
+            done=False,
+            env_info=None if env_info is None else dict(env_info),
+        ),
+    )
+
+
+def _indexing(action: Tree) -> Tree:
+    """Keep the integers of actions as they are: they index."""
+    return buffer_map(lambda x: Field(x, dtype=_action_dtype(np.asarray(x))), action)
+
+
+def _action_dtype(example: np.ndarray[Any, Any]) -> np.dtype[Any]:
+    return example.dtype if example.dtype.kind in "biu" else Field(example).stored_dtype
+
+
+def _stored(observation: Tree) -> Tree:
+    """Return an observation in the dtypes that the buffer holds."""
+    return buffer_map(lambda x: np.asarray(x, Field(x).stored_dtype), observation)
