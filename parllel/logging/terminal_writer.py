@@ -37,19 +37,21 @@ class TerminalWriter(Writer):
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=f"step {step:,}", title_justify="left")
+        lines = _lines(values)
+        names = [name for name in _COLUMNS if any(name in cells for cells in lines.values())]
+        table = Table(title=f"step {step:,}", title_justify="left", show_header=len(names) > 1)
         # Folded, not shortened: a key that ends in dots says nothing.
         table.add_column(overflow="fold")
-        for name in _COLUMNS:
+        for name in names:
             table.add_column(name, justify="right", no_wrap=True)
         group = None
-        for key, cells in _lines(values).items():
+        for key, cells in lines.items():
             first = key.partition("/")[0]
             if group is not None and first != group:
                 table.add_section()
             group = first
             # Text, because a str may hold what rich takes for markup.
-            table.add_row(Text(key), *(_shown(cells.get(name)) for name in _COLUMNS))
+            table.add_row(Text(key), *(_shown(cells.get(name)) for name in names))
         self._print(table)
 
     def message(self, level: Level, text: str) -> None:

@@ -150,9 +150,9 @@ def space_of(layout: str) -> gym.Space[Any]:
 def observation_of(layout: str, mark: int, episode: int, step: int) -> Tree:
     """Return what `CountingEnv` observes.
 
-    "box", "float64": [mark, episode, step].  "scalar": [100 episode + step], shape (1,).  "image": the same three
-    numbers modulo 256 in each pixel.  "discrete": step.  "tuple": (episode, [step, mark]).  "dict": the mark and
-    such a tuple.
+    "box", "float64": [mark, episode, step].  "scalar": [100 episode + step], shape (1,).
+    "image": the same three numbers modulo 256 in each pixel.  "discrete": step.
+    "tuple": (episode, [step, mark]).  "dict": the mark and such a tuple.
     """
     if layout == "image":
         return np.tile(np.array([mark % 256, episode % 256, step % 256], np.uint8), (2, 2, 1))

@@ -182,8 +182,21 @@ def test_terminal_shows_a_table(tmp_path):
         for line in text.splitlines()
         if "│" in line
     ]
-    assert cells == [["ppo/loss", "0.12346"], ["ppo/n", "1,234,567"], ["time[s]", "nan"]]
+    assert cells == [["ppo/loss", "0.1235"], ["ppo/n", "1,234,567"], ["time[s]", "nan"]]
     assert sum("├" in line for line in text.splitlines()) == 1  # between ppo/ and time
+
+
+def test_terminal_shows_the_statistics_of_an_array_on_one_line():
+    stream, writer = terminal()
+    statistics = {"count": 3, "mean": 3.0, "min": 1.0, "max": 60000.0, "std": 2.5, "median": 2.0}
+    row = {"speed": 12345.6, **{f"return/{name}": value for name, value in statistics.items()}}
+    writer.write(5, row)
+    lines = [line for line in stream.getvalue().splitlines() if "return" in line or "mean" in line]
+    cells = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in lines]
+    assert cells == [
+        ["", "mean", "std", "min", "median", "max"],
+        ["return", "3", "2.5", "1", "2", "60,000"],
+    ]
 
 
 def test_terminal_folds_long_keys_instead_of_cutting_them():
@@ -354,4 +367,4 @@ def test_one_row_through_all_writers(tmp_path):
     assert json.loads((tmp_path / "progress.jsonl").read_text()) == {"step": 5, **row}
     assert read_events(tmp_path)["return/max"] == [(5, 6.0)]
     assert "return/std" in (tmp_path / "log.txt").read_text()
-    assert "return/std" in stream.getvalue()
+    assert "return" in stream.getvalue()
