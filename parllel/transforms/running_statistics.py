@@ -37,7 +37,7 @@ class RunningMeanStd:
         return np.asarray(np.sqrt(self.var))
 
     def update(self, batch: ArrayLike, mask: ArrayLike | None = None) -> None:
-        """Add the entries of `batch` [N, *shape], those where `mask` [N] is true if it is given.
+        """Add the entries of `batch` `[N, *shape]`, those where `mask` [N] is true if it is given.
 
         Raises:
             ValueError: if a shape is another, or a sum is not finite; nothing has changed then.

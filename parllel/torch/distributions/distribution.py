@@ -20,11 +20,11 @@ class Distribution(ABC):
 
     @abstractmethod
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
-        """Draw on the CPU all that `sample` needs for a batch, float32 [T, B, *noise_shape]."""
+        """Draw on the CPU all that `sample` needs for a batch, float32 `[T, B, *noise_shape]`."""
 
     @abstractmethod
     def sample(self, params: Tree, noise: Tensor) -> Tensor:
-        """Return the action that `noise` [..., *noise_shape] stands for."""
+        """Return the action that `noise` `[..., *noise_shape]` stands for."""
 
     @abstractmethod
     def mode(self, params: Tree) -> Tensor:

@@ -15,7 +15,7 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class GaussianParams(NamedTuple):
-    """`mean` [..., *action_shape]; `log_std` the same, or [*action_shape] for all states."""
+    """`mean` `[..., *action_shape]`; `log_std` the same, or `[*action_shape]` for all states."""
 
     mean: Tensor
     log_std: Tensor
@@ -33,7 +33,7 @@ class Gaussian(Distribution):
         self._event = tuple(range(-len(self.action_shape), 0))
 
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
-        """Draw standard normal noise [T, B, *action_shape]."""
+        """Draw standard normal noise `[T, B, *action_shape]`."""
         return torch.empty((T, B, *self.action_shape)).normal_(generator=generator)
 
     def sample(self, params: GaussianParams, noise: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class GaussianPgModel(nn.Module):
         self.log_std = nn.Parameter(torch.full(self.action_shape, float(initial_log_std)))
 
     def forward(self, observation: Tensor) -> PgOutput:
-        """Return mean [N, *action_shape] with log_std [*action_shape], and values [N]."""
+        """Return mean `[N, *action_shape]` with log_std `[*action_shape]`, and values [N]."""
         mean = self.policy(observation).unflatten(-1, self.action_shape or (1,))
         if not self.action_shape:
             mean = mean.squeeze(-1)
