@@ -18,6 +18,8 @@ def leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     guard = LeakGuard()
     guard.__enter__()
     yield
+    # pytest holds what fixtures gave to the test, buffers for instance, for longer than this.
+    request.node.funcargs.clear()
     # What a failed test leaves is a consequence, and its traceback holds on to it: tidy up only.
     failure = AssertionError("the test failed") if request.node.stash.get(FAILED, False) else None
     guard.__exit__(type(failure) if failure else None, failure, None)

@@ -298,11 +298,23 @@ class Array:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return a numpy view where indexing in numpy would give one, and a copy elsewhere."""
         viewed = np.asarray(self._from(self._block.public()))
+        if dtype is None and not copy and isinstance(self.place, Basic):
+            return viewed
         wanted = viewed.dtype if dtype is None else np.dtype(dtype)
         is_copy = not isinstance(self.place, Basic)
         if copy is False and (is_copy or wanted != viewed.dtype):
             raise ValueError(f"a copy is needed to read {self!r} as {wanted}")
         return viewed.astype(wanted, copy=bool(copy) and not is_copy)
+
+    def numpy_at(self, location: Any) -> NDArray[Any]:
+        """Return `np.asarray(self[location])`; for `[t, b]` without an Array in between."""
+        block = self._block
+        if self._place is None and type(location) is tuple and len(location) == 2:
+            row, column = location
+            if type(row) is int and 0 <= row < block.length and type(column) in (int, slice):
+                # The dots make a single element a view of no dimensions, as it is elsewhere.
+                return block.public()[row + block.padding + block.window, column, ...]
+        return np.asarray(self[location])
 
     def __len__(self) -> int:
         shape = self.shape

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import secrets
-import weakref
+import sys
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,9 @@ class Block:
         self.arena = arena
         self.offset = arena.take(self.nbytes) if offset is None else offset
         self.memory: NDArray[Any] = self._over()
-        self._public: weakref.ref[NDArray[Any]] | None = None
+        # Views that are handed out are made of this one alone, and each holds a reference to it.
+        self._public: NDArray[Any] = self._over()
+        self._own_references = sys.getrefcount(self._public)
 
     def _over(self) -> NDArray[Any]:
         arena = self.arena
@@ -86,21 +88,17 @@ class Block:
         return rows
 
     def public(self) -> NDArray[Any]:
-        """Return the rows as an array to be handed out.
+        """Return the rows as an array to make views of that are handed out.
 
-        All views made from it keep it alive, so `handed_out` can tell whether any is in use.
+        Each view holds a reference to it, so `handed_out` can tell whether any is in use.
         """
         self.check_open()
-        array = self._public() if self._public is not None else None
-        if array is None:
-            array = self._over()
-            self._public = weakref.ref(array)
-        return array
+        return self._public
 
     @property
     def handed_out(self) -> bool:
         """Whether a numpy (or torch) view of this block is still in use outside parllel."""
-        return self._public is not None and self._public() is not None
+        return not self.closed and sys.getrefcount(self._public) > self._own_references
 
     def move_to(self, arena: Arena) -> None:
         """Copy the rows into `arena` and live there from now on."""
@@ -138,7 +136,7 @@ class Block:
             return
         self.closed = True
         self.generation += 1
-        del self.memory, self.arena
+        del self.memory, self._public, self.arena
 
     def __getstate__(self) -> dict[str, Any]:
         self.check_open()

@@ -17,6 +17,7 @@ import io
 import os
 import pickle
 import sys
+from collections.abc import Callable
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
@@ -60,7 +61,10 @@ class Link:
             RegistrationError: if a buffer cannot be handed over; says how to allocate it.
         """
         if isinstance(value, (Array, NamedArrayTuple)):
-            return b"r" + pickle.dumps(self.reduce(value), pickle.HIGHEST_PROTOCOL)
+            ref = self.reduce(value)
+            # An unnamed node brings its class along, which may be one of a script.
+            dumps: Callable[..., bytes] = cloudpickle.dumps if ref[0] == 0 else pickle.dumps
+            return b"r" + dumps(ref, pickle.HIGHEST_PROTOCOL)
         file = io.BytesIO()
         _ByName(file, self).dump(value)
         return b"o" + file.getvalue()
@@ -91,8 +95,8 @@ class Link:
             RegistrationError: for shared memory (which can only be inherited), and for local memory
                 with numpy or torch views in use, which a move would strand.
         """
-        if isinstance(tree, Array) and tree.is_view:
-            tree = type(tree)._of(tree.block, None)
+        if isinstance(tree, Array):
+            tree = _root_of(tree)
         _make_shareable(tree)
         arenas: list[Arena] = []
         file = io.BytesIO()
@@ -107,14 +111,12 @@ class Link:
 
     def adopt(self, tree: Tree) -> None:
         """Know the nodes of a tree that the peer has as well (it inherited them at its start)."""
-        for node in _nodes_of(tree):
-            key = node.block.key if isinstance(node, Array) else node._key
-            self._nodes[key] = node
+        self._nodes.update(_nodes_of(tree))
 
     def forget(self, tree: Tree) -> None:
         """Let go of the nodes of a tree on this side."""
-        for node in _nodes_of(tree):
-            self._nodes.pop(node.block.key if isinstance(node, Array) else node._key, None)
+        for key in _nodes_of(tree):
+            self._nodes.pop(key, None)
 
     # ------------------------------------------------------------------ receiving
 
@@ -162,12 +164,21 @@ class Link:
         return node
 
 
-def _nodes_of(tree: Tree) -> list[Array | NamedArrayTuple]:
+def _nodes_of(tree: Tree) -> dict[int, Array | NamedArrayTuple]:
+    """Return all nodes by key. A view has no name: what it is a view of has."""
     if isinstance(tree, Array):
-        return [tree]
+        return {tree.block.key: _root_of(tree)}
     if not isinstance(tree, NamedArrayTuple):
-        return []
-    return [tree] + [node for value in tree for node in _nodes_of(value)]
+        return {}
+    root, _ = tree._path()
+    found: dict[int, Array | NamedArrayTuple] = {root._key: root}
+    for value in root:
+        found.update(_nodes_of(value))
+    return found
+
+
+def _root_of(array: Array) -> Array:
+    return type(array)._of(array.block, None) if array.is_view else array
 
 
 def _make_shareable(tree: Array | NamedArrayTuple) -> None:
@@ -237,11 +248,11 @@ class _Resolver(pickle.Unpickler):
         return self._link.resolve(ref)
 
 
-class _Introduction(pickle.Pickler):
+class _Introduction(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles the structure of a tree; arenas become numbers, their descriptors travel apart."""
 
     def __init__(self, file: io.BytesIO, arenas: list[Arena]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        super().__init__(file)
         self._arenas = arenas
 
     def persistent_id(self, value: Any) -> int | None:

@@ -24,7 +24,7 @@ class NamedTuple:
 
     _values: dict[str, Any]
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         object.__setattr__(self, "_values", fields)
 
     @classmethod
@@ -42,7 +42,7 @@ class NamedTuple:
         """Return a dict of the fields; nodes below stay nodes."""
         return {name: self._get(name) for name in self._fields}
 
-    def _replace(self: NodeT, **fields: Any) -> NodeT:
+    def _replace(self: NodeT, /, **fields: Any) -> NodeT:
         """Return a copy with some fields changed or added."""
         return self._make({**self._asdict(), **fields})
 
@@ -112,7 +112,7 @@ class NamedArrayTuple(NamedTuple):
     _parent: NamedArrayTuple | None
     _location: Any
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         super().__init__(**fields)
         self._prepare()
 
@@ -123,18 +123,34 @@ class NamedArrayTuple(NamedTuple):
         return node
 
     def _prepare(self) -> None:
-        hidden = object.__setattr__
-        hidden(self, "_key", new_key())
-        hidden(self, "_parent", None)
-        hidden(self, "_location", None)
         # A view must stay what it was when the window of a replay-sized array moves on, so only
         # trees without such arrays can wait with indexing until a field is asked for.
-        hidden(self, "_lazy", all(_stays(value) for value in self._values.values()))
+        lazy = all(_stays(value) for value in self._values.values())
+        self._set(self._values, new_key(), lazy)
+
+    def _set(
+        self,
+        values: dict[str, Any],
+        key: int,
+        lazy: bool,
+        parent: NamedArrayTuple | None = None,
+        location: Any = None,
+    ) -> None:
+        hidden = object.__setattr__
+        hidden(self, "_values", values)
+        hidden(self, "_key", key)
+        hidden(self, "_lazy", lazy)
+        hidden(self, "_parent", parent)
+        hidden(self, "_location", location)
 
     @property
     def _fields(self) -> tuple[str, ...]:
         parent = self._parent
         return tuple(self._values) if parent is None else parent._fields
+
+    def _asdict(self) -> dict[str, Any]:
+        """Return a dict of the fields; nodes below stay nodes."""
+        return dict(self._values) if self._parent is None else super()._asdict()
 
     def _get(self, name: str) -> Any:
         if self._parent is not None and name not in self._values:
@@ -145,23 +161,48 @@ class NamedArrayTuple(NamedTuple):
     def __getitem__(self: NodeT, location: Any) -> NodeT:
         assert isinstance(self, NamedArrayTuple)
         view = type(self).__new__(type(self))
-        hidden = object.__setattr__
-        hidden(view, "_key", 0)
-        hidden(view, "_lazy", self._lazy)
-        hidden(view, "_parent", self)
-        hidden(view, "_location", location)
-        hidden(view, "_values", {})
+        view._set({}, 0, self._lazy, self, _kept(location))
         if not self._lazy:
             view._asdict()
         return view
 
+    def _numpy_at(self: NodeT, location: Any) -> NodeT:
+        """Return `self[location]` with numpy views as leaves, without Arrays in between."""
+        values: dict[str, Any] = {}
+        for name, value in self._asdict().items():
+            if isinstance(value, Array):
+                values[name] = value.numpy_at(location)
+            elif isinstance(value, NamedArrayTuple):
+                values[name] = value._numpy_at(location)
+            else:
+                values[name] = None if value is None else np.asarray(value[location])
+        node = type(self).__new__(type(self))
+        assert isinstance(node, NamedArrayTuple)
+        node._set(values, new_key(), lazy=True)
+        return node
+
     def __setitem__(self, location: Any, value: Any) -> None:
-        parts = self._parts_of(value)
-        for name, part in parts:
-            self._get(name)[location] = part
+        for leaf, part in self._leaves_of(value):
+            leaf[location] = part
+
+    def _leaves_of(self, value: Any) -> list[tuple[Any, Any]]:
+        """Pair leaves with what is to be written, having checked all names before any write."""
+        pairs: list[tuple[Any, Any]] = []
+        for name, part in self._parts_of(value):
+            field = self._get(name)
+            if isinstance(field, NamedArrayTuple):
+                pairs += field._leaves_of(part)
+            elif part is None:
+                raise TypeError(
+                    f"None was written into {name!r}; a field that is to stay empty is None in the "
+                    "buffer itself"
+                )
+            else:
+                pairs.append((field, part))
+        return pairs
 
     def _parts_of(self, value: Any) -> list[tuple[str, Any]]:
-        """Pair fields with what is to be written, having checked all names before any write."""
+        """Pair fields with what is to be written into them."""
         if value is None:
             raise TypeError(
                 f"None was written into {list(self._fields)}; a field that is to stay empty "
@@ -193,7 +234,11 @@ class NamedArrayTuple(NamedTuple):
         return [(name, value) for name in targets]
 
     def __reduce__(self) -> Any:
-        return _rebuild_known, (type(self), self._asdict(), self._key)
+        if self._parent is None:
+            return _rebuild_known, (type(self), self._asdict(), self._key)
+        if self._lazy:
+            return _rebuild_view, self._path()  # so that it arrives as a view of a known node
+        return _rebuild, (type(self), self._asdict())
 
     def _path(self) -> tuple[NamedArrayTuple, tuple[Any, ...]]:
         """Return the node that this is a view of, and the indices applied to it in turn."""
@@ -205,6 +250,13 @@ class NamedArrayTuple(NamedTuple):
         return node, tuple(reversed(locations))
 
 
+def _kept(location: Any) -> Any:
+    """Return an index that stays what it is when the caller's list or array changes."""
+    if isinstance(location, tuple):
+        return tuple([_kept(item) for item in location])
+    return np.array(location) if isinstance(location, (list, np.ndarray)) else location
+
+
 def _stays(value: Any) -> bool:
     if isinstance(value, Array):
         return value.full_size == value.block.length
@@ -213,6 +265,12 @@ def _stays(value: Any) -> bool:
 
 def _rebuild(cls: type[NamedTuple], fields: dict[str, Any]) -> NamedTuple:
     return cls._make(fields)
+
+
+def _rebuild_view(root: NamedArrayTuple, locations: tuple[Any, ...]) -> NamedArrayTuple:
+    for location in locations:
+        root = root[location]
+    return root
 
 
 def _rebuild_known(cls: type[NamedArrayTuple], fields: dict[str, Any], key: int) -> NamedArrayTuple:

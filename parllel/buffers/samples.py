@@ -13,7 +13,7 @@ class _Declared(NamedArrayTuple):
     __slots__ = ()
     required: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         missing = [name for name in self.required if name not in fields]
         if missing:
             raise TypeError(f"{type(self).__name__}: fields {missing} are missing")

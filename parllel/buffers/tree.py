@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parllel.arrays import Array
-from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.types import Tree
 
 
@@ -71,6 +71,8 @@ def buffer_leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def buffer_asarray(tree: Tree) -> Tree:
     """Return the tree with numpy views (or copies, where numpy makes them) as its leaves."""
+    if isinstance(tree, NamedArrayTuple) and tree._lazy and tree._parent is not None:
+        return tree._parent._numpy_at(tree._location)
     return buffer_map(np.asarray, tree)
 
 

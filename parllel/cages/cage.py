@@ -168,8 +168,7 @@ class Cage(CageInterface):
         """Step with an action drawn from the action space; out arguments as for `step_async`."""
         self._begin("random_step_async")
         given = check_outs({"action": out_action, **by_part(outs)}, self._name)
-        action = self._envs.envs[0].action_space.sample()
-        step = self._envs.step_one(0, action)
+        action, step = self._envs.random_one(0)
         self._result = deliver({"action": action, **parts_of(step)}, given)
 
     def reset_async(self, *, out_obs: Any = None, out_info: Any = None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from parllel.types import Tree
 
@@ -28,6 +29,29 @@ def check_observation(space: gym.Space[Any], observation: Tree, what: str) -> No
         raise TypeError(f"{what}: expected dtype {space.dtype}, got {array.dtype}")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise ValueError(f"{what}: expected numbers, got NaN in {array}")
+    _check_bounds(space, array, what)
+
+
+def _check_bounds(space: gym.Space[Any], array: NDArray[Any], what: str) -> None:
+    """Refuse integers out of bounds, which a narrower buffer would turn into others.
+
+    Bounds of floats are not checked: environments overstep them by a rounding.
+    """
+    low: Any
+    high: Any
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        n = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        low, high = space.start, space.start + n - 1
+    elif isinstance(space, spaces.Box) and space.dtype.kind in "biu":
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.MultiBinary):
+        low, high = 0, 1
+    else:
+        return
+    if (array < low).any() or (array > high).any():
+        raise ValueError(
+            f"{what}: expected numbers from {np.min(low)} to {np.max(high)}, got {array}"
+        )
 
 
 def _check_node(space: spaces.Dict | spaces.Tuple[Any], observation: Tree, what: str) -> None:

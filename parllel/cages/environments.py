@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
@@ -70,6 +71,7 @@ class Environments:
         if check not in ("first_episode", "always"):
             raise ValueError(f"check: expected 'first_episode' or 'always', got {check!r}")
         self.envs: list[gym.Env[Any, Any]] = []
+        self._action_spaces: list[gym.Space[Any]] = []
         self._index = index
         self._reset_automatically = reset_automatically
         self._always_check = check == "always"
@@ -77,9 +79,12 @@ class Environments:
         try:
             for factory, seed in zip(factories, seeds, strict=True):
                 self.envs.append(_make(factory))
-                _seed_action_space(self.envs[-1], seed)
-        except BaseException:
-            self.close()
+                self._action_spaces.append(_seeded_action_space(self.envs[-1], seed))
+        except BaseException as error:
+            if hasattr(error, "add_note"):  # Python 3.11
+                error.add_note(f"in environment {index + len(self.envs)}, while it was made")
+            with suppress(Exception):  # what was raised first is what matters
+                self.close()
             raise
         n = len(self.envs)
         self.spaces = _spaces_of(self.envs)
@@ -88,7 +93,7 @@ class Environments:
         self._checking = [True] * n
         self.needs_reset: NDArray[np.bool_] = np.ones(n, bool)
         self._started = False
-        self._prepared: list[Tree] = [None] * n
+        self._prepared: list[tuple[Tree, dict[str, Any]] | None] = [None] * n
         self._trajs = [traj_info() for _ in range(n)]
         self._completed: list[TrajInfo] = []
         self._final: list[FinalObservation] = []
@@ -104,7 +109,14 @@ class Environments:
     # ------------------------------------------------------------------ one environment
 
     def reset_one(self, i: int) -> tuple[Tree, dict[str, Any]]:
-        """Reset an environment and return its observation and info."""
+        """Reset an environment, unless it has been ahead of time; return its observation and info."""
+        prepared, self._prepared[i] = self._prepared[i], None
+        result = self._reset(i) if prepared is None else prepared
+        self._trajs[i] = self._make_traj_info()
+        self.needs_reset[i] = False
+        return result
+
+    def _reset(self, i: int) -> tuple[Tree, dict[str, Any]]:
         seed, self._seeds[i] = self._seeds[i], None
         with self._named(i, "reset"):
             result = self.envs[i].reset(seed=seed)
@@ -112,14 +124,11 @@ class Environments:
                 check_reset(result, self.name(i))
                 what = f"{self.name(i)}: observation of reset"
                 check_observation(self.spaces.observation, result[0], what)
-        self._trajs[i] = self._make_traj_info()
-        self.needs_reset[i] = False
         return result
 
     def step_one(self, i: int, action: Any) -> Step:
         """Step an environment, and reset it if it is done and that is the policy."""
-        if self.needs_reset[i]:
-            raise WrongStateError(f"{self.name(i)}: stepped before a reset")
+        self._check_steppable(i)
         with self._named(i, "step"):
             result = self._steps[i](action)
             if self._checking[i]:
@@ -141,38 +150,43 @@ class Environments:
             after, _ = self.reset_one(i)
         return Step(after, final, reward, bool(terminated), bool(truncated), info)
 
+    def random_one(self, i: int) -> tuple[Any, Step]:
+        """Step an environment with an action drawn from its space; return that too."""
+        self._check_steppable(i)  # before the draw, which must not be lost
+        action = self._action_spaces[i].sample()
+        return action, self.step_one(i, action)
+
+    def _check_steppable(self, i: int) -> None:
+        if self.needs_reset[i]:
+            raise WrongStateError(f"{self.name(i)}: stepped before a reset")
+
     # ------------------------------------------------------------------ rows
 
     def bind(self, action: Tree, env: NamedArrayTuple, columns: slice) -> None:
         """Make views of the rows of `columns`; one column for each environment."""
-        if columns.stop - columns.start != len(self.envs):
+        B = env.reward.shape[1]
+        if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != len(self):
             raise ValueError(
-                f"{self.name(0)}: columns: expected {len(self.envs)} of them, got {columns}"
+                f"{self.name(0)}: columns: expected {len(self)} of the {B} that there are, got {columns}"
             )
         self._rows = Rows(action, env, columns, self.spaces)
 
     def reset_rows(self, t: int, *, everyone: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
         rows = self._bound()
+        check_row(t, rows.T + 1, self.name(0))
         for i in range(len(self.envs)):
-            if not (everyone or self.needs_reset[i]):
-                continue
-            if self._prepared[i] is not None and not everyone:
-                observation, self._prepared[i] = self._prepared[i], None
-                self.needs_reset[i] = False
-            else:
-                self._prepared[i] = None
+            if everyone or self.needs_reset[i]:
                 observation, _ = self.reset_one(i)
-            rows.write_observation(t, i, observation)
+                rows.write_observation(t, i, observation)
         self._started = True
 
     def prepare_resets(self) -> None:
         """Reset ended environments ahead of time, into private memory."""
         for i in range(len(self.envs)):
             if self._started and self.needs_reset[i] and self._prepared[i] is None:
-                observation, _ = self.reset_one(i)
-                self._prepared[i] = buffer_map(np.array, observation)
-                self.needs_reset[i] = True
+                observation, info = self._reset(i)
+                self._prepared[i] = buffer_map(np.array, observation), info
 
     def step_row(self, t: int) -> None:
         """Step everyone with the actions of row `t`; ended ones stay still and get zeros."""
@@ -186,14 +200,13 @@ class Environments:
         """Draw the actions of row `t` from the action spaces, write them, and step."""
         rows = self._bound()
         self._check_row(t, rows)
-        actions = [env.action_space.sample() for env in self.envs]
+        actions = [space.sample() for space in self._action_spaces]
         for i, action in enumerate(actions):
             rows.write_action(t, i, action)
         self._run_row(t, rows, actions)
 
     def _check_row(self, t: int, rows: Rows) -> None:
-        if not 0 <= t < rows.T:
-            raise IndexError(f"{self.name(0)}: row {t}: expected 0 to {rows.T - 1}")
+        check_row(t, rows.T, self.name(0))
         if not self._started:
             raise WrongStateError(f"{self.name(0)}: stepped before a reset")
 
@@ -224,13 +237,17 @@ class Environments:
         Episodes that end on the way are not reported; the one in progress is, in full.
         """
         rows = self._bound()
+        check_row(t, rows.T + 1, self.name(0))
+        check_counts(counts, len(self), self.name(0))
         automatic, self._reset_automatically = self._reset_automatically, True
-        for i, count in enumerate(counts):
-            space = self.envs[i].action_space
-            for _ in range(count):
-                rows.write_observation(t, i, self.step_one(i, space.sample()).observation)
-        self._reset_automatically = automatic
-        self._completed.clear()
+        completed = len(self._completed)
+        try:
+            for i, count in enumerate(counts):
+                for _ in range(count):
+                    rows.write_observation(t, i, self.random_one(i)[1].observation)
+        finally:
+            self._reset_automatically = automatic
+            del self._completed[completed:]
 
     def _bound(self) -> Rows:
         if self._rows is None:
@@ -314,7 +331,22 @@ def _words(seed: Any) -> tuple[int | None, int | None]:
     return int(first), int(second)
 
 
-def _seed_action_space(env: gym.Env[Any, Any], seed: Any) -> None:
+def _seeded_action_space(env: gym.Env[Any, Any], seed: Any) -> gym.Space[Any]:
+    # A copy: environments of one class may share a space, whose generator would then be shared too.
+    space = copy.deepcopy(env.action_space)
     word = _words(seed)[1]
     if word is not None:
-        env.action_space.seed(word)
+        space.seed(word)
+    return space
+
+
+def check_row(t: int, rows: int, name: str) -> None:
+    """Raise IndexError unless `t` is one of `rows`."""
+    if not 0 <= t < rows:
+        raise IndexError(f"{name}: row {t}: expected 0 to {rows - 1}")
+
+
+def check_counts(counts: Sequence[int], n: int, name: str) -> None:
+    """Raise ValueError unless there is a number of steps for each of `n` environments."""
+    if len(counts) != n or min(counts) < 0:
+        raise ValueError(f"{name}: counts: expected {n} of at least 0, got {list(counts)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,17 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import REGISTER, Link, Samples
+from parllel.arrays import Array
+from parllel.buffers import REGISTER, Link, NamedArrayTuple, Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import (
     EnvFactory,
     Environments,
     FinalObservation,
     TrajInfoFactory,
+    check_counts,
+    check_row,
 )
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
-from parllel.cages.step_result import StepResult, by_part, check_outs
+from parllel.cages.step_result import STEP_OUTS, StepResult, by_part, check_outs
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.worker import (
     CALL,
@@ -38,6 +40,9 @@ from parllel.cages.worker import (
 from parllel.errors import ClosedError, WorkerError, WrongStateError
 from parllel.processes import Child, preload_in_forkserver, raise_packed
 from parllel.types import Tree
+
+FOUND_DEAD = (WorkerError, BrokenPipeError, ConnectionResetError)  # by whoever writes to the pipe
+CLOSE_S = 4.0  # an environment that takes longer to close is killed
 
 preload_in_forkserver(__name__)
 
@@ -89,6 +94,7 @@ class ProcessCage(CageInterface):
         self._index = index
         self._timeout_s = timeout_s
         self._broken: str | None = None
+        self._error: AttributeError | None = None
         self._spaces: Spaces | None = None
         self._sequence = 0
         self._pending: tuple[str, str] | None = None  # (kind, what), while an answer is due
@@ -153,19 +159,28 @@ class ProcessCage(CageInterface):
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Tell the worker to take random steps."""
+        self._check_bound("decorrelation")
+        check_row(t, self._rows + 1, self._child.name)
+        check_counts(counts, 1, self._child.name)
         self._begin_call("decorrelate", [int(count) for count in counts], t)
         self._pending = ("decorrelation", "decorrelation")
 
     def _start_row_op(self, op: int, t: int, what: str, everyone: bool = False) -> None:
+        self._check_bound(what)
+        check_row(t, self._rows + (op == OP_RESET), self._child.name)
+        self._sequence += 1
+        request = ROW_REQUEST.pack(ROW, op, self._sequence & 0xFFFFFFFF, t, everyone)
+        try:
+            self._child.send_bytes(request)
+        except FOUND_DEAD:
+            self._receive(self._sequence, f"before {what}")  # it may have left word of why
+            raise
+        self._pending = ("row", f"{what} at row {t}")
+
+    def _check_bound(self, what: str) -> None:
         self._check_idle(what)
         if not self._rows:
             raise WrongStateError(f"{self._child.name}: {what}: no samples buffer was set")
-        if not 0 <= t < self._rows + (op == OP_RESET):
-            raise IndexError(f"{self._child.name}: row {t}: expected 0 to {self._rows - 1}")
-        self._sequence += 1
-        request = ROW_REQUEST.pack(ROW, op, self._sequence & 0xFFFFFFFF, t, everyone)
-        self._send(request, what)
-        self._pending = ("row", f"{what} at row {t}")
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
@@ -230,9 +245,16 @@ class ProcessCage(CageInterface):
         self._start_plain("reset", {"observation": out_obs, "info": out_info})
 
     def _start_plain(self, op: str, outs: dict[str, Any], *args: Any) -> None:
+        self._check_idle(op)
         if op != "reset" and self._needs_reset[0]:
             raise WrongStateError(f"{self._child.name}: stepped before a reset")
-        self._begin_call(op, *args, check_outs(outs, self._child.name))
+        given = check_outs(outs, self._child.name)
+        for name, out in given.items():
+            if not isinstance(out, (Array, NamedArrayTuple)):  # it would get a copy
+                raise TypeError(
+                    f"{self._child.name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
+                )
+        self._begin_call(op, *args, given)
         self._pending = ("plain", op)
 
     def await_step(self) -> StepResult:
@@ -262,6 +284,8 @@ class ProcessCage(CageInterface):
         # Called only where ordinary lookup failed. A private name is never the environment's.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        if name == "spaces" and self._error is not None:
+            raise self._error  # an AttributeError of the environment's constructor led here
         value = self._call("get", name)
         return partial(self.env_method, name) if value is METHOD or value == METHOD else value
 
@@ -272,16 +296,22 @@ class ProcessCage(CageInterface):
             self._call("set", name, value)
 
     def close(self) -> None:
-        """Close the environment and end the process; may be called twice."""
-        if not self._child.ended:
+        """Close the environment and end the process; may be called twice.
+
+        Raises what the environment's `close` raises, and WorkerError if it dies or hangs, afterwards.
+        """
+        if self._child.ended:
+            self._broken = self._broken or "used after close()"
+            return
+        try:
             # A worker that is busy cannot hear us: it gets no time, what it writes is not wanted.
             if self._pending is None and self._spaces is not None:
-                with contextlib.suppress(WorkerError):
-                    self._child.send_bytes(CALL + self._link.dumps((0, "close", ())))
+                self._begin_call("close")
+                self._receive(self._sequence, "during close", min(self._timeout_s, CLOSE_S))
                 self._child.end()
-            else:
-                self._child.kill()
-        self._broken = self._broken or "used after close()"
+        finally:
+            self._child.kill()
+            self._broken = "used after close()"
 
     # ------------------------------------------------------------------ talking to the worker
 
@@ -292,31 +322,28 @@ class ProcessCage(CageInterface):
     def _begin_call(self, op: str, *args: Any) -> None:
         self._check_idle(op)
         self._sequence += 1
-        message = self._link.dumps((self._sequence & 0xFFFFFFFF, op, args))
-        self._send(CALL + message, op)
-
-    def _send(self, message: bytes, doing: str) -> None:
         try:
-            self._child.send_bytes(message)
-        except WorkerError:
-            # It may have left word of why it died.
-            self._receive(self._sequence, f"before {doing}")
+            # This may introduce buffers to the worker, over the same pipe.
+            message = self._link.dumps((self._sequence & 0xFFFFFFFF, op, args))
+            self._child.send_bytes(CALL + message)
+        except FOUND_DEAD:
+            self._receive(self._sequence, f"before {op}")  # it may have left word of why
+            raise
 
     def _receive_call(self, sequence: int, doing: str) -> Any:
-        reply = self._receive(sequence, doing)
-        if reply[:1] == ERROR:
-            pid = self._child.pid
-            raise_packed(reply[SEQUENCE.size :], f"{self._child.name}, process {pid}, {doing}")
+        self._receive(sequence, doing)
         return self._loaded[1]
 
-    def _receive(self, sequence: int, doing: str) -> bytes:
+    def _receive(self, sequence: int, doing: str, timeout_s: float | None = None) -> bytes:
         """Return the reply to a request; replies to earlier ones, interrupted, are dropped."""
         sequence &= 0xFFFFFFFF
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         while True:
             try:
-                reply = self._child.receive(self._timeout_s, doing)
+                reply = self._child.receive(timeout_s, doing)
             except Exception as error:
                 # The answer to this request can no longer be told from a later one's.
+                self._error = error if isinstance(error, AttributeError) else None
                 self._broken = f"ended after {type(error).__name__}: {error}"
                 self._child.end(grace_s=0.5 if not isinstance(error, TimeoutError) else 0.0)
                 raise
@@ -329,6 +356,10 @@ class ProcessCage(CageInterface):
                 found = self._loaded[0]
             else:
                 found = SEQUENCE.unpack_from(reply)[1]
+            if found == sequence and kind == ERROR:
+                self._pending = None
+                where = f"{self._child.name}, process {self._child.pid}, {doing}"
+                raise_packed(reply[SEQUENCE.size :], where)
             if found == sequence:
                 return reply
 

@@ -63,6 +63,8 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
     if isinstance(space, spaces.Discrete):
         return lambda t: rows[t].tolist()  # type: ignore[no-any-return]
     dtype = space.dtype
+    if not space.shape:  # arrays without dimensions, as the space draws them; a list has scalars
+        return lambda t: [cell.reshape(()) for cell in rows[t].astype(dtype).reshape(-1, 1)]
     # A copy: an environment may keep its action, and the row will be written again.
     return lambda t: list(rows[t].astype(dtype))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from parllel.buffers import NamedTuple
 from parllel.cages.environments import Step
@@ -81,9 +82,9 @@ def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
     return given
 
 
-def plain_action(spaces: Spaces, action: Tree) -> Any:
+def plain_action(environment: Spaces, action: Tree) -> Any:
     """Return an action (a scalar, array, Array, dict or node) as the environment wants it."""
-    return _plain(spaces.action, action)
+    return _plain(environment.action, action)
 
 
 def _plain(space: Any, action: Tree) -> Any:
@@ -94,7 +95,7 @@ def _plain(space: Any, action: Tree) -> Any:
         values = parts.values() if isinstance(parts, dict) else parts
         return tuple(_plain(s, part) for s, part in zip(space.spaces, values, strict=True))
     array = np.array(action)
-    return int(array) if not space.shape else array.astype(space.dtype)
+    return int(array) if isinstance(space, spaces.Discrete) else array.astype(space.dtype)
 
 
 def by_part(outs: Mapping[str, Any]) -> dict[str, Any]:

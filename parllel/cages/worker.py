@@ -5,7 +5,7 @@
                        REGISTER ...                          introduces a buffer
     worker -> parent   ROW, sequence, flags                  flags: what there is to collect
                        CALL, (sequence, result)
-                       ERROR, sequence, exception            of a call that leaves the worker well
+                       ERROR, sequence, exception            of a request that leaves the worker well
                        EXCEPTION, exception                  the worker ends
 
 Every reply carries the sequence number of its request, so a late one is never taken for another.
@@ -13,6 +13,7 @@ Every reply carries the sequence number of its request, so a late one is never t
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -22,7 +23,8 @@ from parllel.buffers import REGISTER, Link, NamedArrayTuple
 from parllel.cages.cage import set_env_attribute
 from parllel.cages.environments import Environments
 from parllel.cages.step_result import deliver, parts_of, plain_action
-from parllel.processes import pack_exception
+from parllel.errors import WrongStateError
+from parllel.processes import EXCEPTION, pack_exception
 
 ROW, CALL, ERROR = b"R", b"C", b"E"
 ROW_REQUEST = struct.Struct("<cBIi?")  # ROW, op, sequence, row, everyone
@@ -64,30 +66,45 @@ class Worker:
             "get": self._get,
             "set": lambda name, value: set_env_attribute(self._envs.envs[0], name, value),
             "method": self._method,
+            "close": self._envs.close,
         }
 
     def run(self) -> None:
         """Answer requests; the first message tells the spaces."""
         try:
             self._connection.send_bytes(CALL + self._link.dumps((0, self._envs.spaces)))
-            while True:
-                message = self._connection.recv_bytes()
-                kind = message[:1]
-                if kind == ROW:
-                    self._row(message)
-                elif kind == REGISTER:
-                    self._link.accept(message)
-                elif not self._call(*self._link.loads(message[1:])):
-                    return
-        except (EOFError, ConnectionResetError, BrokenPipeError):
-            return  # the parent is gone or has closed the cage
-        finally:
+            while self._answer():
+                pass
+        except BaseException as error:
+            # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
+            with contextlib.suppress(OSError):
+                self._connection.send_bytes(EXCEPTION + pack_exception(error))
+        with contextlib.suppress(Exception):
             self._envs.close()
+
+    def _answer(self) -> bool:
+        """Answer one request; return whether there will be more."""
+        try:
+            message = self._connection.recv_bytes()
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            return False  # the parent is gone or has closed the cage
+        kind = message[:1]
+        if kind == ROW:
+            self._row(message)
+        elif kind == REGISTER:
+            self._link.accept(message)
+        else:
+            return self._call(*self._link.loads(message[1:]))
+        return True
 
     def _row(self, message: bytes) -> None:
         _, op, sequence, t, everyone = ROW_REQUEST.unpack(message)
-        self._row_ops[op](t, everyone)
         envs = self._envs
+        try:
+            self._row_ops[op](t, everyone)
+        except WrongStateError as error:  # nothing has happened
+            self._connection.send_bytes(SEQUENCE.pack(ERROR, sequence) + pack_exception(error))
+            return
         self._connection.send_bytes(
             ROW_REPLY.pack(
                 ROW, sequence, bool(envs.needs_reset[0]), envs.has_completed, envs.has_final
@@ -97,28 +114,29 @@ class Worker:
         envs.prepare_resets()
 
     def _call(self, sequence: int, op: str, args: tuple[Any, ...]) -> bool:
-        if op == "close":
-            return False
+        begun = False
         try:
-            result = self._calls[op](*args) if op in self._calls else self._step_calls[op](*args)
+            if op == "step":
+                args = (plain_action(self._envs.spaces, args[0]), *args[1:])
+            begun = op in self._step_calls
+            result = self._step_calls[op](*args) if begun else self._calls[op](*args)
             reply = CALL + self._link.dumps((sequence, result))
         except Exception as error:
-            if op in self._step_calls:
+            if op == "close" or (begun and not isinstance(error, WrongStateError)):
                 raise
             reply = SEQUENCE.pack(ERROR, sequence) + pack_exception(error)
         self._connection.send_bytes(reply)
-        return True
+        return op != "close"
 
     def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> None:
         self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi))
 
     def _step(self, action: Any, outs: dict[str, Any]) -> Any:
-        step = self._envs.step_one(0, plain_action(self._envs.spaces, action))
+        step = self._envs.step_one(0, action)
         return deliver(parts_of(step), outs), bool(self._envs.needs_reset[0])
 
     def _random_step(self, outs: dict[str, Any]) -> Any:
-        action = self._envs.envs[0].action_space.sample()
-        step = self._envs.step_one(0, action)
+        action, step = self._envs.random_one(0)
         return deliver({"action": action, **parts_of(step)}, outs), bool(self._envs.needs_reset[0])
 
     def _reset(self, outs: dict[str, Any]) -> Any:

@@ -18,24 +18,21 @@ import contextlib
 import multiprocessing
 import os
 import pickle
-import select
 import signal
-import sys
-import time
 import weakref
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
 from parllel.processes.exceptions import pack_exception, raise_packed
+from parllel.processes.inbox import Inbox
 from parllel.processes.launch import ONE_THREAD, check_start_method, start_lean
 from parllel.processes.liveness import end_with_parent, liveness_connection
 
 EXCEPTION = b"\xff"  # the first byte of a reply that is a packed exception
-SLICE_S = 1.0  # a wait is cut into slices, so that a clock or signal oddity cannot make it endless
 
 _living: weakref.WeakSet[Child] = weakref.WeakSet()
 
@@ -90,18 +87,8 @@ class Child:
                 liveness.close()
         self.pid = int(self._process.pid or 0)
         self._pidfd = _open_pidfd(self.pid)
-        self._watch()
-
-    def _watch(self) -> None:
-        """Prepare one poll object for all waits: making one per wait costs more than a step."""
-        self._poller = None
-        if hasattr(select, "poll") and sys.platform != "win32":
-            self._poller = select.poll()
-            self._poller.register(self.connection.fileno(), select.POLLIN)
-            self._poller.register(self._death_fd(), select.POLLIN)
-
-    def _death_fd(self) -> int:
-        return self._pidfd if self._pidfd >= 0 else int(self._process.sentinel)
+        death = self._pidfd if self._pidfd >= 0 else int(self._process.sentinel)
+        self._inbox = Inbox(mine, death)
 
     # ------------------------------------------------------------------ talking
 
@@ -129,37 +116,22 @@ class Child:
             Exception: what the child raised, as itself.
         """
         self._check_open()
-        if not self._wait(timeout_s):
+        try:
+            message = self._inbox.read(timeout_s)
+        except TimeoutError:
             raise WorkerTimeoutError(
                 f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
-            )
-        try:
-            message = self.connection.recv_bytes()
+            ) from None
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise self._died(doing) from None
         if message[:1] == EXCEPTION:
             raise_packed(message[1:], f"{self.name}, process {self.pid}, {doing}")
         return message
 
-    def _wait(self, timeout_s: float) -> bool:
-        """Wait until a reply is there or the child is dead; return whether either is so."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            left = deadline - time.monotonic()
-            if self._ready(min(max(left, 0.0), SLICE_S)):
-                return True
-            if left <= 0:
-                return False
-
-    def _ready(self, timeout_s: float) -> bool:
-        if self._poller is not None:
-            return bool(self._poller.poll(timeout_s * 1000))
-        return bool(wait([self.connection, self._process.sentinel], timeout_s))
-
     def poll(self) -> bool:
         """Return at once whether a reply is there (or the child is dead)."""
         self._check_open()
-        return self._ready(0)
+        return self._inbox.poll()
 
     def _died(self, doing: str) -> WorkerDiedError:
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
@@ -178,8 +150,7 @@ class Child:
 
     def exit_text(self) -> str:
         """Return how the process ended, in words."""
-        self._process.join(1.0)
-        code = self._process.exitcode
+        code = self._await_exit(0.5)
         if code is None:
             return "stopped answering"
         if code < 0:
@@ -202,9 +173,24 @@ class Child:
         try:
             if grace_s > 0:
                 # Closing the pipe would also ask it to leave, but it may be writing to us still.
-                self._process.join(grace_s)
+                self._await_exit(grace_s)
+        finally:  # a second Ctrl-C cuts the grace short
             self._kill_group()
-            self._process.join(5.0)
+            self._clean_up()
+
+    def _await_exit(self, timeout_s: float) -> int | None:
+        """Wait for the end of the process and return its exit code, None if it runs on.
+
+        Process.join alone would also wait for a grandchild that holds what it watches.
+        """
+        if self._inbox.await_death(timeout_s) and self._process.exitcode is None:
+            self._process.join(timeout_s)  # the word of the fork server is on its way
+        code: int | None = self._process.exitcode
+        return code
+
+    def _clean_up(self) -> None:
+        try:
+            self._await_exit(5.0)
         finally:
             self.connection.close()
             if self._pidfd >= 0:

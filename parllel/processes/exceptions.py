@@ -18,14 +18,23 @@ def pack_exception(error: BaseException) -> bytes:
     An exception that does not survive pickling is replaced by a WorkerError that names its type.
     """
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    stand_in = WorkerError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
+    summary = _summary(error)
+    stand_in = WorkerError(summary)
     for candidate in (error, stand_in):
         with contextlib.suppress(Exception):
             packed = cloudpickle.dumps(candidate.with_traceback(None))
             # Some exceptions pickle but cannot be rebuilt, for want of constructor arguments.
             if type(pickle.loads(packed)) is type(candidate):
-                return pickle.dumps((packed, text))
+                return pickle.dumps((packed, summary, text))
     raise AssertionError("a WorkerError can always be pickled")
+
+
+def _summary(error: BaseException) -> str:
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    try:
+        return f"{name}: {error}"
+    except Exception as problem:
+        return f"{name}: (no text: {type(problem).__name__})"
 
 
 def raise_packed(packed: bytes, where: str) -> Any:
@@ -33,11 +42,11 @@ def raise_packed(packed: bytes, where: str) -> Any:
 
     where: names the child and what it was doing; becomes part of the cause and a note.
     """
-    inner, text = pickle.loads(packed)
+    inner, summary, text = pickle.loads(packed)
     try:
         error: BaseException = pickle.loads(inner)
     except Exception as problem:  # its class exists only in the child
-        error = WorkerError(f"an exception that cannot be loaded here ({problem})")
+        error = WorkerError(f"{summary} (which cannot be loaded here: {problem})")
     if not isinstance(error, Exception):
         # SystemExit or KeyboardInterrupt of a child must not end the parent.
         error = WorkerError(f"{where}: {type(error).__name__}: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -171,8 +172,11 @@ class OnPolicyRunner:
             return
         returns = [traj.return_ for traj in trajs]
         self.result.curves[group].append((self.result.elapsed_steps, float(np.mean(returns))))
-        for name in trajs[0].as_dict():
-            self.logger.log_array(f"{group}/{name}", [traj.as_dict()[name] for traj in trajs])
+        rows = [traj.as_dict() for traj in trajs]
+        for name in rows[0]:
+            values = [row[name] for row in rows]
+            if all(isinstance(value, (Real, np.bool_)) for value in values):
+                self.logger.log_array(f"{group}/{name}", values)
 
     def state(self) -> State:
         """Return the states of all parts, and the counters."""

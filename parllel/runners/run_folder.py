@@ -30,6 +30,8 @@ class RunFolder:
 
     def __init__(self, base: str | os.PathLike[str], name: str | None = None) -> None:
         name = name or datetime.now().strftime("%Y-%m-%d-%H%M%S")
+        # By itself: a base that is a dangling link is said to exist, as a taken name is.
+        Path(base).mkdir(parents=True, exist_ok=True)
         number = 1
         while True:
             path = Path(base) / (name if number == 1 else f"{name}-{number}")

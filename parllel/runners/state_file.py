@@ -6,10 +6,10 @@ import contextlib
 import io
 import json
 import os
-import tempfile
+import secrets
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -31,9 +31,10 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
     path = Path(path)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     structure = _describe(state, arrays, "state")
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    # Not tempfile's: its files are readable by their owner alone, whatever the umask says.
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with aside.open("xb") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 archive.writestr("structure.json", json.dumps(structure))
                 for name, array in arrays.items():
@@ -57,17 +58,24 @@ def load_state(path: str | os.PathLike[str]) -> State:
         ValueError: if the file is damaged or something else; the message names it.
         OSError: if it cannot be read.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            structure = json.loads(archive.read("structure.json"))
-            arrays = {
-                name[: -len(".npy")]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
-                for name in archive.namelist()
-                if name.endswith(".npy")
-            }
-        state: State = _rebuild(structure, arrays)
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-        raise ValueError(f"{path}: not a saved state, or damaged: {error}") from error
+    with open(path, "rb") as file:
+        try:
+            return _read(file)
+        except Exception as error:  # zipfile raises whatever the damaged bytes seem to ask for
+            raise ValueError(f"{path}: not a saved state, or damaged: {error}") from error
+
+
+def _read(file: BinaryIO) -> State:
+    with zipfile.ZipFile(file) as archive:
+        structure = json.loads(archive.read("structure.json"))
+        if not isinstance(structure, dict):
+            raise ValueError(f"expected a dict, got {structure!r}")
+        arrays = {
+            name[: -len(".npy")]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+            for name in archive.namelist()
+            if name.endswith(".npy")
+        }
+    state: State = _rebuild(structure, arrays)
     return state
 
 

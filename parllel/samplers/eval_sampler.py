@@ -32,7 +32,8 @@ class EvalSampler(Sampler):
         max_steps: of one environment in one evaluation; more raise EpisodeTooLongError.
 
     Raises:
-        ValueError: if there are fewer episodes than environments, or sizes do not fit.
+        ValueError: if there are fewer episodes than environments, sizes do not fit, or `max_steps` is
+            less than one.
     """
 
     def __init__(
@@ -46,13 +47,15 @@ class EvalSampler(Sampler):
         max_steps: int = 1_000_000,
     ) -> None:
         B = sum(cage.n for cage in cages)
+        self._cages = CageColumns(cages, B)
+        if max_steps < 1:
+            raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
         if n_episodes < B:
             raise ValueError(f"n_episodes: expected one per environment ({B}), got {n_episodes}")
         check_samples(samples, BatchSpec(1, B))
         self.handler = handler
         self.samples = samples
         self.step_transforms = list(step_transforms)
-        self._cages = CageColumns(cages, B)
         self._quota = np.full(B, n_episodes // B)
         self._quota[: n_episodes % B] += 1
         self._max_steps = max_steps
@@ -66,16 +69,9 @@ class EvalSampler(Sampler):
             self._cages.completed_trajs()  # what an evaluation that was cut short left behind
             played: list[list[TrajInfo]] = [[] for _ in self._quota]
             for _ in range(self._max_steps):
-                busy = [
-                    (cage, columns)
-                    for cage, columns in zip(self._cages.cages, self._cages.columns, strict=True)
-                    if any(
-                        len(played[b]) < self._quota[b] for b in range(columns.start, columns.stop)
-                    )
-                ]
-                if not busy:
+                self._step(self._busy(played), played)
+                if not self._unfinished(played):
                     return self.samples, self._counted(played)
-                self._step(busy, played)
             raise EpisodeTooLongError(
                 f"evaluation: environments {self._unfinished(played)} have not played their "
                 f"episodes after {self._max_steps} steps; raise max_steps or limit the episodes"
@@ -103,6 +99,16 @@ class EvalSampler(Sampler):
             if ended:
                 cage.collect_final_observations()
         buffer_rotate(self.samples)
+
+    def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, slice]]:
+        """Return the cages of which an environment has episodes left to play."""
+        left = set(self._unfinished(played))
+        pairs = zip(self._cages.cages, self._cages.columns, strict=True)
+        return [
+            (cage, columns)
+            for cage, columns in pairs
+            if not left.isdisjoint(range(columns.start, columns.stop))
+        ]
 
     def _counted(self, played: list[list[TrajInfo]]) -> list[TrajInfo]:
         pairs = zip(played, self._quota, strict=True)

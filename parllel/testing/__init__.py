@@ -1,6 +1,8 @@
 """What tests of parllel and of parts written for it share."""
 
+from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError, FaultyEnv, MalformedEnv
 from parllel.testing.leak_guard import LeakError, LeakGuard
 from parllel.testing.process_table import (
@@ -10,8 +12,12 @@ from parllel.testing.process_table import (
     process_entry,
     process_runs,
 )
+from parllel.testing.sampler_contract import SamplerContract
+from parllel.testing.sampler_setup import SamplerParts, SamplerSetup
+from parllel.testing.simulated_batches import SimulatedBatch, simulate
 
 __all__ = [
+    "CountingAgent",
     "CountingEnv",
     "CrowdedEnv",
     "DummyFaultError",
@@ -20,8 +26,15 @@ __all__ = [
     "LeakGuard",
     "MalformedEnv",
     "ProcessEntry",
+    "RecordingBatchTransform",
+    "RecordingStepTransform",
+    "SamplerContract",
+    "SamplerParts",
+    "SamplerSetup",
+    "SimulatedBatch",
     "command_of",
     "descendants",
     "process_entry",
     "process_runs",
+    "simulate",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import subprocess
@@ -53,6 +54,11 @@ def _raise_broken_pipe() -> None:
     raise BrokenPipeError("the simulator hung up")
 
 
+def _segfault() -> None:
+    faulthandler.disable()  # which would fill the terminal
+    ctypes.string_at(0)
+
+
 def _hang() -> None:
     time.sleep(3600)
 
@@ -68,7 +74,7 @@ FAULTS: Mapping[str, Callable[[], Any]] = {
     "broken_pipe": _raise_broken_pipe,
     "system_exit": lambda: sys.exit(3),
     "exit": lambda: os._exit(3),
-    "segfault": lambda: ctypes.string_at(0),
+    "segfault": _segfault,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "hang": _hang,

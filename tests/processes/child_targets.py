@@ -33,20 +33,20 @@ def say(connection: Connection, *messages: bytes) -> None:
         connection.send_bytes(message)
 
 
-class SeveralArguments(Exception):
+class SeveralArgumentsError(Exception):
     """Cannot be rebuilt from what pickle keeps of it."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"{first} and {second}")
 
 
-class KeepsArguments(Exception):
+class KeepsArgumentsError(Exception):
     def __init__(self, first: int, second: int) -> None:
         super().__init__(first, second)
         self.total = first + second
 
 
-class HoldsFile(Exception):
+class HoldsFrameError(Exception):
     """Cannot be pickled."""
 
     def __init__(self, text: str) -> None:
@@ -54,7 +54,7 @@ class HoldsFile(Exception):
         self.lock = sys._getframe()
 
 
-class Unspeakable(Exception):
+class UnspeakableError(HoldsFrameError):
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
@@ -67,13 +67,13 @@ def fail_deep_inside(connection: Connection, error: BaseException) -> None:
 
 
 def fail_with(connection: Connection, name: str) -> None:
-    if name == "SeveralArguments":
-        raise SeveralArguments(3, 4)
-    if name == "HoldsFile":
-        raise HoldsFile("a frame inside")
-    if name == "Unspeakable":
-        raise Unspeakable
-    raise KeepsArguments(3, 4)
+    if name == "SeveralArgumentsError":
+        raise SeveralArgumentsError(3, 4)
+    if name == "HoldsFrameError":
+        raise HoldsFrameError("a frame inside")
+    if name == "UnspeakableError":
+        raise UnspeakableError("")
+    raise KeepsArgumentsError(3, 4)
 
 
 def fail_with_class_of_folder(connection: Connection, folder: str) -> None:
@@ -106,6 +106,14 @@ def close_pipe_and_stay(connection: Connection) -> None:
 
 def be_busy(connection: Connection) -> None:
     connection.send_bytes(b"ready")
+    time.sleep(60)
+
+
+def interrupt_parent(connection: Connection) -> None:
+    connection.send_bytes(b"ready")
+    connection.recv_bytes()
+    time.sleep(0.1)
+    os.kill(os.getppid(), signal.SIGINT)
     time.sleep(60)
 
 
@@ -158,10 +166,25 @@ def tell_environment(connection: Connection) -> None:
     connection.send_bytes(",".join(told).encode())
 
 
-def meet(connection: Connection, say_fd: Any, hear_fd: Any) -> None:
+def meet_sibling(connection: Connection, *, inherited: Connection) -> None:
     """Tell the sibling that we are here, and wait for it to say the same."""
-    say_fd.send_bytes(b"here")
-    connection.send_bytes(hear_fd.recv_bytes())
+    inherited.send_bytes(b"here")
+    connection.send_bytes(inherited.recv_bytes())
+
+
+def tell_parent(connection: Connection) -> None:
+    connection.send_bytes(str(os.getppid()).encode())
+
+
+def start_echo_below(connection: Connection, method: str) -> None:
+    from parllel.processes import Child
+
+    child = Child(echo, start_method=method)
+    child.receive(30, "at start")
+    child.send_bytes(b"hello from below")
+    connection.send_bytes(child.receive(30, "echoing"))
+    child.send_bytes(b"leave")
+    child.end()
 
 
 def fail_to_load() -> None:

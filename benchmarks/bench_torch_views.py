@@ -1,0 +1,114 @@
+"""Is it worth making the tensors over the batch once, rather than in every step?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
+from parllel.buffers import (
+    AgentSamples,
+    EnvSamples,
+    Field,
+    NamedTuple,
+    Samples,
+    allocate,
+    insert_field,
+)
+from parllel.types import BatchSpec
+
+T, B, FEATURES, ACTIONS = 64, 16, 4, 2
+HIDDEN = (64, 64)
+
+
+def make_samples() -> Samples:
+    """Allocate a batch with random observations."""
+    scalar, flag = np.float32(0), np.bool_(False)
+    info = NamedTuple(value=Field(scalar, padding=1), log_prob=scalar)
+    samples: Samples = allocate(
+        Samples(
+            agent=AgentSamples(action=Field(0, dtype=np.int64), agent_info=info),
+            env=EnvSamples(
+                observation=Field(np.zeros(FEATURES, np.float32), padding=1),
+                reward=scalar,
+                terminated=flag,
+                truncated=flag,
+                done=flag,
+                env_info=None,
+            ),
+        ),
+        BatchSpec(T, B),
+    )
+    observation = samples.env.observation
+    generator = np.random.default_rng(0)
+    for t in range(T + 1):
+        observation[t] = generator.normal(size=(B, FEATURES))
+    checked: Samples = insert_field(samples, "agent.observation", observation)
+    return checked
+
+
+@contextmanager
+def views() -> Iterator[Sides]:
+    """Let a 2x64 policy with value act on all rows of a batch, with noise drawn beforehand."""
+    import torch
+
+    from parllel.torch import CategoricalPgAgent, CategoricalPgModel, TorchHandler
+
+    model = CategoricalPgModel((FEATURES,), ACTIONS, HIDDEN, seed=0)
+    agent = CategoricalPgAgent(model, ACTIONS, seed=0)
+    mine, theirs = make_samples(), make_samples()
+    handler = TorchHandler(agent)
+    handler.bind(mine)
+    handler.start_batch()
+    noise = handler._noise
+    columns = slice(0, B)
+    fields = (theirs.agent.action, theirs.agent.agent_info.value, theirs.agent.agent_info.log_prob)
+    observation_rows = np.asarray(theirs.agent.observation)
+    rows_of_fields = [np.asarray(field) for field in fields]
+
+    def once() -> int:
+        for t in range(T):
+            handler.step(t, columns)
+        return T
+
+    def every_step() -> int:
+        for t in range(T):
+            observation = torch.from_numpy(observation_rows[t, columns])
+            action, info = agent.step(observation, env_indices=columns, noise=noise[t, columns])
+            values = (action, info.value, info.log_prob)
+            for rows, value in zip(rows_of_fields, values, strict=True):
+                torch.from_numpy(rows[t, columns]).copy_(value)
+        return T
+
+    def check() -> None:
+        once()
+        every_step()
+        np.testing.assert_array_equal(mine.agent.action, fields[0])
+        np.testing.assert_array_equal(mine.agent.agent_info.value, fields[1])
+        np.testing.assert_array_equal(mine.agent.agent_info.log_prob, fields[2])
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more of them only add noise to matrices of this size
+    try:
+        yield Sides(once, every_step, check)
+    finally:
+        torch.set_num_threads(threads)
+
+
+COMPARISONS = [
+    Comparison(
+        "torch_views",
+        f"handler.step at B={B}, against torch.from_numpy per step",
+        views,
+        needs=("torch",),
+    )
+]
+
+
+@pytest.mark.parametrize(**both_sides(COMPARISONS))
+def test_torch_views(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
+    """Time each side by itself."""
+    run_side(benchmark, comparison, side)

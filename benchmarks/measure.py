@@ -1,0 +1,241 @@
+"""How benchmarks are timed: two sides in turn, in one process, so that both meet the same machine.
+
+A figure of a shared machine means little by itself. So each question is a comparison of two ways to do the
+same work, timed as A B A B ..., and the answer is the ratio within a pair: its median, and how far the
+pairs lie apart.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib import metadata, util
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+# Does the work once and returns how many units of it that was.
+Work: TypeAlias = Callable[[], int]
+# What pytest-benchmark's fixture is to a test here.
+Benchmark: TypeAlias = Callable[..., Any]
+
+LIBRARIES = ("numpy", "numba", "gymnasium", "cloudpickle", "mujoco", "torch")
+
+
+class Sides(NamedTuple):
+    """Two ways to do the same work, ready to run.
+
+    Attributes:
+        ours, theirs: the work.
+        check: raises AssertionError unless both did the same.
+        note: what a reader of the figures should know, such as the setting chosen for the peer.
+    """
+
+    ours: Work
+    theirs: Work
+    check: Callable[[], None]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One question.
+
+    Attributes:
+        name: `question/variant`.
+        what: the question in a few words, for the table.
+        make: sets both sides up, and cleans up behind them.
+        reads: whether a ratio says how many times faster or how many times slower ours is.
+        target, aim: the ratio to reach at the least, and the one to aim for; None if none was set.
+        quick: whether a quick run answers it too.
+        needs: modules without which it is left out.
+    """
+
+    name: str
+    what: str
+    make: Callable[[], AbstractContextManager[Sides]]
+    reads: Literal["faster", "slower"] = "faster"
+    target: float | None = None
+    aim: float | None = None
+    quick: bool = True
+    needs: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the modules that are needed and not installed."""
+        return [module for module in self.needs if util.find_spec(module) is None]
+
+    def reaches(self, ratio: float, goal: float | None) -> bool | None:
+        """Return whether a ratio is as good as a goal; None without one."""
+        if goal is None:
+            return None
+        return ratio >= goal if self.reads == "faster" else ratio <= goal
+
+
+@dataclass(frozen=True)
+class Count:
+    """A question whose answer is a number that does not depend on the machine."""
+
+    name: str
+    what: str
+    unit: str
+    count: Callable[[], int]
+    at_most: int
+    aim: int
+
+
+class Timing(NamedTuple):
+    """One batch of repetitions."""
+
+    seconds: float
+    units: int
+
+    @property
+    def per_unit(self) -> float:
+        """Return seconds per unit of work."""
+        return self.seconds / self.units
+
+
+class Pair(NamedTuple):
+    """One batch of each side, one right after the other."""
+
+    ours: Timing
+    theirs: Timing
+
+
+class Answer(NamedTuple):
+    """All pairs of a comparison, and what they come to."""
+
+    comparison: Comparison
+    pairs: list[Pair]
+    note: str
+
+    @property
+    def ratios(self) -> list[float]:
+        """Return the ratio of each pair, read as the comparison says."""
+        faster = [pair.theirs.per_unit / pair.ours.per_unit for pair in self.pairs]
+        return faster if self.comparison.reads == "faster" else [1 / ratio for ratio in faster]
+
+    @property
+    def median(self) -> float:
+        """Return the median ratio."""
+        return statistics.median(self.ratios)
+
+
+def measure(comparison: Comparison, pairs: int, batch_s: float) -> Answer:
+    """Time both sides in turn, `pairs` times, in batches of about `batch_s` seconds each."""
+    with comparison.make() as sides:
+        sides.check()
+        with collector_off():
+            ours = calibrate(sides.ours, batch_s)
+            theirs = calibrate(sides.theirs, batch_s)
+            measured = []
+            for _ in range(pairs):
+                gc.collect()
+                measured.append(Pair(timed(sides.ours, ours), timed(sides.theirs, theirs)))
+        return Answer(comparison, measured, sides.note)
+
+
+def timed(work: Work, repetitions: int) -> Timing:
+    """Repeat the work and return how long that took."""
+    units = 0
+    start = time.perf_counter()
+    for _ in repeat(None, repetitions):
+        units += work()
+    return Timing(time.perf_counter() - start, units)
+
+
+def calibrate(work: Work, batch_s: float) -> int:
+    """Return how many repetitions take about `batch_s` seconds, at least one."""
+    timed(work, 1)  # first calls make views and compile
+    repetitions = 1
+    while True:
+        seconds = timed(work, repetitions).seconds
+        if seconds >= batch_s / 4:
+            return max(1, round(repetitions * batch_s / seconds))
+        repetitions *= 4
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Keep the garbage collector from running inside what is timed."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def both_sides(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return the arguments of `pytest.mark.parametrize` for `comparison, side`."""
+    cases = [(comparison, side) for comparison in comparisons for side in ("ours", "theirs")]
+    return {
+        "argnames": ("comparison", "side"),
+        "argvalues": cases,
+        "ids": [f"{comparison.name}-{side}" for comparison, side in cases],
+    }
+
+
+def run_side(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
+    """Hand one side to pytest-benchmark, having checked that both do the same."""
+    if comparison.missing:
+        import pytest
+
+        pytest.skip(f"needs {comparison.missing}")
+    with comparison.make() as sides:
+        sides.check()
+        assert benchmark(getattr(sides, side)) > 0
+
+
+# ---------------------------------------------------------------------- the machine
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return what figures depend on; nothing that tells whose machine it is."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": _cores(),
+        "memory_bytes": _memory(),
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "load_average_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    """Return how many cores this process may use, not how many the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> int | None:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,161 @@
+"""Answer all questions in one run: print the table and write the figures as JSON.
+
+    python benchmarks/run.py [--quick] [--only NAME] [--output FILE]
+
+Quick runs show that everything works; their figures say little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import (
+    bench_gae,
+    bench_indexing,
+    bench_process_cage,
+    bench_registered_send,
+    bench_storage,
+    bench_torch_views,
+)
+from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
+
+RESULTS = Path(__file__).resolve().parent / "results" / "foundation.json"
+COMPARISONS: list[Comparison] = [
+    *bench_indexing.COMPARISONS,
+    *bench_registered_send.COMPARISONS,
+    *bench_storage.COMPARISONS,
+    *bench_gae.COMPARISONS,
+    *bench_process_cage.COMPARISONS,
+    *bench_torch_views.COMPARISONS,
+]
+COUNTS: list[Count] = [*bench_registered_send.COUNTS]
+PAIRS, BATCH_S = 15, 0.1
+QUICK_PAIRS, QUICK_BATCH_S = 3, 0.005
+WIDTHS = (72, 26, 18, 4)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the arguments, measure, print and write."""
+    options = parse(arguments)
+    pairs, batch_s = (QUICK_PAIRS, QUICK_BATCH_S) if options.quick else (PAIRS, BATCH_S)
+    # Described first: the load is that which was met, not that which was made.
+    machine = describe_machine()
+    report: dict[str, Any] = {
+        "machine": machine,
+        "settings": {"quick": options.quick, "pairs": pairs, "batch_s": batch_s},
+        "counts": [],
+        "comparisons": [],
+        "left_out": [],
+    }
+    print_row("what", "ratio: median (min..max)", "target (aim)", "met")
+    for count in chosen(COUNTS, options.only):
+        report["counts"].append(answer_count(count))
+    for comparison in chosen(COMPARISONS, options.only):
+        why = why_left_out(comparison, options.quick and not options.only)
+        if why is not None:
+            report["left_out"].append({"name": comparison.name, "why": why})
+            print_row(comparison.what, why, "", "")
+        else:
+            answer = measure(comparison, pairs, batch_s)
+            print_answer(answer)
+            report["comparisons"].append(as_dict(answer))
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"\nfigures: {options.output}")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options; exit with a message for a name that fits nothing."""
+    parser = argparse.ArgumentParser(description="Answer the questions of the benchmarks.")
+    parser.add_argument("--quick", action="store_true", help="few short batches; for a look only")
+    parser.add_argument(
+        "--only", metavar="NAME", help="a question, such as gae, or one variant of it"
+    )
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    if not [*chosen(COUNTS, options.only), *chosen(COMPARISONS, options.only)]:
+        names = ", ".join([*(count.name for count in COUNTS), *(c.name for c in COMPARISONS)])
+        parser.error(f"--only: expected one of {names}, or what stands before the /")
+    return options
+
+
+def chosen(questions: Sequence[Any], only: str | None) -> list[Any]:
+    """Return the questions that a name means; all without one."""
+    return [q for q in questions if only in (None, q.name, q.name.partition("/")[0])]
+
+
+def why_left_out(comparison: Comparison, quick: bool) -> str | None:
+    """Return why a comparison is not made, or None."""
+    if comparison.missing:
+        return f"needs {', '.join(comparison.missing)}"
+    return "not in a quick run" if quick and not comparison.quick else None
+
+
+def answer_count(count: Count) -> dict[str, Any]:
+    """Count, print and return the answer."""
+    value = count.count()
+    met, aim_met = value <= count.at_most, value <= count.aim
+    goal = f"<= {count.at_most} ({count.aim}) {count.unit}"
+    print_row(count.what, f"{value} {count.unit}", goal, yes_or_no(met))
+    return {
+        "name": count.name,
+        "what": count.what,
+        "unit": count.unit,
+        "value": value,
+        "target": count.at_most,
+        "aim": count.aim,
+        "met": met,
+        "aim_met": aim_met,
+    }
+
+
+def print_answer(answer: Answer) -> None:
+    """Print a line of the table."""
+    comparison, ratios = answer.comparison, answer.ratios
+    ratio = f"{answer.median:.2f}x ({min(ratios):.2f}..{max(ratios):.2f}) {comparison.reads}"
+    relation = ">=" if comparison.reads == "faster" else "<="
+    goal = f"{relation} {comparison.target:g} ({comparison.aim:g})" if comparison.target else "-"
+    met = comparison.reaches(answer.median, comparison.target)
+    print_row(comparison.what, ratio, goal, yes_or_no(met))
+
+
+def yes_or_no(met: bool | None) -> str:
+    """Return a word for the table."""
+    return "-" if met is None else "yes" if met else "no"
+
+
+def print_row(*cells: str) -> None:
+    """Print cells in columns."""
+    line = " | ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True))
+    print(line.rstrip(), flush=True)
+
+
+def as_dict(answer: Answer) -> dict[str, Any]:
+    """Return an answer with every figure that it came from."""
+    comparison, ratios = answer.comparison, answer.ratios
+    return {
+        "name": comparison.name,
+        "what": comparison.what,
+        "reads": f"times {comparison.reads}",
+        "note": answer.note,
+        "target": comparison.target,
+        "aim": comparison.aim,
+        "met": comparison.reaches(answer.median, comparison.target),
+        "aim_met": comparison.reaches(answer.median, comparison.aim),
+        "ratio": {"median": answer.median, "min": min(ratios), "max": max(ratios)},
+        "ratios": ratios,
+        "pairs": [
+            {"ours": pair.ours._asdict(), "theirs": pair.theirs._asdict()} for pair in answer.pairs
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

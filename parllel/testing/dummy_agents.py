@@ -1,0 +1,96 @@
+"""An agent whose every answer can be worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.agents import ALL_ENVS, Agent, EnvIndices
+from parllel.buffers import NamedTuple, buffer_leaves
+from parllel.types import State, Tree
+
+DRAWS = 1000  # noise is an integer below this
+
+
+class CountingAgent(Agent):
+    """Answer with numbers made of the observation, `fingerprint`, and of noise.
+
+    The value is the fingerprint; the action is `(floor(fingerprint) + noise) % n_actions`, in eval mode with
+    a noise of 0. Agent info is `value` [N] float32 and `draw` [N] int32, the noise.
+
+    Args:
+        n_actions: of the Discrete action space.
+        seed: of the generator of the noise, which evaluation must leave alone.
+    """
+
+    def __init__(self, n_actions: int, seed: int = 0) -> None:
+        self.n_actions = n_actions
+        self.mode = "sample"
+        self.closed = 0
+        self._generator = np.random.default_rng(seed)
+
+    def step(
+        self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, noise: Tree = None
+    ) -> tuple[Tree, Tree]:
+        """Return `(action, agent_info)`; without noise given, sample mode draws its own."""
+        value = fingerprint(observation)
+        if noise is None:
+            drawing = self.mode == "sample"
+            noise = self._draw(1, len(value))[0] if drawing else np.zeros(len(value), np.int32)
+        action = (np.floor(value).astype(np.int64) + noise) % self.n_actions
+        return action, NamedTuple(value=value.astype(np.float32), draw=noise)
+
+    def value(self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS) -> Tree:
+        """Return the fingerprint [N] as float32."""
+        return fingerprint(observation).astype(np.float32)
+
+    def draw_noise(self, T: int, B: int) -> Tree:
+        """Draw the noise of a batch, [T, B]."""
+        return self._draw(T, B)
+
+    def _draw(self, T: int, B: int) -> NDArray[np.int32]:
+        return self._generator.integers(0, DRAWS, (T, B), dtype=np.int32)
+
+    def sample_mode(self) -> None:
+        """Use noise."""
+        self.mode = "sample"
+
+    def train_mode(self) -> None:
+        """Use none."""
+        self.mode = "train"
+
+    def eval_mode(self) -> None:
+        """Use none."""
+        self.mode = "eval"
+
+    def state(self) -> State:
+        """Return the state of the generator, as JSON values."""
+        return {"generator": self._generator.bit_generator.state}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        self._generator.bit_generator.state = state["generator"]
+
+    def close(self) -> None:
+        """Count the calls in `closed`."""
+        self.closed += 1
+
+
+def fingerprint(observation: Tree) -> NDArray[np.float64]:
+    """Return a number for each observation, [N] from leaves [N, ...].
+
+    All numbers of an observation, leaf after leaf, are added up with the weights 1, 2, 3, ... For those of
+    `CountingEnv` the sum is exact in float32.
+    """
+    total: Any = 0.0
+    weight = 0
+    for _, leaf in buffer_leaves(observation):
+        numbers = np.asarray(leaf, np.float64)
+        numbers = numbers.reshape(len(numbers), -1)
+        # Number by number: a sum over an axis may round differently for another N.
+        for i in range(numbers.shape[1]):
+            weight += 1
+            total = total + weight * numbers[:, i]
+    return np.asarray(total)

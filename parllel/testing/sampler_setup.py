@@ -1,0 +1,153 @@
+"""Everything that a sampler under test is built from, said in one picklable place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.agents import Handler, NumpyHandler
+from parllel.arrays import Storage
+from parllel.buffers import (
+    AgentSamples,
+    EnvSamples,
+    Field,
+    Samples,
+    add_fields,
+    allocate,
+    buffer_map,
+    insert_field,
+)
+from parllel.cages import Cage, CageInterface, Spaces, TrajInfo, example_of
+from parllel.testing.dummy_agents import CountingAgent
+from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
+from parllel.types import BatchSpec
+
+DISCOUNT = 0.5
+
+
+class DiscountedTrajInfo(TrajInfo):
+    """With a discount of `DISCOUNT`."""
+
+    def __init__(self) -> None:
+        super().__init__(DISCOUNT)
+
+
+@dataclass
+class SamplerParts:
+    """What a constructor of a sampler takes."""
+
+    batch_spec: BatchSpec
+    cages: list[CageInterface]
+    handler: Handler
+    samples: Samples
+    step_transforms: list[RecordingStepTransform]
+    batch_transforms: list[RecordingBatchTransform]
+
+
+@dataclass(frozen=True)
+class SamplerSetup:
+    """Say what to sample; `build` makes the parts, `simulate` works out what must come of them.
+
+    Attributes:
+        T: rows of a batch.
+        factories: make the environments, one per column; they give "step" and "half" in their info, and have
+            Discrete actions, as `CountingEnv` does.
+        seed: of environments, agent and decorrelation.
+        step_transforms, batch_transforms: functions without arguments that make them.
+        storage: of the buffer.
+        make_cage: the class of the cages, or a function with its arguments.
+        cage_options: further arguments of `make_cage`.
+    """
+
+    T: int
+    factories: tuple[Callable[[], gym.Env[Any, Any]], ...]
+    seed: int = 0
+    step_transforms: tuple[Callable[[], RecordingStepTransform], ...] = ()
+    batch_transforms: tuple[Callable[[], RecordingBatchTransform], ...] = ()
+    storage: Storage = "local"
+    make_cage: Callable[..., CageInterface] = Cage
+    cage_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def batch_spec(self) -> BatchSpec:
+        """T, and one column per factory."""
+        return BatchSpec(self.T, len(self.factories))
+
+    def spaces(self) -> Spaces:
+        """Return the spaces of the environments."""
+        env = self.factories[0]()
+        env.close()
+        return Spaces(env.observation_space, env.action_space, "probe")
+
+    def cage_seeds(self) -> list[np.random.SeedSequence]:
+        """Return the seeds of the cages."""
+        return np.random.SeedSequence(self.seed).spawn(len(self.factories))
+
+    def agent(self) -> CountingAgent:
+        """Return a fresh agent."""
+        return CountingAgent(int(self.spaces().action.n), self.seed)  # type: ignore[attr-defined]
+
+    def build(self) -> SamplerParts:
+        """Make the parts; the caller closes the cages."""
+        handler = NumpyHandler(self.agent())
+        steps = [make() for make in self.step_transforms]
+        batches = [make() for make in self.batch_transforms]
+        samples = self._allocate(handler, [*steps, *batches])
+        return SamplerParts(self.batch_spec, self.cages(samples), handler, samples, steps, batches)
+
+    def cages(self, samples: Samples) -> list[CageInterface]:
+        """Make the cages; those of shared storage get the buffer at their start."""
+        options = dict(self.cage_options)
+        if self.storage == "shared" and self.make_cage is not Cage:
+            options["buffers"] = samples
+        cages: list[CageInterface] = []
+        try:
+            for index, factory in enumerate(self.factories):
+                cages.append(
+                    self.make_cage(
+                        factory,
+                        traj_info=DiscountedTrajInfo,
+                        seed=self.cage_seeds()[index],
+                        index=index,
+                        **options,
+                    )
+                )
+        except BaseException:
+            for cage in cages:
+                cage.close()
+            raise
+        return cages
+
+    def _allocate(self, handler: Handler, transforms: list[Any]) -> Samples:
+        spaces = self.spaces()
+        observation = example_of(spaces.observation)
+        action, agent_info = handler.example(
+            buffer_map(lambda x: np.asarray(x, Field(x).stored_dtype), observation)
+        )
+        examples = Samples(
+            agent=AgentSamples(
+                action=Field(action, dtype=np.asarray(action).dtype),
+                agent_info=agent_info,
+                final_value=np.float32(0),
+            ),
+            env=EnvSamples(
+                observation=buffer_map(lambda x: Field(x, padding=1), observation),
+                reward=np.float32(0),
+                terminated=False,
+                truncated=False,
+                done=False,
+                env_info={"step": np.int64(0), "half": np.zeros(1, np.float32)},
+            ),
+        )
+        samples: Samples = allocate(examples, self.batch_spec, storage=self.storage)
+        for transform in transforms:
+            samples = add_fields(
+                samples, transform.fields(samples), self.batch_spec, storage=self.storage
+            )
+        if "observation" not in samples.agent._fields:
+            samples = insert_field(samples, "agent.observation", samples.env.observation)
+        return samples

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "benchmarks" / "run.py"
+
+
+def run(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=55
+    )
+
+
+@pytest.fixture
+def measure(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks import measure
+
+    return measure
+
+
+@pytest.fixture
+def compare(measure):
+    """Compare two sides that write their names into `calls`."""
+
+    def compare(calls, *, reads="faster", units=(1, 1), check=lambda: None):
+        def side(name, n):
+            def work():
+                calls.append((name, gc.isenabled()))
+                return n
+
+            return work
+
+        @contextmanager
+        def make():
+            yield measure.Sides(side("ours", units[0]), side("theirs", units[1]), check, "a note")
+            calls.append(("cleaned up", gc.isenabled()))
+
+        return measure.Comparison("question/variant", "what", make, reads=reads)
+
+    return compare
+
+
+@pytest.mark.slow_start
+def test_quick_run_writes_every_figure_and_prints_a_table(tmp_path):
+    output = tmp_path / "new" / "figures.json"
+    ran = run(RUN, "--quick", "--output", output, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(output.read_text())
+    assert report["settings"] == {"quick": True, "pairs": 3, "batch_s": 0.005}
+    for answer in report["comparisons"]:
+        seconds_per_unit = [
+            [pair[side]["seconds"] / pair[side]["units"] for side in ("ours", "theirs")]
+            for pair in report_pairs(answer, report["settings"]["pairs"])
+        ]
+        faster = [theirs / ours for ours, theirs in seconds_per_unit]
+        assert answer["reads"] in ("times faster", "times slower")
+        expected = faster if answer["reads"] == "times faster" else [1 / x for x in faster]
+        assert answer["ratios"] == pytest.approx(expected)
+        assert answer["ratio"] == {
+            "median": pytest.approx(statistics.median(expected)),
+            "min": pytest.approx(min(expected)),
+            "max": pytest.approx(max(expected)),
+        }
+        assert (answer["met"] is None) == (answer["target"] is None)
+        assert answer["what"] in ran.stdout
+    questions = {answer["name"].partition("/")[0] for answer in report["comparisons"]}
+    assert questions >= {"indexing", "registered_send", "storage", "gae", "process_cage"}
+    assert {"name": "process_cage/CartPole-v1-n=4", "why": "not in a quick run"} in report[
+        "left_out"
+    ]
+    (count,) = report["counts"]
+    assert count["value"] <= count["target"] == 100
+    assert count["met"] is True
+
+
+def report_pairs(answer, expected):
+    assert len(answer["pairs"]) == expected
+    for pair in answer["pairs"]:
+        assert set(pair) == {"ours", "theirs"}
+        for timing in pair.values():
+            assert timing["seconds"] > 0
+            assert timing["units"] >= 1
+    return answer["pairs"]
+
+
+def test_only_answers_one_question(tmp_path):
+    output = tmp_path / "gae.json"
+    ran = run(RUN, "--quick", "--only", "gae", "--output", output, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(output.read_text())
+    assert [answer["name"] for answer in report["comparisons"]] == ["gae"]
+    assert report["counts"] == report["left_out"] == []
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_unknown_question_is_refused(tmp_path):
+    ran = run(RUN, "--only", "ga", "--output", tmp_path / "none.json", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "--only: expected one of registered_send/bytes, indexing/write-scalar" in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow_start
+def test_every_benchmark_runs_under_pytest(tmp_path):
+    files = sorted((ROOT / "benchmarks").glob("bench_*.py"))
+    options = ["--benchmark-disable", "-q", "-p", "no:cacheprovider", "-k", "not HalfCheetah"]
+    ran = run("-m", "pytest", *options, *files, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    collected = run("-m", "pytest", *options[1:], "--collect-only", *files, cwd=ROOT).stdout
+    for file in files:
+        assert f"benchmarks/{file.name}::test_" in collected
+
+
+def test_machine_is_described_without_saying_whose_it_is(measure):
+    machine = measure.describe_machine()
+    assert machine["cores"] == len(os.sched_getaffinity(0))
+    assert machine["memory_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert machine["python"].endswith(platform.python_version())
+    assert machine["libraries"]["numpy"].count(".") >= 2
+    text = json.dumps(machine)
+    assert str(ROOT) not in text
+    assert str(Path.home()) not in text
+    assert f'"{platform.node()}"' not in text
+
+
+def test_sides_take_turns_without_the_garbage_collector(measure, compare):
+    calls = []
+    answer = measure.measure(compare(calls), pairs=7, batch_s=1e-4)
+    assert len(answer.pairs) == 7
+    assert answer.note == "a note"
+    assert calls[-1] == ("cleaned up", True)
+    assert not any(collecting for _, collecting in calls[:-1])
+    names = [name for name, _ in calls[:-1]]
+    turns = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
+    # calibration of either side first, then the pairs
+    assert turns == ["ours", "theirs"] * 8
+    counts = [pair.ours.units for pair in answer.pairs]
+    assert set(counts) == {counts[0]}
+
+
+@pytest.mark.parametrize(("reads", "expected"), [("faster", [6.0, 2.0]), ("slower", [1 / 6, 0.5])])
+def test_ratios_are_per_unit_and_read_as_asked(measure, compare, reads, expected):
+    timing = measure.Timing
+    pairs = [
+        measure.Pair(timing(1.0, 4), timing(3.0, 2)),
+        measure.Pair(timing(2.0, 2), timing(2.0, 1)),
+    ]
+    answer = measure.Answer(compare([], reads=reads), pairs, "")
+    assert answer.ratios == pytest.approx(expected)
+    assert answer.median == pytest.approx(statistics.mean(expected))
+
+
+def test_goals_are_reached_from_the_right_side(measure, compare):
+    faster, slower = compare([], reads="faster"), compare([], reads="slower")
+    assert (faster.reaches(2.0, 1.5), faster.reaches(1.0, 1.5)) == (True, False)
+    assert (slower.reaches(2.0, 1.5), slower.reaches(1.0, 1.5)) == (False, True)
+    assert faster.reaches(2.0, None) is None
+
+
+def test_sides_that_do_not_agree_are_not_timed(measure, compare):
+    calls = []
+
+    def differ():
+        raise AssertionError("the sides differ")
+
+    with pytest.raises(AssertionError, match="the sides differ"):
+        measure.measure(compare(calls, check=differ), pairs=1, batch_s=1e-4)
+    assert calls == []
+    assert gc.isenabled()

@@ -1,0 +1,168 @@
+"""Environments that return what they should not."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from cage_makers import MAKERS, bind
+
+from parllel.testing import CountingEnv, MalformedEnv
+from parllel.testing.cage_hooks import run
+from parllel.testing.faulty_envs import (
+    MALFORMED_FLAGS,
+    MALFORMED_OBSERVATIONS,
+    MALFORMED_REWARDS,
+)
+from parllel.testing.row_reference import assert_same_tree, plain, read_batch
+
+NAME = r"environment 4 \(CountingEnv\): "
+MARK = np.zeros(1, np.float32)
+# layout, what comes instead, what the error says
+NESTED: list[tuple[str, Any, str]] = [
+    ("image", lambda: np.zeros((2, 2, 3), np.float32), "expected dtype uint8, got float32"),
+    ("image", lambda: np.full((2, 2, 3), 300), "expected numbers from 0 to 255"),
+    ("image", lambda: np.zeros((2, 2), np.uint8), r"expected shape \(2, 2, 3\), got \(2, 2\)"),
+    ("discrete", lambda: 3.5, "expected dtype int64, got float64"),
+    ("discrete", lambda: 1000, "expected numbers from 0 to 999"),
+    ("discrete", lambda: np.zeros(1, int), r"expected shape \(\), got \(1,\)"),
+    ("scalar", lambda: 1.0, r"expected shape \(1,\), got \(\)"),
+    ("float64", lambda: np.zeros((3, 1)), r"expected shape \(3,\), got \(3, 1\)"),
+    ("dict", lambda: {"mark": MARK}, r"expected keys \['clock', 'mark'\]"),
+    ("dict", lambda: np.zeros(3), r"expected keys \['clock', 'mark'\]"),
+    ("dict", lambda: {"mark": MARK, "clock": None}, r"\['clock'\]: expected 2 parts, got None"),
+    (
+        "dict",
+        lambda: {"mark": MARK, "clock": (1, np.zeros(3))},
+        r"\['clock'\]\[1\]: expected shape \(2,\), got \(3,\)",
+    ),
+    ("tuple", lambda: [1, np.zeros(2)], "expected 2 parts"),
+    ("tuple", lambda: (1, np.zeros(2), 3), "expected 2 parts"),
+    ("tuple", lambda: (-1, np.zeros(2)), r"\[0\]: expected numbers from 0 to"),
+]
+
+
+def check_step_is_refused(kind: str, part: str, value: Any, message: str, **options: Any) -> None:
+    factory = partial(MalformedEnv, part, value, **options)
+    with MAKERS[kind](factory, seed=1, index=4) as cage:
+        samples = bind(cage, factory())
+        run(cage, "start_reset", 0)
+        for leaf in (samples.env.reward, samples.env.terminated, samples.env.truncated):
+            leaf[0] = 1
+        samples.env.observation[1] = 7
+        before = read_batch(samples, 0, 4)
+        with pytest.raises((TypeError, ValueError), match=NAME + message):
+            run(cage, "start_row", 0)
+        assert read_batch(samples, 0, 4).rewards == before.rewards
+        assert read_batch(samples, 0, 4).terminated == before.terminated
+        assert_same_tree(
+            read_batch(samples, 0, 4).observations, before.observations, "observations"
+        )
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("what", sorted(MALFORMED_OBSERVATIONS))
+def test_observation_of_a_step(kind: str, what: str) -> None:
+    value = MALFORMED_OBSERVATIONS[what]
+    check_step_is_refused(kind, "observation", value, "observation of step: expected")
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("what", sorted(MALFORMED_OBSERVATIONS))
+def test_observation_of_a_reset(kind: str, what: str) -> None:
+    factory = partial(MalformedEnv, "reset observation", MALFORMED_OBSERVATIONS[what])
+    with MAKERS[kind](factory, seed=1, index=4) as cage:
+        samples = bind(cage, factory())
+        samples.env.observation[0] = 7
+        with pytest.raises((TypeError, ValueError), match=NAME + "observation of reset: expected"):
+            run(cage, "start_reset", 0)
+        assert plain(samples.env.observation, 0, 0).tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("number", range(len(NESTED)))
+def test_observation_out_of_its_space(kind: str, number: int) -> None:
+    layout, value, message = NESTED[number]
+    message = "observation of step.*" + message
+    check_step_is_refused(kind, "observation", value, message, layout=layout)
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("what", sorted(MALFORMED_REWARDS))
+def test_reward(kind: str, what: str) -> None:
+    message = "reward: expected a number, got "
+    check_step_is_refused(kind, "reward", MALFORMED_REWARDS[what], message)
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("flag", ["terminated", "truncated"])
+@pytest.mark.parametrize("what", sorted(MALFORMED_FLAGS))
+def test_flags(kind: str, flag: str, what: str) -> None:
+    check_step_is_refused(kind, flag, MALFORMED_FLAGS[what], f"{flag}: expected a bool, got ")
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+def test_results_of_another_form(kind: str) -> None:
+    check_step_is_refused(kind, "info", lambda: None, "info: expected a dict, got None")
+    message = r"step: expected \(observation, reward, terminated, truncated, info\), got"
+    check_step_is_refused(kind, "result", lambda: (np.zeros(3), 0.0, False, {}), message)
+    for value in (np.zeros(3), (np.zeros(3), None), (np.zeros(3),)):
+        factory = partial(MalformedEnv, "reset result", lambda value=value: value)
+        with MAKERS[kind](factory, seed=1, index=4) as cage:
+            bind(cage, factory())
+            with pytest.raises(TypeError, match=NAME + r"reset: expected \(observation, info\)"):
+                run(cage, "start_reset", 0)
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("value", [np.float32(2), np.int64(2), 2, True, np.array(2.0)], ids=repr)
+def test_rewards_of_every_number_are_taken(kind: str, value: Any) -> None:
+    factory = partial(MalformedEnv, "reward", lambda: value)
+    with MAKERS[kind](factory, seed=1) as cage:
+        samples = bind(cage, factory())
+        run(cage, "start_reset", 0)
+        run(cage, "start_row", 0)
+        assert plain(samples.env.reward, 0, 0) == float(value)
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+def test_checks_are_for_the_first_episode_unless_asked_for(kind: str) -> None:
+    value = MALFORMED_OBSERVATIONS["NaN"]
+    # Step 3 is the first of the second episode.
+    factory = partial(MalformedEnv, "observation", value, number=3, lengths=2)
+    for check in ("first_episode", "always"):
+        with MAKERS[kind](factory, seed=1, index=4, check=check) as cage:
+            samples = bind(cage, factory())
+            run(cage, "start_reset", 0)
+            run(cage, "start_row", 0)
+            run(cage, "start_row", 1)
+            if check == "always":
+                with pytest.raises(ValueError, match=NAME + "observation of step.*got NaN"):
+                    run(cage, "start_row", 2)
+            else:
+                run(cage, "start_row", 2)
+                assert np.isnan(plain(samples.env.observation, 3, 0)[1])
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+def test_the_reset_within_a_step_is_checked(kind: str) -> None:
+    factory = partial(MalformedEnv, "reset observation", lambda: None, number=2, lengths=1)
+    with MAKERS[kind](factory, seed=1, index=4, check="always") as cage:
+        samples = bind(cage, factory())
+        run(cage, "start_reset", 0)
+        samples.env.reward[0] = 7
+        with pytest.raises(TypeError, match=NAME + "observation of reset: expected numbers"):
+            run(cage, "start_row", 0)
+        assert plain(samples.env.reward, 0, 0) == 7
+
+
+def test_well_formed_environments_pass() -> None:
+    for layout in ("box", "image", "discrete", "dict", "tuple", "float64", "scalar"):
+        with MAKERS["Cage"](partial(CountingEnv, 2, layout=layout), check="always") as cage:
+            bind(cage, CountingEnv(layout=layout))
+            run(cage, "start_reset", 0)
+            for t in range(4):
+                run(cage, "start_row", t)
+            assert len(cage.collect_completed_trajs()) == 2

@@ -1,0 +1,374 @@
+"""What happens to a ProcessCage when its environment or its process fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from cage_makers import WITHIN_S, bind, forked, wait_until_gone
+
+from parllel.cages import Cage, ProcessCage
+from parllel.errors import (
+    ClosedError,
+    WorkerDiedError,
+    WorkerError,
+    WorkerTimeoutError,
+    WorkerTracebackError,
+)
+from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
+from parllel.testing.cage_hooks import notes_of, run
+from parllel.testing.faulty_envs import PHASES
+from parllel.testing.row_reference import (
+    assert_same_tree,
+    draw_actions,
+    make_samples,
+    plain,
+    simulate,
+)
+
+TIMEOUT_S = 0.3
+# fault -> what is raised, what it says
+RAISED: dict[str, tuple[type[Exception], str]] = {
+    "raise": (DummyFaultError, "number 1 failed as it was told to"),
+    "unpicklable": (WorkerError, r"faulty_envs\.UnpicklableFaultError: holds a lock"),
+    "attribute_error": (AttributeError, "no simulator here"),
+    "broken_pipe": (BrokenPipeError, "the simulator hung up"),
+}
+ENDED: dict[str, tuple[type[Exception], str]] = {
+    "system_exit": (WorkerError, "SystemExit: 3"),
+    "exit": (WorkerDiedError, "exited with code 3"),
+    "segfault": (WorkerDiedError, "was killed by SIGSEGV"),
+    "kill": (WorkerDiedError, "was killed by SIGKILL"),
+}
+SILENT = dict.fromkeys(
+    ("hang", "hang_in_c", "stop"), (WorkerTimeoutError, r"did not answer within 0\.3 s")
+)
+FAULTS = {**RAISED, **ENDED, **SILENT}
+DOING = {
+    "constructor": "while it was made",
+    "reset": "during reset at row 0",
+    "step": "during step at row 0",
+    "attribute": "during get",
+    "close": "during close",
+}
+
+
+def prepare(cage: ProcessCage, phase: str) -> None:
+    """Do all that comes before a phase."""
+    if phase == "constructor":
+        return
+    _ = cage.spaces
+    if phase in ("reset", "step"):
+        bind(cage, CountingEnv())
+    if phase == "step":
+        run(cage, "start_reset", 0)
+
+
+def enter(cage: ProcessCage, phase: str) -> None:
+    if phase == "constructor":
+        _ = cage.spaces
+    elif phase == "reset":
+        run(cage, "start_reset", 0)
+    elif phase == "step":
+        run(cage, "start_row", 0)
+    elif phase == "attribute":
+        _ = cage.fragile
+    else:
+        cage.close()
+
+
+def check_fault(fault: str, phase: str, start_method: str) -> None:
+    cage = ProcessCage(
+        partial(FaultyEnv, phase, fault),
+        index=4,
+        seed=1,
+        start_method=start_method,
+        timeout_s=20.0,
+    )
+    pid = cage.pid
+    expected, text = FAULTS[fault]
+    with cage:
+        prepare(cage, phase)
+        cage._timeout_s = TIMEOUT_S if fault in SILENT else 20.0
+        began = time.monotonic()
+        with pytest.raises(expected, match=text) as caught:
+            enter(cage, phase)
+        if phase != "constructor":  # which includes the start of an interpreter
+            assert time.monotonic() - began < WITHIN_S + (TIMEOUT_S if fault in SILENT else 0.0)
+        said = notes_of(caught.value)
+        assert "cage 4" in said
+        assert f"process {pid}" in said
+        assert DOING[phase] in said
+        assert phase == "constructor" or "cage 4 (FaultyEnv)" in said
+        if fault in RAISED:
+            assert isinstance(caught.value.__cause__, WorkerTracebackError)
+            assert "faulty_envs.py" in said
+            assert "self._enter(" in said
+        if phase == "attribute" and fault in RAISED:
+            assert cage.gravity == 9.8  # the worker lives
+            return
+        assert wait_until_gone(pid)
+        for method in ("start_reset", "finish_row", "reset_async", "collect_completed_trajs"):
+            with pytest.raises(ClosedError, match=r"cage 4.*(ended after|used after close)"):
+                getattr(cage, method)()
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_faults_of_an_environment(fault: str, phase: str) -> None:
+    check_fault(fault, phase, "fork")
+
+
+@pytest.mark.slow_start
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize(
+    ("fault", "phase"),
+    [
+        ("attribute_error", "constructor"),
+        ("exit", "constructor"),
+        ("kill", "constructor"),
+        ("raise", "step"),
+        ("segfault", "step"),
+        ("stop", "step"),
+        ("hang_in_c", "reset"),
+        ("system_exit", "reset"),
+        ("kill", "attribute"),
+        ("exit", "close"),
+    ],
+)
+def test_faults_under_other_start_methods(fault: str, phase: str, start_method: str) -> None:
+    check_fault(fault, phase, start_method)
+
+
+@pytest.mark.slow_start
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_constructor_that_hangs_is_ended(start_method: str) -> None:
+    factory = partial(FaultyEnv, "constructor", "hang")
+    cage = ProcessCage(factory, index=4, start_method=start_method, timeout_s=1.5)
+    with cage, pytest.raises(WorkerTimeoutError, match=r"cage 4: .* while it was made"):
+        _ = cage.spaces
+    assert wait_until_gone(cage.pid)
+
+
+@pytest.mark.parametrize("name", ["start", "bind", "idle", "reset", "step", "attribute", "close"])
+def test_kill_from_outside(name: str) -> None:
+    class Slow(CountingEnv):
+        """Takes for ever over what it is asked to."""
+
+        def reset(self, **options: Any) -> Any:
+            if name == "reset":
+                time.sleep(60)
+            return super().reset(**options)
+
+        def step(self, action: Any) -> Any:
+            if name == "step":
+                time.sleep(60)
+            return super().step(action)
+
+    cage = forked(Slow, index=4, seed=1)
+    with cage:
+        if name == "bind":
+            _ = cage.spaces
+        elif name != "start":
+            bind(cage, CountingEnv())
+        if name == "reset":
+            cage.start_reset(0)
+        elif name == "step":
+            run(cage, "start_reset", 0)
+            cage.start_row(0)
+        notice: dict[str, Callable[[], Any]] = {
+            "start": lambda: cage.spaces,
+            "bind": lambda: bind(cage, CountingEnv()),
+            "idle": lambda: run(cage, "start_reset", 0),
+            "attribute": lambda: cage.gravity,
+            "close": cage.close,
+            "reset": cage.finish_row,
+            "step": cage.finish_row,
+        }
+        os.kill(cage.pid, signal.SIGKILL)
+        assert name != "bind" or wait_until_gone(cage.pid)
+        began = time.monotonic()
+        with pytest.raises(WorkerDiedError, match=r"cage 4.*was killed by SIGKILL"):
+            notice[name]()
+        assert time.monotonic() - began < WITHIN_S
+        assert wait_until_gone(cage.pid)
+
+
+def test_stopped_while_idle() -> None:
+    cage = forked(CountingEnv, index=4, timeout_s=TIMEOUT_S)
+    with cage:
+        bind(cage, CountingEnv())
+        os.kill(cage.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(WorkerTimeoutError, match=r"cage 4 \(CountingEnv\): .* reset at row 0"):
+            run(cage, "start_reset", 0)
+        assert time.monotonic() - began < TIMEOUT_S + WITHIN_S
+    assert wait_until_gone(cage.pid)
+
+
+@pytest.mark.parametrize("fault", sorted(RAISED))
+def test_a_reset_ahead_of_time_that_fails_is_told_at_the_next_call(fault: str) -> None:
+    factory = partial(FaultyEnv, "reset", fault, number=2, lengths=2)
+    expected, text = RAISED[fault]
+    with forked(factory, index=4, seed=1, reset_automatically=False) as cage:
+        samples = bind(cage, CountingEnv())
+        run(cage, "start_reset", 0)
+        run(cage, "start_row", 0)
+        run(cage, "start_row", 1)
+        assert plain(samples.env.reward, 1, 0) == 2.0
+        with pytest.raises(expected, match=text.replace("1", "2")) as caught:
+            run(cage, "start_row", 2)
+        assert "environment 4 (FaultyEnv), during reset" in notes_of(caught.value) or (
+            fault == "unpicklable"
+        )
+        assert plain(samples.env.reward, 1, 0) == 2.0
+
+
+def test_each_of_several_failures_is_reported_and_the_siblings_live_on() -> None:
+    T, actions = 6, draw_actions(CountingEnv().action_space, 0, 1, 6)[0]
+    factories = [
+        partial(CountingEnv, 4),
+        partial(FaultyEnv, "step", "raise", number=3, lengths=4),
+        partial(FaultyEnv, "step", "segfault", number=3, lengths=4),
+        partial(FaultyEnv, "step", "exit", number=3, lengths=4),
+        partial(CountingEnv, 4),
+    ]
+    samples = make_samples(CountingEnv(), T, len(factories), storage="managed")
+    cages = [forked(factory, index=i, seed=i) for i, factory in enumerate(factories)]
+    for i, cage in enumerate(cages):
+        cage.set_samples_buffer(samples, slice(i, i + 1))
+        run(cage, "start_reset", 0)
+    errors: dict[int, Exception] = {}
+    for t, action in enumerate(actions):
+        samples.agent.action[t] = action
+        going = [(i, cage) for i, cage in enumerate(cages) if i not in errors]
+        for _, cage in going:
+            cage.start_row(t)
+        for i, cage in going:
+            try:
+                cage.finish_row()
+            except Exception as error:
+                errors[i] = error
+        assert sorted(errors) == ([] if t < 2 else [1, 2, 3])
+    assert type(errors[1]) is DummyFaultError
+    for i, text in ((1, "step"), (2, "SIGSEGV"), (3, "code 3")):
+        assert f"cage {i} (FaultyEnv), process" in notes_of(errors[i]).replace(
+            ": process", ", process"
+        )
+        assert text in notes_of(errors[i])
+    for i, cage in enumerate(cages):
+        expected = simulate(CountingEnv(4), i, [actions])[0]
+        steps = 2 if i in errors else T
+        found = [float(plain(samples.env.reward, t, i)) for t in range(steps)]
+        assert found == expected.rewards[:steps]
+        observations = [plain(samples.env.observation, t, i) for t in range(steps + 1)]
+        assert_same_tree(observations, expected.observations[: steps + 1], "observations")
+        if i not in errors:
+            assert [traj.length for traj in cage.collect_completed_trajs()] == [4]
+        cage.close()
+
+
+@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize("ending", ["close", "kill"])
+def test_a_crowded_environment_leaves_nothing(ending: str, fork: bool) -> None:
+    cage = forked(partial(CrowdedEnv, fork=fork), index=4, seed=1)
+    with cage:
+        bind(cage, CountingEnv())
+        pids = cage.pids
+        run(cage, "start_reset", 0)
+        run(cage, "start_row", 0)
+        if ending == "kill":
+            os.kill(cage.pid, signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(WorkerDiedError, match=r"cage 4.*was killed by SIGKILL"):
+                run(cage, "start_row", 1)
+            assert time.monotonic() - began < WITHIN_S
+    assert all(wait_until_gone(pid) for pid in (cage.pid, *pids))
+    assert len(pids) == 1 + fork
+
+
+def test_the_first_error_wins_over_that_of_closing() -> None:
+    class Worse(FaultyEnv):
+        def close(self) -> None:
+            time.sleep(60)
+
+    class Worst(FaultyEnv):
+        def close(self) -> None:
+            raise RuntimeError("nor can it be closed")
+
+    for kind in (Worse, Worst):
+        with forked(partial(kind, "step"), seed=1) as cage:
+            bind(cage, CountingEnv())
+            run(cage, "start_reset", 0)
+            began = time.monotonic()
+            with pytest.raises(DummyFaultError, match="step number 1"):
+                run(cage, "start_row", 0)
+            assert time.monotonic() - began < WITHIN_S
+
+
+def test_an_environment_here_that_fails_to_close_is_closed() -> None:
+    cage = Cage(partial(FaultyEnv, "close"), seed=1)
+    with pytest.raises(DummyFaultError, match="close number 1"):
+        cage.close()
+    cage.close()
+    with pytest.raises(ClosedError, match=r"used after close\(\)"):
+        cage.reset_async()
+
+
+def test_a_constructor_here_that_fails_names_the_environment() -> None:
+    with pytest.raises(DummyFaultError, match="constructor number 1") as caught:
+        Cage(partial(FaultyEnv, "constructor"), index=4)
+    if hasattr(caught.value, "__notes__"):
+        assert "environment 4, while it was made" in notes_of(caught.value)
+
+
+def test_an_interrupted_wait_loses_no_answer_and_takes_none_for_another() -> None:
+    class Slow(CountingEnv):
+        def step(self, action: Any) -> Any:
+            time.sleep(0.2)
+            return super().step(action)
+
+        def slowly(self) -> str:
+            time.sleep(0.2)
+            return "late"
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt("by the alarm")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with forked(Slow, seed=1) as cage:
+            samples = bind(cage, CountingEnv())
+            run(cage, "start_reset", 0)
+            cage.start_row(0)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt, match="by the alarm"):
+                cage.finish_row()
+            cage.finish_row()
+            assert plain(samples.env.observation, 1, 0)[2] == 1
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt, match="by the alarm"):
+                cage.slowly()
+            assert cage.add(1, 2) == 3
+            cage.step_async(1)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt, match="by the alarm"):
+                cage.await_step()
+            assert cage.await_step().next_observation[2] == 2
+            run(cage, "start_row", 2)
+            assert plain(samples.env.observation, 3, 0)[2] == 3
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_cage_that_was_never_asked_can_be_closed() -> None:
+    for phase in ("constructor", "reset"):
+        cage = forked(partial(FaultyEnv, phase, "hang"))
+        cage.close()
+        assert wait_until_gone(cage.pid)

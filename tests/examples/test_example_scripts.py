@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from parllel.runners import RunFolder, load_state, plot_learning_curve
+from parllel.seeding import Seeds
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+# Each with a budget that is over at once.
+COMMANDS = {
+    "cartpole": ["cartpole/train_ppo.py", "--n-steps", "2048", "--seed", "5"],
+    "cartpole parallel": [
+        "cartpole/train_ppo.py",
+        "--n-steps",
+        "2048",
+        "--seed",
+        "5",
+        "--parallel",
+    ],
+    "half_cheetah": ["half_cheetah/train_ppo.py", "--n-steps", "2048", "--curve", "curve"],
+}
+UNSOLVED = 1  # what the script of CartPole exits with
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(name, folder):
+    script, *arguments = COMMANDS[name]
+    command = [sys.executable, str(EXAMPLES / script), *arguments, "--runs", "runs"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    expected = 0 if name == "half_cheetah" else UNSOLVED
+    assert done.returncode == expected, done.stdout + done.stderr
+    # MuJoCo has something to say about the model that comes with Gymnasium.
+    lines = [line for line in done.stderr.splitlines() if line and "settotalmass" not in line]
+    assert lines == []
+    (made,) = (folder / "runs").iterdir()
+    assert str(made.relative_to(folder)) in done.stdout
+    return made
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    return run("cartpole", tmp_path_factory.mktemp("here"))
+
+
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory):
+    return run("cartpole parallel", tmp_path_factory.mktemp("parallel"))
+
+
+@pytest.fixture(scope="module")
+def cheetah(tmp_path_factory):
+    return run("half_cheetah", tmp_path_factory.mktemp("cheetah"))
+
+
+def rows_of(folder):
+    with (folder / "progress.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check_folder(folder):
+    files = {path.name: path for path in folder.iterdir()}
+    events = [name for name in files if name.startswith("events.out.tfevents")]
+    assert len(events) == 1
+    assert files[events[0]].stat().st_size > 1000
+    assert set(files) - set(events) == {
+        "checkpoint.zip",
+        "config.json",
+        "learning_curve.png",
+        "log.txt",
+        "progress.csv",
+        "seeds.json",
+        "versions.json",
+    }
+    config = json.loads(files["config.json"].read_text())
+    assert config["n_steps"] == 2048
+    seeds = Seeds.load(files["seeds.json"])
+    assert seeds.entropy == config["seed"]
+    given = json.loads(files["seeds.json"].read_text())["given"]
+    assert {"agent", "algorithm", "environments", "evaluation", "model"} <= set(given)
+    found = json.loads(files["versions.json"].read_text())
+    assert found["torch"].startswith(torch.__version__.split("+")[0])
+    assert "train_ppo.py" in found["command"]
+    assert "evaluation/return" in files["log.txt"].read_text()
+    assert files["learning_curve.png"].read_bytes().startswith(PNG)
+    assert load_state(files["checkpoint.zip"])["elapsed_steps"] == 2048
+    return config
+
+
+def test_every_script_is_run_here():
+    scripts = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")}
+    assert {command[0] for command in COMMANDS.values()} == scripts
+
+
+def test_cartpole_leaves_a_complete_folder(here):
+    config = check_folder(here)
+    assert (config["seed"], config["parallel"]) == (5, False)
+    rows = rows_of(here)
+    assert [row["step"] for row in rows] == ["0", "2048"]
+    assert rows[1]["evaluation/return/count"] == "100"
+    assert float(rows[1]["training/length/count"]) > 10
+
+
+def test_cartpole_in_processes_learns_the_same(here, parallel):
+    assert check_folder(parallel)["parallel"] is True
+    one, other = rows_of(here), rows_of(parallel)
+    assert list(one[0]) == list(other[0])
+    for row, other_row in zip(one, other, strict=True):
+        for name, value in row.items():
+            if not name.startswith("time/"):
+                assert other_row[name] == value, name
+    states = [load_state(folder / "checkpoint.zip") for folder in (here, parallel)]
+    for name, array in states[0]["agent"]["model"].items():
+        np.testing.assert_array_equal(array, states[1]["agent"]["model"][name], err_msg=name)
+
+
+def test_half_cheetah_leaves_a_complete_folder_and_a_curve(cheetah):
+    check_folder(cheetah)
+    rows = rows_of(cheetah)
+    assert [row["step"] for row in rows] == ["0", "2048"]
+    assert float(rows[1]["sampler/NormalizeRewards/std"]) > 0
+    assert float(rows[1]["sampler/NormalizeObservations/std/mean"]) > 0
+    assert math.isfinite(float(rows[1]["algorithm/value_loss"]))
+    curve = json.loads((cheetah.parent.parent / "curve.json").read_text())
+    assert [step for step, _ in curve["curves"]["evaluation"]] == [0, 2048]
+    assert curve["config"]["env_id"] == "HalfCheetah-v5"
+    assert (cheetah.parent.parent / "curve.png").read_bytes().startswith(PNG)
+
+
+# ---------------------------------------------------------------------- from Python
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory):
+    """Return the example as a module, and let matplotlib open its fonts, which it keeps."""
+    plot_learning_curve(tmp_path_factory.mktemp("fonts") / "curve.png", {"a": [(0, 1.0)]}, "any")
+    path = EXAMPLES / "cartpole" / "train_ppo.py"
+    spec = importlib.util.spec_from_file_location("cartpole_train_ppo", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    threads = torch.get_num_threads()
+    spec.loader.exec_module(module)
+    yield module
+    torch.set_num_threads(threads)
+    del sys.modules[spec.name]
+
+
+def small(module, **changes):
+    sizes = {"T": 16, "B": 4, "n_steps": 256, "log_interval_steps": 128, "n_eval_episodes": 4}
+    return module.Config(**{**sizes, **changes})
+
+
+def test_a_run_can_be_called(cartpole, tmp_path, capsys):
+    result, folder = cartpole.train(small(cartpole, target_return=1.0), runs=tmp_path)
+    assert result.solved
+    assert result.elapsed_steps == 128
+    assert folder.path.parent == tmp_path
+    assert "CartPole solved" in capsys.readouterr().out
+
+
+def test_equal_seeds_give_equal_runs(cartpole, tmp_path):
+    weights = []
+    for seed in (1, 1, 2):
+        _, folder = cartpole.train(small(cartpole, seed=seed), runs=tmp_path)
+        model = load_state(folder.checkpoint)["agent"]["model"]
+        weights.append(np.concatenate([array.ravel() for array in model.values()]))
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert (weights[0] != weights[2]).any()
+
+
+def states_of(runner):
+    parts = {"agent": runner.algorithm.agent, "algorithm": runner.algorithm}
+    return {name: part.state() for name, part in {**parts, "sampler": runner.sampler}.items()}
+
+
+def assert_same(found, expected, at="state"):
+    if isinstance(expected, dict):
+        assert set(found) == set(expected), at
+        for name, value in expected.items():
+            assert_same(found[name], value, f"{at}.{name}")
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected), at
+        for i, pair in enumerate(zip(found, expected, strict=True)):
+            assert_same(*pair, at=f"{at}[{i}]")
+    else:
+        np.testing.assert_array_equal(found, expected, err_msg=at)
+
+
+def test_a_checkpoint_restores_agent_algorithm_and_sampler(cartpole, tmp_path):
+    console = Console(quiet=True)
+    with ExitStack() as stack:
+        folder = RunFolder(tmp_path, "first")
+        first = cartpole.build(small(cartpole), stack, folder, console)
+        first.run()
+        state = load_state(folder.checkpoint)
+        other_seed = small(cartpole, seed=9)
+        second = cartpole.build(other_seed, stack, RunFolder(tmp_path, "second"), console)
+        second.algorithm.agent.load_state(state["agent"])
+        second.algorithm.load_state(state["algorithm"])
+        second.sampler.load_state(state["sampler"])
+        assert_same(states_of(second), states_of(first))
+        # Given the same batch, both learn the same, by the same shuffles, moments and rates.
+        samples, _ = first.sampler.collect_batch(256)
+        for runner in (first, second):
+            runner.algorithm.optimize_agent(320, samples)
+        after = [states_of(runner) for runner in (first, second)]
+        assert_same(after[1]["algorithm"], after[0]["algorithm"])
+        assert_same(after[1]["agent"]["model"], after[0]["agent"]["model"])
+        # What remains, the noise, was drawn by one of them alone.
+        assert (after[1]["agent"]["generator"] != after[0]["agent"]["generator"]).any()

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from parllel.cages import Cage, ProcessCage, TrajInfo
+from parllel.seeding import Seeds
+from parllel.testing.dummy_envs import CountingEnv
+from parllel_patterns import build_cages
+
+
+def close(cages):
+    for cage in cages:
+        cage.close()
+
+
+def marks(cages):
+    """Return what each environment drew from its seed, and its first random action."""
+    found = []
+    for cage in cages:
+        cage.reset_async()
+        mark = float(cage.await_step().observation[0])
+        cage.random_step_async()
+        found.append((mark, int(cage.await_step().action)))
+    return found
+
+
+FORKED = {"parallel": True, "start_method": "fork"}
+
+
+@pytest.mark.parametrize("options", [{}, FORKED], ids=["here", "processes"])
+def test_environments_are_seeded_by_name_and_place(options):
+    cages = build_cages(CountingEnv, 3, seeds=Seeds(0), **options)
+    try:
+        found = marks(cages)
+        for (mark, action), seed in zip(found, Seeds(0).spawn("environments", 3), strict=True):
+            env = CountingEnv()
+            first, second = (int(word) for word in seed.generate_state(2))
+            env.action_space.seed(second)
+            assert (mark, action) == (env.reset(seed=first)[0][0], env.action_space.sample())
+    finally:
+        close(cages)
+    assert len({mark for mark, _ in found}) == 3
+
+
+def test_evaluation_gets_seeds_of_its_own():
+    seeds = Seeds(0)
+    cages = build_cages(CountingEnv, 2, seeds=seeds)
+    cages += build_cages(CountingEnv, 2, seeds=seeds, name="evaluation")
+    assert len({mark for mark, _ in marks(cages)}) == 4
+    with pytest.raises(ValueError, match="seed 'environments' was asked for twice"):
+        build_cages(CountingEnv, 2, seeds=seeds)
+    close(cages)
+
+
+def test_kinds_of_cages():
+    here = build_cages(CountingEnv, 2, seeds=Seeds(0))
+    processes = build_cages(CountingEnv, 2, seeds=Seeds(0), **FORKED)
+    assert [type(cage) for cage in here + processes] == [Cage] * 2 + [ProcessCage] * 2
+    assert len({cage.pid for cage in processes}) == 2
+    close(here + processes)
+
+
+@pytest.mark.parametrize("options", [{}, FORKED], ids=["here", "processes"])
+def test_arguments_reach_the_cages(options):
+    cages = build_cages(
+        partial(CountingEnv, 2),
+        1,
+        seeds=Seeds(0),
+        traj_info=partial(TrajInfo, discount=0.5),
+        reset_automatically=False,
+        **options,
+    )
+    cage = cages[0]
+    cage.reset_async()
+    cage.await_step()
+    for _ in range(2):
+        cage.step_async(np.int64(0))
+        cage.await_step()
+    assert cage.needs_reset.tolist() == [True]
+    assert [traj.discounted_return for traj in cage.collect_completed_trajs()] == [1 + 0.5 * 2]
+    close(cages)
+
+
+class ThirdFails:
+    """Make environments, of which the third fails; it counts those that are closed."""
+
+    def __init__(self):
+        self.made = []
+
+    def __call__(self):
+        if len(self.made) == 2:
+            raise OSError("no more simulators")
+        self.made.append(CountingEnv())
+        return self.made[-1]
+
+
+def test_if_one_cannot_be_made_the_others_are_closed():
+    factory = ThirdFails()
+    with pytest.raises(OSError, match="no more simulators"):
+        build_cages(factory, 4, seeds=Seeds(0))
+    assert [env.closed for env in factory.made] == [1, 1]
+
+
+def fail():
+    raise OSError("no simulator")
+
+
+def test_if_a_process_cannot_make_its_own_no_process_is_left():
+    # Checked by the guard that watches every test.
+    with pytest.raises(OSError, match="no simulator"):
+        build_cages(fail, 3, seeds=Seeds(0), **FORKED)

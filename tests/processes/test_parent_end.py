@@ -1,0 +1,108 @@
+"""No process survives its parent, however the parent ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parllel.testing import process_runs
+
+SCRIPT = Path(__file__).parent / "parent_script.py"
+METHODS = ["fork", "forkserver", "spawn"]
+KINDS = ["idle", "gil", "programs"]
+
+
+class Parent:
+    """A run of the script in a session of its own, so that signals to its group hit it alone."""
+
+    def __init__(self, method: str, kind: str, ending: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), method, kind, ending],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        self.family = [int(pid) for pid in self.process.stdout.readline().split()]
+        members = {"idle": 2, "gil": 2, "programs": 6}[kind] + (method == "forkserver")
+        assert len(self.family) == members, self.rest()
+
+    def rest(self) -> str:
+        """Wait for the end of the script and return what it wrote to stderr."""
+        return self.process.communicate(timeout=30)[1].decode()
+
+    def clean_up(self) -> None:
+        for pid in [*self.family, self.process.pid]:
+            if process_runs(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture
+def parents() -> Iterator[list[Parent]]:
+    started: list[Parent] = []
+    yield started
+    for parent in started:
+        parent.clean_up()
+
+
+def assert_gone(pids: list[int], within_s: float = 2.0) -> None:
+    deadline = time.monotonic() + within_s
+    left = [pid for pid in pids if process_runs(pid)]
+    while left and time.monotonic() < deadline:
+        time.sleep(0.01)
+        left = [pid for pid in left if process_runs(pid)]
+    assert left == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_family_of_a_killed_parent_is_gone(method: str, parents: list[Parent]) -> None:
+    for kind in KINDS:  # at once: starting them takes longer than all else
+        parents.append(Parent(method, kind, "wait"))
+    for parent in parents:
+        assert all(process_runs(pid) for pid in parent.family)
+        parent.process.kill()
+    assert_gone([pid for parent in parents for pid in parent.family])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sigterm_to_the_parent_ends_the_family(method: str, parents: list[Parent]) -> None:
+    parents.append(Parent(method, "programs", "wait"))
+    parents[0].process.terminate()
+    assert parents[0].process.wait(30) == -signal.SIGTERM
+    assert_gone(parents[0].family)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("ending", ["wait", "interrupt"])
+def test_ctrl_c_ends_the_family(method: str, ending: str, parents: list[Parent]) -> None:
+    parents.append(Parent(method, "programs", ending))
+    os.killpg(parents[0].process.pid, signal.SIGINT)
+    errors = parents[0].rest()
+    # The children do not hear of it: one traceback, that of the parent.
+    assert errors.count("Traceback") == 1
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert parents[0].process.returncode == -signal.SIGINT
+    assert_gone(parents[0].family)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("ending", ["leave", "raise"])
+def test_parent_that_closes_nothing_leaves_nothing(
+    method: str, ending: str, parents: list[Parent]
+) -> None:
+    """Its children would sleep for a minute: what is waited for here is the end of the parent."""
+    parents.append(Parent(method, "gil", ending))
+    errors = parents[0].rest()
+    assert parents[0].process.returncode == (1 if ending == "raise" else 0)
+    assert ("ValueError: the script fails" in errors) == (ending == "raise")
+    if ending == "leave":
+        assert errors == ""
+    assert_gone(parents[0].family)

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from parllel.algos import Algorithm
+from parllel.cages import TrajInfo
+from parllel.logging import Logger, Writer
+from parllel.runners import OnPolicyRunner, RunFolder, load_state
+from parllel.samplers import BasicSampler, Sampler
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.sampler_contract import DOUBLED, SHIFTED
+from parllel.testing.sampler_setup import SamplerSetup
+from parllel.types import BatchSpec
+
+PNG = b"\x89PNG\r\n\x1a\n"
+BATCH = BatchSpec(5, 2)
+
+
+class RowWriter(Writer):
+    """Keep rows."""
+
+    def __init__(self):
+        self.rows = {}
+
+    def write(self, step, values):
+        assert step not in self.rows
+        self.rows[step] = dict(values)
+
+    def message(self, level, text):
+        raise AssertionError(f"{level}: {text}")
+
+    def close(self):
+        pass
+
+
+def traj(return_, length=1, **more):
+    info = TrajInfo()
+    info.return_, info.length = float(return_), length
+    vars(info).update(more)
+    return info
+
+
+class ListSampler(Sampler):
+    """Return one list of episodes after another; the last one again and again."""
+
+    def __init__(self, *batches):
+        self.batches = list(batches)
+        self.elapsed = []
+
+    def collect_batch(self, elapsed_steps):
+        self.elapsed.append(elapsed_steps)
+        trajs = self.batches.pop(0) if len(self.batches) > 1 else self.batches[0]
+        return f"batch {len(self.elapsed)}", trajs
+
+    @property
+    def stats(self):
+        return {"scalar": 3.0, "array": np.array([1.0, 3.0])}
+
+    def state(self):
+        return {"collected": len(self.elapsed)}
+
+    def close(self):
+        pass
+
+
+class CountingAlgorithm(Algorithm):
+    """Count, and fail in one call."""
+
+    def __init__(self, failing=None):
+        self.calls = []
+        self.failing = failing
+
+    def optimize_agent(self, elapsed_steps, samples):
+        self.calls.append((elapsed_steps, samples))
+        if len(self.calls) == self.failing:
+            raise FloatingPointError("the loss is not finite")
+        return {"loss": len(self.calls) / 2, "ratio": np.array([1.0, 2.0])}
+
+    def state(self):
+        return {"calls": len(self.calls)}
+
+
+@pytest.fixture
+def writer():
+    return RowWriter()
+
+
+@pytest.fixture
+def make_runner(writer):
+    def make(sampler, algorithm=None, **options):
+        algorithm = CountingAlgorithm() if algorithm is None else algorithm
+        arguments = {"n_steps": 60, "log_interval_steps": 20, "logger": Logger([writer]), **options}
+        return OnPolicyRunner(BATCH, sampler, algorithm, **arguments)
+
+    return make
+
+
+def test_each_batch_is_learned_from_once(make_runner):
+    sampler, algorithm = ListSampler([]), CountingAlgorithm()
+    result = make_runner(sampler, algorithm, n_steps=30).run()
+    assert sampler.elapsed == [0, 10, 20]
+    assert algorithm.calls == [(10, "batch 1"), (20, "batch 2"), (30, "batch 3")]
+    assert (result.elapsed_steps, result.solved) == (30, False)
+    assert np.isnan(result.evaluation_return)
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "interval", "steps"),
+    [
+        (60, 20, [20, 40, 60]),
+        (60, 25, [30, 50, 60]),  # at the first batch that reaches 25, 50, and at the end
+        (55, 100, [60]),  # the last batch may exceed the budget
+        (30, 1, [10, 20, 30]),
+        (1, 1, [10]),
+    ],
+)
+def test_rows_come_at_their_steps(make_runner, writer, n_steps, interval, steps):
+    make_runner(ListSampler([]), n_steps=n_steps, log_interval_steps=interval).run()
+    assert list(writer.rows) == steps
+
+
+def test_rows_hold_what_happened_since_the_last(make_runner, writer):
+    batches = [traj(1)], [traj(3, 5)], [], [], [traj(-1)], [traj(8)]
+    result = make_runner(ListSampler(*batches)).run()
+    first, second, third = (writer.rows[step] for step in (20, 40, 60))
+    assert first["training/return/mean"] == 2
+    assert (first["training/return/count"], first["training/length/max"]) == (2, 5)
+    assert not any(name.startswith("training") for name in second)
+    assert (third["training/return/min"], third["training/return/max"]) == (-1, 8)
+    assert [row["algorithm/loss"] for row in (first, second, third)] == [1, 2, 3]
+    assert (first["algorithm/ratio/mean"], first["sampler/array/std"]) == (1.5, 1)
+    assert first["sampler/scalar"] == 3
+    assert first["time/steps_per_second"] > 0
+    assert first["time/sampling_s"] >= 0 <= first["time/optimising_s"]
+    assert result.curves == {"training": [(20, 2.0), (60, 3.5)], "evaluation": []}
+
+
+def test_only_numbers_of_episodes_are_logged(make_runner, writer):
+    trajs = [
+        traj(1, goal="north", won=True, path=[1, 2]),
+        traj(2, goal="south", won=False, path=[]),
+    ]
+    make_runner(ListSampler(trajs), n_steps=20).run()
+    names = {name.split("/")[1] for name in writer.rows[20] if name.startswith("training")}
+    assert names == {"return", "length", "discounted_return", "won"}
+    assert writer.rows[20]["training/won/mean"] == 0.5
+
+
+def test_evaluations_come_before_training_and_with_rows(make_runner, writer):
+    evaluations = ListSampler([traj(1)], [traj(2), traj(4)], [traj(5)])
+    result = make_runner(ListSampler([]), eval_sampler=evaluations, n_steps=40).run()
+    assert evaluations.elapsed == [0, 20, 40]
+    assert list(writer.rows) == [0, 20, 40]
+    assert set(writer.rows[0]) == {
+        f"evaluation/{name}/{statistic}"
+        for name in ("return", "length", "discounted_return")
+        for statistic in ("count", "mean", "min", "max", "std", "median")
+    }
+    assert result.curves["evaluation"] == [(0, 1.0), (20, 3.0), (40, 5.0)]
+    assert result.evaluation_return == 5
+
+
+def test_it_stops_when_the_target_is_reached(make_runner, writer):
+    evaluations = ListSampler([traj(0)], [traj(9)], [traj(10), traj(10)], [traj(0)])
+    runner = make_runner(ListSampler([]), eval_sampler=evaluations, target_return=10.0)
+    result = runner.run()
+    assert (result.solved, result.elapsed_steps, result.evaluation_return) == (True, 40, 10)
+    assert list(writer.rows) == [0, 20, 40]
+
+
+def test_an_untrained_policy_solves_nothing(make_runner):
+    evaluations = ListSampler([traj(100)], [traj(0)])
+    result = make_runner(ListSampler([]), eval_sampler=evaluations, target_return=10.0).run()
+    assert (result.solved, result.elapsed_steps) == (False, 60)
+
+
+def test_the_folder_gets_checkpoint_and_picture(make_runner, tmp_path):
+    folder = RunFolder(tmp_path, "run")
+    runner = make_runner(
+        ListSampler([traj(1)]), folder=folder, state_parts={"more": CountingAlgorithm()}
+    )
+    runner.run()
+    assert load_state(folder.checkpoint) == {
+        "elapsed_steps": 60,
+        "sampler": {"collected": 6},
+        "algorithm": {"calls": 6},
+        "more": {"calls": 0},
+    }
+    assert folder.learning_curve.read_bytes().startswith(PNG)
+
+
+def test_the_folder_gets_them_also_when_the_algorithm_raises(make_runner, tmp_path, writer):
+    folder = RunFolder(tmp_path, "run")
+    runner = make_runner(ListSampler([traj(1)]), CountingAlgorithm(failing=4), folder=folder)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        runner.run()
+    assert list(writer.rows) == [20]
+    assert load_state(folder.checkpoint)["algorithm"] == {"calls": 4}
+    assert folder.learning_curve.read_bytes().startswith(PNG)
+
+
+def test_wrong_arguments(make_runner):
+    with pytest.raises(ValueError, match="n_steps: expected at least 1, got 0"):
+        make_runner(ListSampler([]), n_steps=0)
+    with pytest.raises(ValueError, match="log_interval_steps: expected at least 1, got -1"):
+        make_runner(ListSampler([]), log_interval_steps=-1)
+    with pytest.raises(ValueError, match="target_return: expected an eval_sampler"):
+        make_runner(ListSampler([]), target_return=1.0)
+
+
+def test_a_real_sampler_and_its_statistics(make_runner, writer, tmp_path):
+    factories = (partial(CountingEnv, 3), partial(CountingEnv, 4))
+    parts = SamplerSetup(5, factories, step_transforms=(DOUBLED, SHIFTED)).build()
+    folder = RunFolder(tmp_path, "run")
+    with BasicSampler(
+        parts.batch_spec, parts.cages, parts.handler, parts.samples, parts.step_transforms
+    ) as sampler:
+        make_runner(sampler, folder=folder, state_parts={"agent": parts.handler.agent}).run()
+    assert writer.rows[60]["sampler/RecordingStepTransform/batches"] == 6
+    # 30 steps of each: ten episodes of length 3, seven of length 4.
+    counts = [row["training/length/count"] for row in writer.rows.values()]
+    assert sum(counts) == 17
+    state = load_state(folder.checkpoint)
+    assert state["sampler"] == {"transforms": [{"batches": 6}, {"batches": 6}]}
+    assert state["agent"] == parts.handler.agent.state()

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from setuptools import find_packages
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "parllel"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+# From top to bottom: a package imports from rows above its own.
+ROWS = (
+    ("errors", "types", "seeding", "logging"),
+    ("arrays", "processes"),
+    ("buffers", "envs"),
+    ("cages", "agents", "transforms"),
+    ("samplers", "replays"),
+    ("algos",),
+    ("runners",),
+    ("torch", "web"),
+    ("messaging", "remote", "operators", "rollouts", "vector"),
+    ("cli",),
+    ("testing",),
+)
+ROW_OF = {package: number for number, row in enumerate(ROWS) for package in row}
+# Libraries that some packages alone may import, wherever in a file.
+RESERVED = {
+    "torch": {"torch"},
+    "ray": {"rollouts"},
+    "starlette": {"web", "remote", "operators"},
+    "uvicorn": {"web", "remote", "operators"},
+    "google": {"remote"},
+    "aiokafka": {"messaging"},
+    "parllel_patterns": set(),
+}
+
+
+def package_of(path, root=PACKAGE):
+    """Return the name of the row's entry that a file belongs to; "" for parllel/__init__.py."""
+    first = path.relative_to(root).parts[0]
+    return first.removesuffix(".py").replace("__init__", "")
+
+
+def imports_of(path, source, root=PACKAGE):
+    """Return `(line, dotted name)` of all imports, those in functions and under TYPE_CHECKING too."""
+    folder = [root.name, *path.relative_to(root).parent.parts]
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = folder[: len(folder) + 1 - node.level] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # `from parllel import cages` means parllel.cages.
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    return sorted(found)
+
+
+def violations(path, source, root=PACKAGE):
+    """Return `file:line: what is wrong` for each import that the layers forbid."""
+    own = package_of(path, root)
+    found = []
+
+    def report(line, text):
+        found.append(f"{path.relative_to(root.parent)}:{line}: {text}")
+
+    for line, name in imports_of(path, source, root):
+        top, *rest = name.split(".")
+        if own not in RESERVED.get(top, {own}):
+            report(line, f"{top} is not for {own or 'the root'}")
+        if top != root.name:
+            continue
+        other = rest[0] if rest else ""
+        if other not in ROW_OF:
+            report(line, f"imports the root package ({name})")
+        elif own == "":
+            if ROW_OF[other] > 0:
+                report(line, f"the root imports row 0 alone, not {name}")
+        elif other != own and ROW_OF[other] >= ROW_OF[own]:
+            report(line, f"{own} (row {ROW_OF[own]}) imports {name} (row {ROW_OF[other]})")
+    return found
+
+
+def test_packages_import_from_rows_above_their_own():
+    found = [line for path in SOURCES for line in violations(path, path.read_text())]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_package_has_its_row():
+    assert {package_of(path) for path in SOURCES} - {""} <= set(ROW_OF)
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "expected"),
+    [
+        ("cages/a.py", "from parllel.buffers import Samples", []),
+        ("cages/a.py", "from parllel.cages.rows import Rows", []),
+        ("cages/a.py", "import numpy, numba", []),
+        ("cages/a.py", "import os\nimport parllel.samplers", ["2: cages (row 3) imports"]),
+        ("cages/a.py", "from parllel.agents import Agent", ["1: cages (row 3) imports"]),
+        ("seeding.py", "from parllel.types import Tree", ["1: seeding (row 0) imports"]),
+        ("cages/a.py", "def f():\n    from parllel.runners import x", ["2: cages (row 3) imports"]),
+        (
+            "cages/a.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import parllel.agents as a",
+            ["3: cages (row 3) imports"],
+        ),
+        ("cages/a.py", "from parllel import BatchSpec", ["1: imports the root package"]),
+        ("cages/a.py", "import parllel", ["1: imports the root package"]),
+        ("cages/a.py", "from parllel import samplers", ["1: cages (row 3) imports"]),
+        ("cages/a.py", "from ..samplers import x", ["1: cages (row 3) imports"]),
+        ("cages/a.py", "from .. import x", ["1: imports the root package"]),
+        ("cages/a.py", "from .rows import Rows", []),
+        ("cages/deep/a.py", "from ..rows import Rows", []),
+        ("cages/a.py", "import torch.nn", ["1: torch is not for cages"]),
+        ("torch/a.py", "from torch import nn", []),
+        ("testing/a.py", "def f():\n    import torch", ["2: torch is not for testing"]),
+        ("runners/a.py", "from parllel_patterns import x", ["1: parllel_patterns is not for"]),
+        ("__init__.py", "from parllel.seeding import Seeds", []),
+        ("__init__.py", "from parllel.cages import Cage", ["1: the root imports row 0 alone"]),
+    ],
+)
+def test_the_check_finds_what_it_is_for(file, source, expected):
+    found = violations(PACKAGE / file, source)
+    assert len(found) == len(expected)
+    for line, start in zip(found, expected, strict=True):
+        assert line.startswith(f"parllel/{file}:{start}")
+
+
+def exports_of(path):
+    """Return the names that an `__init__.py` imports or defines, and its `__all__`."""
+    tree = ast.parse(path.read_text())
+    names, exported = set(), None
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name for alias in node.names}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            exported = ast.literal_eval(node.value)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+    return names - {"annotations"}, exported
+
+
+def house_order(name):
+    """Sort constants first, then classes, then functions, as ruff does."""
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2
+    return kind, name
+
+
+PATTERNS = ROOT / "patterns" / "parllel_patterns"
+INITS = [*PACKAGE.rglob("__init__.py"), PATTERNS / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", INITS, ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_packages_export_what_they_import(path):
+    names, exported = exports_of(path)
+    assert exported is not None, f"{path}: no __all__"
+    assert exported == sorted(exported, key=house_order)
+    assert set(exported) <= names
+    assert {name for name in names if not name.startswith("_")} == set(exported)
+
+
+def test_setup_finds_every_package():
+    found = set(find_packages(str(ROOT), include=["parllel*"]))
+    folders = {path.parent for path in SOURCES}
+    assert found == {".".join(folder.relative_to(ROOT).parts) for folder in folders}
+    assert find_packages(str(ROOT / "patterns")) == ["parllel_patterns"]
+
+
+HEAVY = {"torch", "ray", "numba", "matplotlib", "tensorboard", "pytest", "hypothesis"}
+LIGHT = {"", "samplers", "cages", "agents", "transforms", "runners", "logging", "testing"}
+
+
+@pytest.mark.parametrize("package", sorted(LIGHT))
+def test_imports_stay_light(package):
+    module = f"parllel.{package}" if package else "parllel"
+    command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = {line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "parllel" in modules
+    assert not modules & HEAVY
