@@ -118,6 +118,10 @@ class Link:
         for key in _nodes_of(tree):
             self._nodes.pop(key, None)
 
+    def clear(self) -> None:
+        """Let go of everything on this side, when the connection has ended."""
+        self._nodes.clear()
+
     # ------------------------------------------------------------------ receiving
 
     def accept(self, message: bytes) -> None:

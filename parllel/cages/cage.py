@@ -65,6 +65,7 @@ class Cage(CageInterface):
             index=index,
             check=check,
         )
+        self._reset_automatically = reset_automatically
         self._closed = False
         self._row_started: str | None = None
         self._result: StepResult | None = None
@@ -85,6 +86,11 @@ class Cage(CageInterface):
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether the environment has ended and waits for a reset, [1]."""
         return self._envs.needs_reset
+
+    @property
+    def reset_automatically(self) -> bool:
+        """The argument of that name."""
+        return self._reset_automatically
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column of `samples`."""

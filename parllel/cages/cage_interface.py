@@ -40,6 +40,11 @@ class CageInterface(ABC):
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether each environment has ended and waits for a reset, [n]; right after any finish."""
 
+    @property
+    @abstractmethod
+    def reset_automatically(self) -> bool:
+        """Whether ended environments reset within the same step, or stay still until a reset."""
+
     @abstractmethod
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to `columns` of `samples`, checking shapes and how memory is shared.

@@ -93,6 +93,7 @@ class ProcessCage(CageInterface):
         )
         self._index = index
         self._timeout_s = timeout_s
+        self._reset_automatically = reset_automatically
         self._broken: str | None = None
         self._error: AttributeError | None = None
         self._spaces: Spaces | None = None
@@ -138,6 +139,11 @@ class ProcessCage(CageInterface):
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether the environment has ended and waits for a reset, [1]."""
         return self._needs_reset
+
+    @property
+    def reset_automatically(self) -> bool:
+        """The argument of that name."""
+        return self._reset_automatically
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
@@ -311,6 +317,7 @@ class ProcessCage(CageInterface):
                 self._child.end()
         finally:
             self._child.kill()
+            self._link.clear()
             self._broken = "used after close()"
 
     # ------------------------------------------------------------------ talking to the worker

@@ -67,9 +67,3 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
         return lambda t: [cell.reshape(()) for cell in rows[t].astype(dtype).reshape(-1, 1)]
     # A copy: an environment may keep its action, and the row will be written again.
     return lambda t: list(rows[t].astype(dtype))
-
-
-def check_action(space: gym.Space[Any], action: Any, name: str) -> None:
-    """Raise ValueError unless `action` is in the space."""
-    if not space.contains(action):
-        raise ValueError(f"{name}: action: expected an element of {space}, got {action!r}")

@@ -20,7 +20,9 @@ SLICE_S = 1.0  # a wait is cut into slices, so that a clock or signal oddity can
 # The format of Connection.send_bytes on POSIX: a length, -1 announces a longer length.
 _LENGTH = struct.Struct("!i")
 _LONG_LENGTH = struct.Struct("!Q")
-_ONE_WRITE = 16384  # up to this size Connection writes length and message at once
+# Read together with the length: a short message then takes one call instead of two. No more than this, as the
+# messages that descriptors follow, which are longer, must not be read past their end.
+_SHORT = 12
 
 
 class Inbox:
@@ -34,6 +36,7 @@ class Inbox:
     def __init__(self, connection: Connection, death: int) -> None:
         self._connection = connection
         self._death = death
+        self._ahead = b""  # what was read of the next message
         self._poller = None
         # One object for all waits: making one per wait costs more than a step.
         if hasattr(select, "poll") and sys.platform != "win32":
@@ -45,7 +48,7 @@ class Inbox:
     def poll(self) -> bool:
         """Return at once whether there is something to read, or the child is dead."""
         if self._poller is not None:
-            return bool(self._poller.poll(0))
+            return bool(self._ahead or self._poller.poll(0))
         return bool(wait([self._connection, self._death], 0))
 
     def await_death(self, timeout_s: float) -> bool:
@@ -60,28 +63,27 @@ class Inbox:
             EOFError: if none comes any more.
         """
         deadline = time.monotonic() + timeout_s
-        self._await_bytes(deadline)
         if self._poller is None:  # Windows, where messages come whole
+            self._await_bytes(deadline)
             return self._connection.recv_bytes()
-        (size,) = _LENGTH.unpack(self._read_exactly(_LENGTH.size, deadline, there=True))
+        (size,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline, ahead=_SHORT))
         if size == -1:
-            (size,) = _LONG_LENGTH.unpack(self._read_exactly(_LONG_LENGTH.size, deadline))
-        return self._read_exactly(size, deadline, there=size <= _ONE_WRITE)
+            (size,) = _LONG_LENGTH.unpack(self._take(_LONG_LENGTH.size, deadline))
+        return self._take(size, deadline)
 
-    def _read_exactly(self, size: int, deadline: float, *, there: bool = False) -> bytes:
-        """Return `size` bytes; `there`: the first of them need not be waited for."""
-        parts: list[bytes] = []
-        left = size
-        while left:
-            if not there:
-                self._await_bytes(deadline)
-            there = False
-            part = os.read(self._fd, left)
+    def _take(self, size: int, deadline: float, ahead: int = 0) -> bytes:
+        """Return the next `size` bytes; up to `ahead` more may be read and kept."""
+        parts, left = [self._ahead], size - len(self._ahead)
+        while left > 0:
+            self._await_bytes(deadline)
+            part = os.read(self._fd, left + ahead)
             if not part:
                 raise EOFError
             parts.append(part)
             left -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        whole = b"".join(parts)
+        self._ahead = whole[size:]
+        return whole[:size]
 
     def _await_bytes(self, deadline: float) -> None:
         """Wait until the pipe is readable, also at its end; EOFError if the child died first."""

@@ -61,7 +61,7 @@ class BasicSampler(Sampler):
         self.samples = samples
         self.step_transforms = list(step_transforms)
         self.batch_transforms = list(batch_transforms)
-        self._cages = CageColumns(cages, batch_spec.B)
+        self._cages = CageColumns(cages, batch_spec.B, reset_automatically=True)
         self._all = slice(0, batch_spec.B)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = False

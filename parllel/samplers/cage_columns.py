@@ -15,12 +15,19 @@ class CageColumns:
     Args:
         cages: at least one; together they have `B` environments.
         B: columns of the batch.
+        reset_automatically: how the sampler needs the cages to be; None takes both kinds.
 
     Raises:
-        ValueError: if there are no cages, one twice, or not `B` environments.
+        ValueError: if there are no cages, one twice, not `B` environments, or cages of the wrong kind.
     """
 
-    def __init__(self, cages: Sequence[CageInterface], B: int) -> None:
+    def __init__(
+        self,
+        cages: Sequence[CageInterface],
+        B: int,
+        *,
+        reset_automatically: bool | None = None,
+    ) -> None:
         if not cages:
             raise ValueError("cages: expected at least one")
         if len({id(cage) for cage in cages}) != len(cages):
@@ -28,6 +35,12 @@ class CageColumns:
         total = sum(cage.n for cage in cages)
         if total != B:
             raise ValueError(f"cages: expected {B} environments for B={B}, got {total}")
+        for i, cage in enumerate(cages):
+            if reset_automatically not in (None, cage.reset_automatically):
+                raise ValueError(
+                    f"cage {i} ({cage.spaces.name}): expected reset_automatically="
+                    f"{reset_automatically} for this sampler, got {cage.reset_automatically}"
+                )
         self.cages = list(cages)
         self.columns: list[slice] = []
         first = 0

@@ -47,7 +47,7 @@ class EvalSampler(Sampler):
         max_steps: int = 1_000_000,
     ) -> None:
         B = sum(cage.n for cage in cages)
-        self._cages = CageColumns(cages, B)
+        self._cages = CageColumns(cages, B, reset_automatically=True)
         if max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
         if n_episodes < B:

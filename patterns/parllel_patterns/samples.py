@@ -19,7 +19,7 @@ from parllel.buffers import (
     buffer_map,
     insert_field,
 )
-from parllel.cages import CageInterface, Spaces, example_of
+from parllel.cages import Cage, CageInterface, Spaces, example_of
 from parllel.transforms import Transform
 from parllel.types import BatchSpec, Tree
 
@@ -40,6 +40,8 @@ def allocate_samples(
 
     `agent.observation`, what the agent sees, is `env.observation` itself unless a transform owns it.
     """
+    if not cages:
+        raise ValueError("cages: expected at least one")
     if storage is None:
         storage = default_storage(cages)
     spaces = cages[0].spaces
@@ -68,8 +70,6 @@ def allocate_eval_samples(cages: Sequence[CageInterface]) -> Samples:
 
 def default_storage(cages: Sequence[CageInterface]) -> Storage:
     """Return the cheapest storage that the cages can reach."""
-    from parllel.cages import Cage
-
     return "local" if all(isinstance(cage, Cage) for cage in cages) else "managed"
 
 

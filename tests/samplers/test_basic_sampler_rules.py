@@ -272,3 +272,11 @@ def test_actions_reach_their_environments_unchanged():
         for b, cage in enumerate(parts.cages):
             assert cage.actions == np.asarray(samples.agent.action)[:, b].tolist()
             assert all(type(action) is int for action in cage.actions)
+
+
+@pytest.mark.parametrize("cls", [Cage, ProcessCage])
+def test_cages_that_wait_for_a_reset_are_refused(cls):
+    with cls(CountingEnv, reset_automatically=False) as cage:
+        with pytest.raises(ValueError, match=r"cage 0 \(.*\): expected reset_automatically=True"):
+            CageColumns([cage], 1, reset_automatically=True)
+        CageColumns([cage], 1)
