@@ -1,40 +1,28 @@
-"""Buffers cross a pipe by name: between two links of this process, and to real children."""
+"""Buffers cross a pipe by name, here between two links of this process."""
 
 from __future__ import annotations
 
-import gc
-import os
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from typing import Any
 
-import link_targets
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_trees import contents, descriptors, nodes, samples
 
 from parllel.arrays import Array, RotatingArray, SharedMemoryArray
 from parllel.buffers import (
     REGISTER,
-    AgentSamples,
-    EnvSamples,
     Link,
     NamedArrayTuple,
     NamedTuple,
     Samples,
-    allocate,
     buffer_close,
     buffer_leaves,
 )
 from parllel.errors import RegistrationError
-from parllel.processes import Child
-from parllel.types import BatchSpec
-
-METHODS = ["fork", "forkserver", "spawn"]
-LONG_S = 30.0
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 class Wire:
@@ -69,37 +57,6 @@ def wire() -> Iterator[Wire]:
     wire = Wire()
     yield wire
     wire.close()
-
-
-def samples(storage: Any = "managed", batches: int = 1, T: int = 4, B: int = 3) -> Samples:
-    """A nested tree in which every element differs from all others."""
-    example = Samples(
-        agent=AgentSamples(action=0, agent_info=NamedArrayTuple(value=0.0, extra=None)),
-        env=EnvSamples(
-            observation={"image": np.zeros((2, 2), np.uint8), "arms": (0.0, np.zeros(3))},
-            reward=0.0,
-            terminated=False,
-            truncated=False,
-            done=False,
-            env_info=None,
-        ),
-    )
-    tree: Samples = allocate(example, BatchSpec(T, B), storage=storage, padding=1, batches=batches)
-    for number, (_, leaf) in enumerate(buffer_leaves(tree)):
-        whole = np.asarray(leaf.full)
-        whole[...] = np.arange(whole.size).reshape(whole.shape) + 1000 * number
-    return tree
-
-
-def nodes(tree: Any) -> list[Any]:
-    """All nodes, inner ones and leaves, found by this test's own walk."""
-    if not isinstance(tree, NamedArrayTuple):
-        return [] if tree is None else [tree]
-    return [tree, *(node for child in tree._asdict().values() for node in nodes(child))]
-
-
-def contents(tree: Any) -> dict[str, Any]:
-    return {path: np.asarray(leaf).tolist() for path, leaf in buffer_leaves(tree)}
 
 
 # ---------------------------------------------------------------------- by name
@@ -411,11 +368,6 @@ def test_forgotten_tree_is_unknown_and_can_be_introduced_again(wire: Wire) -> No
     assert wire.introductions == 2
 
 
-def descriptors() -> int:
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_tree_costs_at_most_two_descriptors_on_a_side(wire: Wire) -> None:
     before = descriptors()
     tree = samples("local")
@@ -441,122 +393,3 @@ def test_trees_that_were_forgotten_leave_no_descriptors(wire: Wire) -> None:
         introduce()
     assert descriptors() == before
     assert (wire.near._nodes, wire.far._nodes) == ({}, {})
-
-
-# ---------------------------------------------------------------------- real processes
-
-
-class Partner:
-    """A child that answers about buffers."""
-
-    def __init__(self, method: str, inherited: Any = None) -> None:
-        self.child = Child(link_targets.serve_buffers, inherited=inherited, start_method=method)
-        self.link = Link(self.child.connection, self.child.pid)
-        if inherited is not None:
-            self.link.adopt(inherited)
-
-    def ask(self, what: str, buffer: Any, value: Any = None) -> Any:
-        self.child.send_bytes(self.link.dumps((what, buffer, value)))
-        reply = self.child.receive(LONG_S, what)
-        while reply[:1] == REGISTER:
-            self.link.accept(reply)
-            reply = self.child.receive(LONG_S, what)
-        return self.link.loads(reply)
-
-
-@pytest.fixture
-def partners() -> Iterator[list[Partner]]:
-    started: list[Partner] = []
-    yield started
-    for partner in started:
-        partner.child.kill()
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("batches", [1, 3])
-def test_child_reads_and_writes_registered_buffers(
-    method: str, batches: int, partners: list[Partner]
-) -> None:
-    partners.append(Partner(method))
-    partner = partners[0]
-    tree = samples("local", batches)
-    for node in [
-        tree,
-        tree.env,
-        tree.agent.agent_info.value,
-        tree[1:3, 0],
-        tree.env.reward[[2, 0]],
-    ]:
-        assert contents_of_lists(partner.ask("read", node)) == contents(node)
-    partner.ask("write", tree.env.reward[1:3, 0], [7, 8])
-    partner.ask("write", tree.agent[3], 4)
-    assert np.asarray(tree.env.reward)[1:3, 0].tolist() == [7, 8]
-    assert np.asarray(tree.agent.agent_info.value)[3].tolist() == [4] * 3
-    assert partner.ask("give back", tree.env.reward[1]) == tree.env.reward[1]
-    assert contents(partner.ask("give back", {"a": tree.env[2]})["a"]) == contents(tree.env[2])
-
-
-def contents_of_lists(tree: Any) -> dict[str, Any]:
-    """What the child read: lists at the leaves, which are no nodes here."""
-    if not isinstance(tree, NamedTuple):
-        return {"": tree}
-    found = {}
-    for name, value in tree._asdict().items():
-        for path, leaf in contents_of_lists(value).items() if value is not None else ():
-            found[f"{name}.{path}" if path else name] = leaf
-    return found
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("storage", "what"),
-    [
-        ("managed", "tree"),
-        *[("shared", what) for what in ("tree", "view", "leaf", "replay", "view of replay")],
-    ],
-)
-def test_inherited_buffers_are_known_from_the_start(
-    method: str, storage: str, what: str, partners: list[Partner]
-) -> None:
-    tree: Any = samples(storage, 3 if "replay" in what else 1)
-    given = {"view": tree[:, 1:], "leaf": tree.env.reward, "view of replay": tree[:, 1:]}
-    inherited = given.get(what, tree)
-    partners.append(Partner(method, inherited))
-    partner = partners[0]
-    before = descriptors()
-    for place in (0, slice(1, 3), (slice(None), 0), ([2, 0],)):
-        assert contents_of_lists(partner.ask("read", inherited[place])) == contents(
-            inherited[place]
-        )
-    partner.ask("write", inherited[2], 1)
-    for _, leaf in buffer_leaves(inherited):
-        assert (np.asarray(leaf)[2] == 1).all()
-    if what != "leaf":
-        reward = inherited.env.reward
-        assert (
-            contents_of_lists(partner.ask("read", reward[1]))[""] == np.asarray(reward)[1].tolist()
-        )
-        part = inherited.env[1]
-        assert contents_of_lists(partner.ask("read", part)) == contents(part)
-    assert descriptors() == before  # nothing was introduced: shared memory would have been refused
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_unknown_name_is_the_childs_error_and_no_hang(method: str, partners: list[Partner]) -> None:
-    partners.append(Partner(method))
-    tree = samples("shared")
-    partners[0].link.adopt(tree)
-    with pytest.raises(RegistrationError, match="is not known to process") as caught:
-        partners[0].ask("read", tree.env)
-    assert f"process {partners[0].child.pid}" in str(caught.value)
-
-
-def test_two_children_share_one_tree(partners: list[Partner]) -> None:
-    tree = samples("local")
-    for _ in range(2):
-        partners.append(Partner("fork"))
-    first, second = partners
-    first.ask("write", tree.env.reward[0], 3)
-    second.ask("write", tree.env.reward[1], 4)
-    assert first.ask("read", tree.env.reward[0:2]) == [[3] * 3, [4] * 3]
-    assert second.ask("read", tree.env.reward[0:2]) == [[3] * 3, [4] * 3]

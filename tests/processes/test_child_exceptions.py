@@ -1,0 +1,113 @@
+"""Exceptions of a child arrive as themselves, or named; under every start method."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import child_targets as targets
+import pytest
+from starting import LONG_S, Start
+
+from parllel.errors import (
+    WorkerError,
+    WorkerTracebackError,
+)
+from parllel.testing import descendants
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("wrong size 3"),
+        KeyError("reward"),
+        FileNotFoundError(2, "No such file", "model.xml"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_exception_arrives_as_itself_with_the_traceback(start: Start, error: Exception) -> None:
+    child = start(targets.fail_deep_inside, error)
+    with pytest.raises(type(error)) as caught:
+        child.receive(LONG_S, "during step 7")
+    assert type(caught.value) is type(error)
+    assert caught.value.args == error.args
+    assert str(caught.value) == str(error)
+    cause = caught.value.__cause__
+    assert isinstance(cause, WorkerTracebackError)
+    assert "innermost_frame" in str(cause)
+    assert str(cause).startswith(f"cage 3, process {child.pid}, during step 7; traceback of")
+    assert type(error).__name__ in str(cause)
+
+
+def test_chain_of_exceptions_is_in_the_traceback(start_fork: Start) -> None:
+    child = start_fork(targets.fail_with_cause)
+    with pytest.raises(ValueError, match="the second trouble") as caught:
+        child.receive(LONG_S, "failing")
+    assert "KeyError: 'the first trouble'" in str(caught.value.__cause__)
+
+
+def test_exception_with_kept_arguments_is_rebuilt(start: Start) -> None:
+    child = start(targets.fail_with, "KeepsArgumentsError")
+    with pytest.raises(targets.KeepsArgumentsError, match="3, 4") as caught:
+        child.receive(LONG_S, "failing")
+    assert caught.value.total == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("SeveralArgumentsError", "3 and 4"),
+        ("HoldsFrameError", "a frame inside"),
+        ("UnspeakableError", r"\(no text: RuntimeError\)"),
+    ],
+)
+def test_exception_that_cannot_travel_is_named(start: Start, name: str, text: str) -> None:
+    child = start(targets.fail_with, name)
+    with pytest.raises(WorkerError, match=rf"child_targets\.{name}: {text}") as caught:
+        child.receive(LONG_S, "failing")
+    assert type(caught.value) is WorkerError
+    assert "in fail_with" in str(caught.value.__cause__)
+
+
+def test_exception_whose_class_the_parent_lacks_is_named(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "only_in_the_child.py").write_text("class ForeignError(Exception): pass\n")
+    child = start(targets.fail_with_class_of_folder, str(tmp_path))
+    with pytest.raises(WorkerError, match=r"only_in_the_child\.ForeignError: from far") as caught:
+        child.receive(LONG_S, "failing")
+    assert "ForeignError: from far away" in str(caught.value.__cause__)
+
+
+def test_exception_class_of_a_closure_is_the_same_class(start: Start) -> None:
+    class LocalError(Exception):
+        pass
+
+    def fail(connection: Any) -> None:
+        raise LocalError("mine")
+
+    with pytest.raises(LocalError, match="mine"):
+        start(fail).receive(LONG_S, "failing")
+
+
+class CannotLoad:
+    def __call__(self, connection: Any) -> None:
+        raise AssertionError("never called")
+
+    def __reduce__(self) -> Any:
+        return targets.fail_to_load, ()
+
+
+def test_target_that_cannot_be_loaded_is_an_error_of_the_child(start: Start) -> None:
+    child = start(CannotLoad())
+    with pytest.raises(LookupError, match="nobody knows me here"):
+        child.receive(LONG_S, "at start")
+
+
+def test_target_that_cannot_be_pickled_is_refused_before_the_start(start: Start) -> None:
+    before = descendants(os.getpid())
+    with pytest.raises(TypeError, match="cannot pickle 'frame' object"):
+        start(targets.say, targets.HoldsFrameError("").lock)
+    assert descendants(os.getpid()) == before
