@@ -28,7 +28,7 @@ lint: install  ## check format and lint rules
 	$(BIN)/ruff check .
 
 type: install  ## check the types
-	$(BIN)/mypy $(PACKAGES) examples
+	$(BIN)/mypy $(PACKAGES) examples benchmarks
 
 test: lint type docs  ## lint, types, docs, all tests
 	$(BIN)/python -m pytest -m "not soak" $(ARGS)

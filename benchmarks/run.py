@@ -1,4 +1,4 @@
-"""Answer all questions in one run: print the table and write the figures as JSON.
+"""Answer all questions in one run: print the table, write the figures as JSON and into the README.
 
     python benchmarks/run.py [--quick] [--only NAME] [--output FILE]
 
@@ -24,9 +24,9 @@ from benchmarks import (
     bench_storage,
     bench_torch_views,
 )
+from benchmarks.figures import RESULTS, update_readme
 from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
 
-RESULTS = Path(__file__).resolve().parent / "results" / "foundation.json"
 COMPARISONS: list[Comparison] = [
     *bench_indexing.COMPARISONS,
     *bench_registered_send.COMPARISONS,
@@ -69,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nfigures: {options.output}")
+    if options.output == RESULTS and not options.quick and not options.only:
+        update_readme()
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

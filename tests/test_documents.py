@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -41,6 +42,16 @@ def test_examples_run(name, tmp_path):
 def test_readme_build_script_is_short():
     script = blocks_of("README.md")[0]
     assert len([line for line in script.splitlines() if line.strip()]) <= 25
+
+
+def test_figures_of_the_readme_are_those_of_the_committed_run():
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.figures import RESULTS, with_figures
+
+    readme = (ROOT / "README.md").read_text()
+    report = json.loads(RESULTS.read_text())
+    assert not report["settings"]["quick"]
+    assert readme == with_figures(readme, report)
 
 
 def test_links_of_the_readme_lead_somewhere():

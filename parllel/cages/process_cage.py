@@ -42,6 +42,7 @@ from parllel.processes import Child, preload_in_forkserver, raise_packed
 from parllel.types import Tree
 
 FOUND_DEAD = (WorkerError, BrokenPipeError, ConnectionResetError)  # by whoever writes to the pipe
+LAST_WORDS_S = 0.5  # what a dead worker has written is there already
 CLOSE_S = 4.0  # an environment that takes longer to close is killed
 
 preload_in_forkserver(__name__)
@@ -177,9 +178,11 @@ class ProcessCage(CageInterface):
         self._sequence += 1
         request = ROW_REQUEST.pack(ROW, op, self._sequence & 0xFFFFFFFF, t, everyone)
         try:
-            self._child.send_bytes(request)
+            self._child.send_bytes(request, self._timeout_s)
         except FOUND_DEAD:
-            self._receive(self._sequence, f"before {what}")  # it may have left word of why
+            self._receive(
+                self._sequence, f"before {what}", LAST_WORDS_S
+            )  # it may have left word of why
             raise
         self._pending = ("row", f"{what} at row {t}")
 
@@ -332,9 +335,11 @@ class ProcessCage(CageInterface):
         try:
             # This may introduce buffers to the worker, over the same pipe.
             message = self._link.dumps((self._sequence & 0xFFFFFFFF, op, args))
-            self._child.send_bytes(CALL + message)
+            self._child.send_bytes(CALL + message, self._timeout_s)
         except FOUND_DEAD:
-            self._receive(self._sequence, f"before {op}")  # it may have left word of why
+            self._receive(
+                self._sequence, f"before {op}", LAST_WORDS_S
+            )  # it may have left word of why
             raise
 
     def _receive_call(self, sequence: int, doing: str) -> Any:

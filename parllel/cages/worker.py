@@ -14,6 +14,7 @@ Every reply carries the sequence number of its request, so a late one is never t
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -24,7 +25,7 @@ from parllel.cages.cage import set_env_attribute
 from parllel.cages.environments import Environments
 from parllel.cages.step_result import deliver, parts_of, plain_action
 from parllel.errors import WrongStateError
-from parllel.processes import EXCEPTION, pack_exception
+from parllel.processes import EXCEPTION, Channel, pack_exception
 
 ROW, CALL, ERROR = b"R", b"C", b"E"
 ROW_REQUEST = struct.Struct("<cBIi?")  # ROW, op, sequence, row, everyone
@@ -42,7 +43,7 @@ class Worker:
     def __init__(
         self, connection: Connection, make: Callable[[], Environments], inherited: Any
     ) -> None:
-        self._connection = connection
+        self._channel = Channel(connection)
         self._link = Link(connection)
         if inherited is not None:
             self._link.adopt(inherited)
@@ -72,20 +73,20 @@ class Worker:
     def run(self) -> None:
         """Answer requests; the first message tells the spaces."""
         try:
-            self._connection.send_bytes(CALL + self._link.dumps((0, self._envs.spaces)))
+            self._send(CALL + self._link.dumps((0, self._envs.spaces)))
             while self._answer():
                 pass
         except BaseException as error:
             # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
             with contextlib.suppress(OSError):
-                self._connection.send_bytes(EXCEPTION + pack_exception(error))
+                self._send(EXCEPTION + pack_exception(error))
         with contextlib.suppress(Exception):
             self._envs.close()
 
     def _answer(self) -> bool:
         """Answer one request; return whether there will be more."""
         try:
-            message = self._connection.recv_bytes()
+            message = self._channel.read(None)
         except (EOFError, ConnectionResetError, BrokenPipeError):
             return False  # the parent is gone or has closed the cage
         kind = message[:1]
@@ -97,15 +98,19 @@ class Worker:
             return self._call(*self._link.loads(message[1:]))
         return True
 
+    def _send(self, message: bytes) -> None:
+        # The parent takes answers while it waits for them; meanwhile there is no hurry.
+        self._channel.write(message, timeout_s=math.inf)
+
     def _row(self, message: bytes) -> None:
         _, op, sequence, t, everyone = ROW_REQUEST.unpack(message)
         envs = self._envs
         try:
             self._row_ops[op](t, everyone)
         except WrongStateError as error:  # nothing has happened
-            self._connection.send_bytes(SEQUENCE.pack(ERROR, sequence) + pack_exception(error))
+            self._send(SEQUENCE.pack(ERROR, sequence) + pack_exception(error))
             return
-        self._connection.send_bytes(
+        self._send(
             ROW_REPLY.pack(
                 ROW, sequence, bool(envs.needs_reset[0]), envs.has_completed, envs.has_final
             )
@@ -125,7 +130,7 @@ class Worker:
             if op == "close" or (begun and not isinstance(error, WrongStateError)):
                 raise
             reply = SEQUENCE.pack(ERROR, sequence) + pack_exception(error)
-        self._connection.send_bytes(reply)
+        self._send(reply)
         return op != "close"
 
     def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> None:

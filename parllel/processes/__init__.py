@@ -1,5 +1,6 @@
 """Child processes: started in any way, watched, ended with all that is theirs."""
 
+from parllel.processes.channel import Channel
 from parllel.processes.child import EXCEPTION, Child
 from parllel.processes.exceptions import pack_exception, raise_packed
 from parllel.processes.launch import (
@@ -12,6 +13,7 @@ from parllel.processes.launch import (
 
 __all__ = [
     "EXCEPTION",
+    "Channel",
     "Child",
     "StartMethod",
     "check_start_method",

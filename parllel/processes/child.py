@@ -27,8 +27,8 @@ from typing import Any
 import cloudpickle
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
+from parllel.processes.channel import Channel
 from parllel.processes.exceptions import pack_exception, raise_packed
-from parllel.processes.inbox import Inbox
 from parllel.processes.launch import ONE_THREAD, check_start_method, start_lean
 from parllel.processes.liveness import end_with_parent, liveness_connection
 
@@ -88,20 +88,25 @@ class Child:
         self.pid = int(self._process.pid or 0)
         self._pidfd = _open_pidfd(self.pid)
         death = self._pidfd if self._pidfd >= 0 else int(self._process.sentinel)
-        self._inbox = Inbox(mine, death)
+        self._channel = Channel(mine, death)
 
     # ------------------------------------------------------------------ talking
 
-    def send_bytes(self, message: bytes) -> None:
+    def send_bytes(self, message: bytes, timeout_s: float = 60.0) -> None:
         """Send a request.
 
         Raises:
             ClosedError: after `end()`.
+            WorkerTimeoutError: if the child did not take it in `timeout_s`.
             WorkerDiedError: if the child is gone. A reply that it left behind can still be received.
         """
         self._check_open()
         try:
-            self.connection.send_bytes(message)
+            self._channel.write(message, timeout_s)
+        except TimeoutError:
+            raise WorkerTimeoutError(
+                f"{self.name}: process {self.pid} did not take a request within {timeout_s:g} s"
+            ) from None
         except (BrokenPipeError, ConnectionResetError):
             raise self._died("before it took the next request") from None
 
@@ -117,7 +122,7 @@ class Child:
         """
         self._check_open()
         try:
-            message = self._inbox.read(timeout_s)
+            message = self._channel.read(timeout_s)
         except TimeoutError:
             raise WorkerTimeoutError(
                 f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
@@ -131,7 +136,7 @@ class Child:
     def poll(self) -> bool:
         """Return at once whether a reply is there (or the child is dead)."""
         self._check_open()
-        return self._inbox.poll()
+        return self._channel.poll()
 
     def _died(self, doing: str) -> WorkerDiedError:
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
@@ -183,7 +188,7 @@ class Child:
 
         Process.join alone would also wait for a grandchild that holds what it watches.
         """
-        if self._inbox.await_death(timeout_s) and self._process.exitcode is None:
+        if self._channel.await_death(timeout_s) and self._process.exitcode is None:
             self._process.join(timeout_s)  # the word of the fork server is on its way
         code: int | None = self._process.exitcode
         return code

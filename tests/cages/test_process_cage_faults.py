@@ -211,6 +211,19 @@ def test_stopped_while_idle() -> None:
     assert wait_until_gone(cage.pid)
 
 
+def test_a_stopped_worker_does_not_hold_up_a_long_request() -> None:
+    with forked(CountingEnv, index=4, timeout_s=TIMEOUT_S) as cage:
+        bind(cage, CountingEnv())
+        os.kill(cage.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(
+            WorkerTimeoutError, match=r"cage 4 \(CountingEnv\): process \d+ did not"
+        ):
+            cage.env_method("unknown", bytes(10_000_000))  # more than a pipe holds
+        assert time.monotonic() - began < TIMEOUT_S + WITHIN_S
+    assert wait_until_gone(cage.pid)
+
+
 @pytest.mark.parametrize("fault", sorted(RAISED))
 def test_a_reset_ahead_of_time_that_fails_is_told_at_the_next_call(fault: str) -> None:
     factory = partial(FaultyEnv, "reset", fault, number=2, lengths=2)
