@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test soak bench docs wheel train clean
+.PHONY: help install format lint type test bench docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
@@ -31,10 +31,7 @@ type: install  ## check the types
 	$(BIN)/mypy $(PACKAGES) examples benchmarks
 
 test: lint type docs  ## lint, types, docs, all tests
-	$(BIN)/python -m pytest -m "not soak" $(ARGS)
-
-soak: install  ## the long runs that `make test` leaves out
-	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest $(ARGS)
 
 bench: install  ## run the benchmarks and write benchmarks/results/*.json
 	$(BIN)/python benchmarks/run.py $(ARGS)
