@@ -52,7 +52,6 @@ def compare(measure):
     return compare
 
 
-@pytest.mark.slow_start
 def test_quick_run_writes_every_figure_and_prints_a_table(tmp_path):
     output = tmp_path / "new" / "figures.json"
     ran = run(RUN, "--quick", "--output", output, cwd=tmp_path)
@@ -112,7 +111,6 @@ def test_unknown_question_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow_start
 def test_every_benchmark_runs_under_pytest(tmp_path):
     files = sorted((ROOT / "benchmarks").glob("bench_*.py"))
     options = ["--benchmark-disable", "-q", "-p", "no:cacheprovider", "-k", "not HalfCheetah"]

@@ -63,7 +63,6 @@ class TestProcessCageForkserverShared(MakesProcessCage):
     storage = "shared"
 
 
-@pytest.mark.slow_start
 class TestProcessCageSpawn(MakesProcessCage):
     start_method = "spawn"
 

@@ -124,7 +124,6 @@ def test_faults_of_an_environment(fault: str, phase: str) -> None:
     check_fault(fault, phase, "fork")
 
 
-@pytest.mark.slow_start
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 @pytest.mark.parametrize(
     ("fault", "phase"),
@@ -145,7 +144,6 @@ def test_faults_under_other_start_methods(fault: str, phase: str, start_method: 
     check_fault(fault, phase, start_method)
 
 
-@pytest.mark.slow_start
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
 def test_constructor_that_hangs_is_ended(start_method: str) -> None:
     factory = partial(FaultyEnv, "constructor", "hang")
