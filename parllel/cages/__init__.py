@@ -7,6 +7,7 @@ from parllel.cages.process_cage import ProcessCage
 from parllel.cages.spaces import Spaces, example_of
 from parllel.cages.step_result import StepResult
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.vectorized_cage import VectorizedCage
 
 __all__ = [
     "Cage",
@@ -18,5 +19,6 @@ __all__ = [
     "StepResult",
     "TrajInfo",
     "TrajInfoFactory",
+    "VectorizedCage",
     "example_of",
 ]

@@ -1,23 +1,10 @@
-"""A cage whose environment lives in this process."""
+"""A cage of one environment in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from parllel.buffers import NamedArrayTuple, Samples
-from parllel.cages.cage_interface import CageInterface
-from parllel.cages.environments import (
-    EnvFactory,
-    Environments,
-    FinalObservation,
-    TrajInfoFactory,
-)
-from parllel.cages.rows import cage_part
-from parllel.cages.spaces import Spaces
+from parllel.cages.environments import EnvFactory, TrajInfoFactory
 from parllel.cages.step_result import (
     StepResult,
     by_part,
@@ -27,12 +14,13 @@ from parllel.cages.step_result import (
     plain_action,
 )
 from parllel.cages.traj_info import TrajInfo
-from parllel.errors import ClosedError, WrongStateError
+from parllel.cages.vectorized_cage import VectorizedCage
+from parllel.errors import WrongStateError
 from parllel.types import Tree
 
 
-class Cage(CageInterface):
-    """One environment in this process.
+class Cage(VectorizedCage):
+    """One environment in this process: a VectorizedCage of one, with a plain face for own loops.
 
     Args:
         env_factory: makes the environment: a function without arguments, a class, a lambda.
@@ -57,89 +45,23 @@ class Cage(CageInterface):
         index: int = 0,
         check: str = "first_episode",
     ) -> None:
-        self._envs = Environments(
+        self._result: StepResult | None = None
+        super().__init__(
             [env_factory],
-            [seed],
-            traj_info,
+            traj_info=traj_info,
             reset_automatically=reset_automatically,
+            seeds=[seed],
             index=index,
             check=check,
         )
-        self._reset_automatically = reset_automatically
-        self._closed = False
-        self._row_started: str | None = None
-        self._result: StepResult | None = None
 
-    # ------------------------------------------------------------------ rows
+    def _of_each(self, values: list[Any]) -> Any:
+        return values[0]
 
-    @property
-    def n(self) -> int:
-        """One."""
-        return 1
-
-    @property
-    def spaces(self) -> Spaces:
-        """The spaces of the environment."""
-        return self._envs.spaces
-
-    @property
-    def needs_reset(self) -> NDArray[np.bool_]:
-        """Whether the environment has ended and waits for a reset, [1]."""
-        return self._envs.needs_reset
-
-    @property
-    def reset_automatically(self) -> bool:
-        """The argument of that name."""
-        return self._reset_automatically
-
-    def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-        """Bind the cage to its column of `samples`."""
-        self._check_idle("set_samples_buffer")
-        action, fields = cage_part(samples)
-        self._envs.bind(action, NamedArrayTuple(**fields), columns)
-
-    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
-        """Reset, now; `finish_row` completes the call."""
-        self._begin("start_reset")
-        self._envs.reset_rows(t, everyone=everyone)
-        self._row_started = f"reset into row {t}"
-
-    def start_row(self, t: int, group: int = 0) -> None:
-        """Step with the action of row `t`, now; `finish_row` completes the call."""
-        self._begin("start_row")
-        self._envs.step_row(t)
-        self._row_started = f"row {t}"
-
-    def start_random_row(self, t: int, group: int = 0) -> None:
-        """Step with a random action, now; `finish_row` completes the call."""
-        self._begin("start_random_row")
-        self._envs.random_row(t)
-        self._row_started = f"row {t}"
-
-    def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
-        """Take random steps, now; `finish_row` completes the call."""
-        self._begin("start_decorrelation")
-        self._envs.decorrelate(counts, t)
-        self._row_started = "decorrelation"
-
-    def finish_row(self, group: int = 0) -> None:
-        """Complete what was started."""
-        self._check_open()
-        if self._row_started is None:
-            raise WrongStateError(f"{self._name}: finish_row() without a start")
-        self._row_started = None
-
-    def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call."""
-        self._check_idle("collect_completed_trajs")
-        return self._envs.take_completed()
-
-    def collect_final_observations(self) -> list[FinalObservation]:
-        """Return the last observations of episodes that ended in rows since the last call."""
-        self._check_idle("collect_final_observations")
-        return self._envs.take_final()
-
-    # ------------------------------------------------------------------ plain face
+    def _begin(self, method: str) -> None:
+        super()._begin(method)
+        if self._result is not None:
+            raise WrongStateError(f"{self._name}: {method}: a step was not awaited")
 
     def step_async(
         self,
@@ -191,63 +113,3 @@ class Cage(CageInterface):
             raise WrongStateError(f"{self._name}: await_step() without a step_async()")
         result, self._result = self._result, None
         return result
-
-    # ------------------------------------------------------------------ the environment itself
-
-    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the environment, found through its wrappers."""
-        self._check_idle(name)
-        return self._envs.envs[0].get_wrapper_attr(name)(*args, **kwargs)
-
-    def render(self) -> Any:
-        """Return what the environment's `render` returns."""
-        return self.env_method("render")
-
-    def __getattr__(self, name: str) -> Any:
-        # Called only where ordinary lookup failed. A private name is never the environment's.
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        self._check_idle(name)
-        return self._envs.envs[0].get_wrapper_attr(name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_") or hasattr(type(self), name):
-            object.__setattr__(self, name, value)
-        else:
-            self._check_idle(name)
-            set_env_attribute(self._envs.envs[0], name, value)
-
-    def close(self) -> None:
-        """Close the environment; may be called twice."""
-        if self._closed:
-            return
-        self._closed = True
-        self._envs.close()
-
-    @property
-    def _name(self) -> str:
-        return self._envs.name(0)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self._name}: used after close()")
-
-    def _check_idle(self, method: str) -> None:
-        self._check_open()
-        if self._row_started is not None:
-            raise WrongStateError(f"{self._name}: {method}: {self._row_started} is not finished")
-
-    def _begin(self, method: str) -> None:
-        self._check_idle(method)
-        if self._result is not None:
-            raise WrongStateError(f"{self._name}: {method}: a step was not awaited")
-
-
-def set_env_attribute(env: Any, name: str, value: Any) -> None:
-    """Set an attribute where it is found among the wrappers, or on the environment itself."""
-    while True:
-        inner = getattr(env, "env", None)
-        if inner is None or name in vars(env) or hasattr(type(env), name):
-            setattr(env, name, value)
-            return
-        env = inner

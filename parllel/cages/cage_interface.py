@@ -79,7 +79,7 @@ class CageInterface(ABC):
 
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call."""
+        """Return the episodes that ended since the last call, by column, then in time."""
 
     @abstractmethod
     def collect_final_observations(self) -> list[FinalObservation]:

@@ -95,7 +95,7 @@ class Environments:
         self._started = False
         self._prepared: list[tuple[Tree, dict[str, Any]] | None] = [None] * n
         self._trajs = [traj_info() for _ in range(n)]
-        self._completed: list[TrajInfo] = []
+        self._completed: list[tuple[int, TrajInfo]] = []
         self._final: list[FinalObservation] = []
         self._rows: Rows | None = None
 
@@ -142,12 +142,7 @@ class Environments:
         traj.step(observation, action, reward, terminated, truncated, info)
         if not (terminated or truncated):
             return Step(observation, observation, reward, False, False, info)
-        self._checking[i] = self._always_check
-        self._completed.append(traj)
-        self.needs_reset[i] = True
-        after = final = buffer_map(np.array, observation)  # environments reuse their arrays
-        if self._reset_automatically:
-            after, _ = self.reset_one(i)
+        after, final = self._end_episode(i, observation)
         return Step(after, final, reward, bool(terminated), bool(truncated), info)
 
     def random_one(self, i: int) -> tuple[Any, Step]:
@@ -211,6 +206,10 @@ class Environments:
             raise WrongStateError(f"{self.name(0)}: stepped before a reset")
 
     def _run_row(self, t: int, rows: Rows, actions: list[Any]) -> None:
+        simple = rows.single is not None and not rows.env_info
+        if simple and not any(self._checking) and not self.needs_reset.any():
+            self._run_quick(t, rows, actions)
+            return
         n = len(self.envs)
         rewards, terminations, truncations = [0.0] * n, [False] * n, [False] * n
         for i, action in enumerate(actions):
@@ -225,11 +224,39 @@ class Environments:
             if rows.env_info:
                 with self._named(i, "info"):
                     rows.write_env_info(t, i, step.info)
-        # Once per row, as a slice: neighbouring columns may belong to other processes.
-        rows.reward[t][:] = rewards
-        rows.terminated[t][:] = terminations
-        rows.truncated[t][:] = truncations
-        rows.done[t][:] = np.logical_or(terminations, truncations)
+        rows.write_results(t, rewards, terminations, truncations)
+
+    def _run_quick(self, t: int, rows: Rows, actions: list[Any]) -> None:
+        """Do what `_run_row` does where nothing is checked, stored aside or waited for."""
+        assert rows.single is not None
+        observations = rows.single[t + 1]
+        n = len(self.envs)
+        rewards, terminations, truncations = [0.0] * n, [False] * n, [False] * n
+        i = -1
+        try:
+            for i, (step, action, traj) in enumerate(
+                zip(self._steps, actions, self._trajs, strict=True)
+            ):
+                observation, reward, terminated, truncated, info = step(action)
+                rewards[i] = reward = float(reward)
+                traj.step(observation, action, reward, terminated, truncated, info)
+                if terminated or truncated:
+                    terminations[i], truncations[i] = bool(terminated), bool(truncated)
+                    observation, final = self._end_episode(i, observation)
+                    self._final.append(FinalObservation(t, rows.lo + i, final))
+                observations[i] = observation
+        except Exception as error:
+            self._name_in(error, i, "step")
+            raise
+        rows.write_results(t, rewards, terminations, truncations)
+
+    def _end_episode(self, i: int, observation: Tree) -> tuple[Tree, Tree]:
+        """Return what to act on next and the episode's last observation."""
+        self._checking[i] = self._always_check
+        self._completed.append((i, self._trajs[i]))
+        self.needs_reset[i] = True
+        final = buffer_map(np.array, observation)  # environments reuse their arrays
+        return (self.reset_one(i)[0] if self._reset_automatically else final), final
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[i]` random steps and write the observations reached into row `t`.
@@ -257,9 +284,9 @@ class Environments:
     # ------------------------------------------------------------------ what is collected
 
     def take_completed(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call."""
+        """Return the episodes that ended since the last call, by column, then in time."""
         completed, self._completed = self._completed, []
-        return completed
+        return [traj for _, traj in sorted(completed, key=lambda pair: pair[0])]
 
     def take_final(self) -> list[FinalObservation]:
         """Return the last observations of the episodes that ended in rows since the last call."""
@@ -281,9 +308,12 @@ class Environments:
         try:
             yield
         except Exception as error:
-            if hasattr(error, "add_note"):  # Python 3.11
-                error.add_note(f"in {self.name(i)}, during {doing}")
+            self._name_in(error, i, doing)
             raise
+
+    def _name_in(self, error: Exception, i: int, doing: str) -> None:
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"in {self.name(i)}, during {doing}")
 
     def close(self) -> None:
         """Close all environments, each whatever the others do; raises the first error at the end."""

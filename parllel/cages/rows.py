@@ -76,6 +76,15 @@ class Rows:
         for path, rows in self.observation:
             rows[t][i] = at_path(observation, path)
 
+    def write_results(
+        self, t: int, reward: list[float], terminated: list[bool], truncated: list[bool]
+    ) -> None:
+        """Write row `t`, once, as slices: neighbouring columns may belong to other processes."""
+        self.reward[t][:] = reward
+        self.terminated[t][:] = terminated
+        self.truncated[t][:] = truncated
+        np.logical_or(self.terminated[t], self.truncated[t], out=self.done[t])
+
     def clear_observation(self, t: int, i: int) -> None:
         """Write zeros, where there is no observation."""
         for _, rows in self.observation:

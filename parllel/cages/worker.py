@@ -21,9 +21,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from parllel.buffers import REGISTER, Link, NamedArrayTuple
-from parllel.cages.cage import set_env_attribute
 from parllel.cages.environments import Environments
 from parllel.cages.step_result import deliver, parts_of, plain_action
+from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.errors import WrongStateError
 from parllel.processes import EXCEPTION, Channel, pack_exception
 

@@ -19,7 +19,7 @@ from parllel.buffers import (
     buffer_map,
     insert_field,
 )
-from parllel.cages import Cage, CageInterface, Spaces, example_of
+from parllel.cages import CageInterface, Spaces, VectorizedCage, example_of
 from parllel.transforms import Transform
 from parllel.types import BatchSpec, Tree
 
@@ -70,7 +70,7 @@ def allocate_eval_samples(cages: Sequence[CageInterface]) -> Samples:
 
 def default_storage(cages: Sequence[CageInterface]) -> Storage:
     """Return the cheapest storage that the cages can reach."""
-    return "local" if all(isinstance(cage, Cage) for cage in cages) else "managed"
+    return "local" if all(isinstance(cage, VectorizedCage) for cage in cages) else "managed"
 
 
 def _examples(

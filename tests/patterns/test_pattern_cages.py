@@ -5,9 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from parllel.cages import Cage, ProcessCage, TrajInfo
+from parllel.buffers import buffer_close
+from parllel.cages import ProcessCage, TrajInfo, VectorizedCage
 from parllel.seeding import Seeds
 from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.row_reference import make_samples
 from parllel_patterns import build_cages
 
 
@@ -18,13 +20,18 @@ def close(cages):
 
 def marks(cages):
     """Return what each environment drew from its seed, and its first random action."""
-    found = []
+    n = sum(cage.n for cage in cages)
+    samples = make_samples(CountingEnv(), 1, n, storage="managed")
+    first = 0
     for cage in cages:
-        cage.reset_async()
-        mark = float(cage.await_step().observation[0])
-        cage.random_step_async()
-        found.append((mark, int(cage.await_step().action)))
-    return found
+        cage.set_samples_buffer(samples, slice(first, first + cage.n))
+        first += cage.n
+        for start in (cage.start_reset, cage.start_random_row):
+            start(0)
+            cage.finish_row()
+    observation, action = np.array(samples.env.observation), np.array(samples.agent.action)
+    buffer_close(samples)
+    return [(float(observation[0, b, 0]), int(action[0, b])) for b in range(n)]
 
 
 FORKED = {"parallel": True, "start_method": "fork"}
@@ -58,7 +65,8 @@ def test_evaluation_gets_seeds_of_its_own():
 def test_kinds_of_cages():
     here = build_cages(CountingEnv, 2, seeds=Seeds(0))
     processes = build_cages(CountingEnv, 2, seeds=Seeds(0), **FORKED)
-    assert [type(cage) for cage in here + processes] == [Cage] * 2 + [ProcessCage] * 2
+    assert [type(cage) for cage in here + processes] == [VectorizedCage] + [ProcessCage] * 2
+    assert [cage.n for cage in here + processes] == [2, 1, 1]
     assert len({cage.pid for cage in processes}) == 2
     close(here + processes)
 
@@ -74,11 +82,11 @@ def test_arguments_reach_the_cages(options):
         **options,
     )
     cage = cages[0]
-    cage.reset_async()
-    cage.await_step()
-    for _ in range(2):
-        cage.step_async(np.int64(0))
-        cage.await_step()
+    samples = make_samples(CountingEnv(), 2, 1, storage="managed")
+    cage.set_samples_buffer(samples, slice(0, 1))
+    for start, t in ((cage.start_reset, 0), (cage.start_row, 0), (cage.start_row, 1)):
+        start(t)
+        cage.finish_row()
     assert cage.needs_reset.tolist() == [True]
     assert [traj.discounted_return for traj in cage.collect_completed_trajs()] == [1 + 0.5 * 2]
     close(cages)

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.buffers import NamedArrayTuple, buffer_close, buffer_leaves
-from parllel.cages import Cage, ProcessCage
+from parllel.cages import ProcessCage, VectorizedCage
 from parllel.seeding import Seeds
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
@@ -109,13 +109,14 @@ def test_infos_that_are_asked_for(allocated):
     found = layout(samples)
     assert found["env.env_info.step"] == ((4, 2), "int32", 0)
     assert found["env.env_info.half"] == ((4, 2, 1), "float32", 0)
-    cages[1].set_samples_buffer(samples, slice(1, 2))
-    cages[1].start_reset()
-    cages[1].finish_row()
+    [cage] = cages
+    cage.set_samples_buffer(samples, slice(0, 2))
+    cage.start_reset()
+    cage.finish_row()
     for t in range(3):
-        cages[1].start_row(t)
-        cages[1].finish_row()
-    assert np.asarray(samples.env.env_info.step).tolist() == [[0, 1], [0, 2], [0, 3], [0, 0]]
+        cage.start_row(t)
+        cage.finish_row()
+    assert np.asarray(samples.env.env_info.step).tolist() == [[1, 1], [2, 2], [3, 3], [0, 0]]
     assert np.asarray(samples.env.env_info.half)[2, 1].tolist() == [1.5]
 
 
@@ -143,7 +144,7 @@ def test_the_storage_is_what_the_cages_need(allocated):
     assert {leaf.storage for _, leaf in buffer_leaves(samples)} == {"managed"}
     assert (default_storage(here), default_storage(processes)) == ("local", "managed")
     assert default_storage([*here, *processes]) == "managed"
-    assert isinstance(here[0], Cage)
+    assert isinstance(here[0], VectorizedCage)
     assert isinstance(processes[0], ProcessCage)
     buffer_close(samples)
 
@@ -171,7 +172,7 @@ def test_evaluation_has_one_row(allocated, parallel):
         "env.done": ((1, 3), "bool", 0),
     }
     assert samples.env.reward.storage == ("managed" if parallel else "local")
-    cages[2].set_samples_buffer(samples, slice(2, 3))
+    cages[-1].set_samples_buffer(samples, slice(3 - cages[-1].n, 3))
 
 
 def test_two_transforms_cannot_own_one_field(allocated):

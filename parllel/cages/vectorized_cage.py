@@ -1,0 +1,205 @@
+"""A cage whose environments live in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import NamedArrayTuple, Samples
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.environments import (
+    EnvFactory,
+    Environments,
+    FinalObservation,
+    TrajInfoFactory,
+)
+from parllel.cages.rows import cage_part
+from parllel.cages.spaces import Spaces
+from parllel.cages.traj_info import TrajInfo
+from parllel.errors import ClosedError, WrongStateError
+
+
+class VectorizedCage(CageInterface):
+    """Any number of environments in this process, stepped one after the other.
+
+    Args:
+        env_factories: make the environments: functions without arguments, classes, lambdas. Their
+            spaces must be equal.
+        traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
+        reset_automatically: reset an ended environment within the same step. Otherwise it stays still
+            until a reset (`needs_reset`).
+        seeds: a SeedSequence or int for each environment and its action space; None draws them.
+        index: number of the first environment, for messages.
+        check: test what environments return, "first_episode" of each or "always".
+
+    Attributes and methods of the environments are reached through the cage, as lists with one entry each:
+    `cage.gravity`, `cage.env_method("get_state")`; `cage.gravity = 3` sets all.
+
+    Raises:
+        ValueError: if there is no factory, or not one seed for each.
+    """
+
+    def __init__(
+        self,
+        env_factories: Sequence[EnvFactory],
+        *,
+        traj_info: TrajInfoFactory = TrajInfo,
+        reset_automatically: bool = True,
+        seeds: Sequence[Any] | None = None,
+        index: int = 0,
+        check: str = "first_episode",
+    ) -> None:
+        n = len(env_factories)
+        if seeds is None:
+            seeds = [None] * n
+        if n < 1 or len(seeds) != n:
+            raise ValueError(
+                f"VectorizedCage: expected factories and as many seeds, got {n} and {len(seeds)}"
+            )
+        self._envs = Environments(
+            env_factories,
+            seeds,
+            traj_info,
+            reset_automatically=reset_automatically,
+            index=index,
+            check=check,
+        )
+        self._reset_automatically = reset_automatically
+        self._closed = False
+        self._row_started: str | None = None
+
+    # ------------------------------------------------------------------ rows
+
+    @property
+    def n(self) -> int:
+        """How many environments there are."""
+        return len(self._envs)
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces of each environment."""
+        return self._envs.spaces
+
+    @property
+    def needs_reset(self) -> NDArray[np.bool_]:
+        """Whether each environment has ended and waits for a reset, [n]."""
+        return self._envs.needs_reset
+
+    @property
+    def reset_automatically(self) -> bool:
+        """The argument of that name."""
+        return self._reset_automatically
+
+    def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
+        """Bind the cage to its columns of `samples`."""
+        self._check_idle("set_samples_buffer")
+        action, fields = cage_part(samples)
+        self._envs.bind(action, NamedArrayTuple(**fields), columns)
+
+    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
+        """Reset, now; `finish_row` completes the call."""
+        self._begin("start_reset")
+        self._envs.reset_rows(t, everyone=everyone)
+        self._row_started = f"reset into row {t}"
+
+    def start_row(self, t: int, group: int = 0) -> None:
+        """Step with the action of row `t`, now; `finish_row` completes the call."""
+        self._begin("start_row")
+        self._envs.step_row(t)
+        self._row_started = f"row {t}"
+
+    def start_random_row(self, t: int, group: int = 0) -> None:
+        """Step with random actions, now; `finish_row` completes the call."""
+        self._begin("start_random_row")
+        self._envs.random_row(t)
+        self._row_started = f"row {t}"
+
+    def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
+        """Take random steps, now; `finish_row` completes the call."""
+        self._begin("start_decorrelation")
+        self._envs.decorrelate(counts, t)
+        self._row_started = "decorrelation"
+
+    def finish_row(self, group: int = 0) -> None:
+        """Complete what was started."""
+        self._check_open()
+        if self._row_started is None:
+            raise WrongStateError(f"{self._name}: finish_row() without a start")
+        self._row_started = None
+
+    def collect_completed_trajs(self) -> list[TrajInfo]:
+        """Return the episodes that ended since the last call."""
+        self._check_idle("collect_completed_trajs")
+        return self._envs.take_completed()
+
+    def collect_final_observations(self) -> list[FinalObservation]:
+        """Return the last observations of episodes that ended in rows since the last call."""
+        self._check_idle("collect_final_observations")
+        return self._envs.take_final()
+
+    # ------------------------------------------------------------------ the environments themselves
+
+    def _of_each(self, values: list[Any]) -> Any:
+        """Return what a user gets for one value from each environment."""
+        return values
+
+    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of each environment, found through its wrappers."""
+        self._check_idle(name)
+        methods = [env.get_wrapper_attr(name) for env in self._envs.envs]
+        return self._of_each([method(*args, **kwargs) for method in methods])
+
+    def render(self) -> Any:
+        """Return what `render` of each environment returns."""
+        return self.env_method("render")
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only where ordinary lookup failed. A private name is never the environment's.
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self._check_idle(name)
+        return self._of_each([env.get_wrapper_attr(name) for env in self._envs.envs])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_") or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+            return
+        self._check_idle(name)
+        for env in self._envs.envs:
+            set_env_attribute(env, name, value)
+
+    def close(self) -> None:
+        """Close the environments; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._envs.close()
+
+    @property
+    def _name(self) -> str:
+        return self._envs.name(0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._name}: used after close()")
+
+    def _check_idle(self, method: str) -> None:
+        self._check_open()
+        if self._row_started is not None:
+            raise WrongStateError(f"{self._name}: {method}: {self._row_started} is not finished")
+
+    def _begin(self, method: str) -> None:
+        self._check_idle(method)
+
+
+def set_env_attribute(env: Any, name: str, value: Any) -> None:
+    """Set an attribute where it is found among the wrappers, or on the environment itself."""
+    while True:
+        inner = getattr(env, "env", None)
+        if inner is None or name in vars(env) or hasattr(type(env), name):
+            setattr(env, name, value)
+            return
+        env = inner
