@@ -5,6 +5,8 @@ A bad argument is a plain ValueError or TypeError; these are for everything else
 
 from __future__ import annotations
 
+import contextlib
+
 
 class ParllelError(Exception):
     """Root of all errors below."""
@@ -44,3 +46,20 @@ class InsufficientMemoryError(ParllelError, MemoryError):
 
 class EpisodeTooLongError(ParllelError):
     """An episode did not fit into the batch of a sampler that needs whole episodes."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Say where an exception comes from, without changing it (PEP 678).
+
+    Python 3.10 keeps the note but does not show it; `notes_of` gives it back.
+    """
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:
+        with contextlib.suppress(AttributeError):  # an exception without a dict
+            error.__notes__ = [*notes_of(error), note]  # type: ignore[attr-defined]
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Return the notes of an exception, in the order in which they were added."""
+    return list(getattr(error, "__notes__", []))

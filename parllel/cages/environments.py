@@ -16,7 +16,7 @@ from parllel.cages.checks import check_observation, check_reset, check_step
 from parllel.cages.rows import Rows
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
-from parllel.errors import WrongStateError
+from parllel.errors import WrongStateError, add_note
 from parllel.types import Tree
 
 EnvFactory: TypeAlias = Callable[[], "gym.Env[Any, Any]"]
@@ -81,8 +81,7 @@ class Environments:
                 self.envs.append(_make(factory))
                 self._action_spaces.append(_seeded_action_space(self.envs[-1], seed))
         except BaseException as error:
-            if hasattr(error, "add_note"):  # Python 3.11
-                error.add_note(f"in environment {index + len(self.envs)}, while it was made")
+            add_note(error, f"in environment {index + len(self.envs)}, while it was made")
             with suppress(Exception):  # what was raised first is what matters
                 self.close()
             raise
@@ -246,7 +245,7 @@ class Environments:
                     self._final.append(FinalObservation(t, rows.lo + i, final))
                 observations[i] = observation
         except Exception as error:
-            self._name_in(error, i, "step")
+            add_note(error, f"in {self.name(i)}, during step")
             raise
         rows.write_results(t, rewards, terminations, truncations)
 
@@ -308,12 +307,8 @@ class Environments:
         try:
             yield
         except Exception as error:
-            self._name_in(error, i, doing)
+            add_note(error, f"in {self.name(i)}, during {doing}")
             raise
-
-    def _name_in(self, error: Exception, i: int, doing: str) -> None:
-        if hasattr(error, "add_note"):  # Python 3.11
-            error.add_note(f"in {self.name(i)}, during {doing}")
 
     def close(self) -> None:
         """Close all environments, each whatever the others do; raises the first error at the end."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import sys
 import traceback
 from typing import Any
 
 import cloudpickle
 
-from parllel.errors import WorkerError, WorkerTracebackError
+from parllel.errors import WorkerError, WorkerTracebackError, add_note, notes_of
 
 
 def pack_exception(error: BaseException) -> bytes:
@@ -18,6 +19,8 @@ def pack_exception(error: BaseException) -> bytes:
     An exception that does not survive pickling is replaced by a WorkerError that names its type.
     """
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if sys.version_info < (3, 11):
+        text += "".join(f"{note}\n" for note in notes_of(error))
     summary = _summary(error)
     stand_in = WorkerError(summary)
     for candidate in (error, stand_in):
@@ -50,6 +53,5 @@ def raise_packed(packed: bytes, where: str) -> Any:
     if not isinstance(error, Exception):
         # SystemExit or KeyboardInterrupt of a child must not end the parent.
         error = WorkerError(f"{where}: {type(error).__name__}: {error}")
-    if hasattr(error, "add_note"):  # Python 3.11
-        error.add_note(f"in {where}")
+    add_note(error, f"in {where}")
     raise error from WorkerTracebackError(f"{where}; traceback of the child:\n\n{text}")
