@@ -23,6 +23,7 @@ from benchmarks import (
     bench_registered_send,
     bench_storage,
     bench_torch_views,
+    bench_wait,
 )
 from benchmarks.figures import RESULTS, update_readme
 from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
@@ -34,6 +35,7 @@ COMPARISONS: list[Comparison] = [
     *bench_gae.COMPARISONS,
     *bench_process_cage.COMPARISONS,
     *bench_torch_views.COMPARISONS,
+    *bench_wait.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS]
 PAIRS, BATCH_S = 15, 0.1

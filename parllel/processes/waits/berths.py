@@ -1,0 +1,119 @@
+"""Where processes sleep that wait with semaphores: one berth each, made before they start.
+
+    word 0      how many berths are taken
+    word 1 + k  the line that the process in berth k sleeps on, plus one; 0 while awake
+
+A process waits for one line at a time, so one semaphore each is enough. Whoever posts a line looks who
+sleeps on it and releases their semaphores. A release too many only wakes someone for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from multiprocessing import get_context
+from multiprocessing.heap import Arena
+from typing import Any
+
+_TAKE_TIMEOUT_S = 5.0
+
+
+class Berths:
+    """Semaphores and the words that say who sleeps where; goes to children when they start.
+
+    Args:
+        n_lines: how many lines there are.
+        n_waiters: how many processes will sleep, this one included; a replaced one counts again.
+
+    Raises:
+        ValueError: if either is less than 1.
+
+    Inherited by a fork; pickled only while a process is started, as multiprocessing's own semaphores.
+    """
+
+    def __init__(self, n_lines: int, n_waiters: int) -> None:
+        if n_lines < 1 or n_waiters < 1:
+            raise ValueError(
+                f"berths: expected at least 1 line and 1 waiter, got {n_lines} and {n_waiters}"
+            )
+        self.n_lines = n_lines
+        self.n_waiters = n_waiters
+        # Those of the spawn context suit every start method.
+        context = get_context("spawn")
+        self._taking = context.Lock()
+        self._semaphores = [context.Semaphore(0) for _ in range(n_waiters)]
+        # The memory below multiprocessing's own arrays: theirs stays mapped when they are gone.
+        self._arena = Arena(4 * (1 + n_waiters))
+        self._set_up()
+
+    def _set_up(self) -> None:
+        self._words = memoryview(self._arena.buffer).cast("B").cast("i")
+        self._mine = (0, -1)  # process, berth
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = ("n_lines", "n_waiters", "_taking", "_semaphores", "_arena")
+        return {name: getattr(self, name) for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._set_up()
+
+    @staticmethod
+    def fence() -> None:
+        """Order all loads and stores before against all after, on any machine.
+
+        What comes before a release stays before it, what comes after an acquisition stays after it, and an
+        acquisition is not moved before a release. The lock is a new one, so that threads do not meet.
+        """
+        lock = threading.Lock()
+        lock.acquire()
+        lock.release()
+        lock.acquire()
+
+    def lie_down(self, line: int) -> int:
+        """Say that this process sleeps on a line, and return its berth.
+
+        The caller then looks at the word again, and sleeps only if it is still the old one.
+
+        Raises:
+            RuntimeError: if more processes sleep than were announced.
+        """
+        pid = os.getpid()
+        if self._mine[0] != pid:
+            self._mine = (pid, self._take())
+        berth = self._mine[1]
+        self._words[1 + berth] = line + 1
+        while self._semaphores[berth].acquire(False):  # left from wake-ups that were not needed
+            pass
+        self.fence()
+        return berth
+
+    def sleep(self, berth: int, seconds: float) -> None:
+        """Sleep until woken, at most for `seconds`."""
+        self._semaphores[berth].acquire(True, seconds)
+
+    def get_up(self, berth: int) -> None:
+        """Say that this process does not sleep."""
+        self._words[1 + berth] = 0
+
+    def wake(self, line: int) -> None:
+        """Wake all that sleep on a line; call it after storing what they shall see."""
+        self.fence()
+        sleeping = self._words.tolist()
+        for berth in range(self.n_waiters):
+            if sleeping[1 + berth] == line + 1:
+                self._semaphores[berth].release()
+
+    def _take(self) -> int:
+        if not self._taking.acquire(timeout=_TAKE_TIMEOUT_S):
+            raise RuntimeError("berths: a process ended while it took one; expected new berths")
+        try:
+            berth = self._words[0]
+            if berth >= self.n_waiters:
+                raise RuntimeError(
+                    f"berths: expected at most {self.n_waiters} processes that wait, got one more"
+                )
+            self._words[0] = berth + 1
+            return berth
+        finally:
+            self._taking.release()

@@ -1,0 +1,84 @@
+"""Waits in compiled code, which give the interpreter away while they last."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from importlib import util
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.processes.waits.wait import LINE_BYTES, SLICE_S, SPIN_US, Wait
+
+_MACHINES = ("x86_64", "amd64", "aarch64")
+
+
+class CompiledWait(Wait):
+    """Wait with atomic loads and the futex of Linux, in functions compiled by numba.
+
+    The first one imports numba and compiles, or loads what was compiled before. Arguments, errors and
+    rules are those of Wait.
+
+    Raises:
+        ValueError: where it is not available: it needs numba and Linux on x86-64 or arm64.
+    """
+
+    kind = "compiled"
+
+    def __init__(self, lines: NDArray[np.int32], *, spin_us: float = SPIN_US) -> None:
+        super().__init__(lines, spin_us=spin_us)
+        if not self.available():
+            raise ValueError(
+                f"CompiledWait: expected numba and 64-bit Linux on one of {_MACHINES}, "
+                f"got {sys.platform} on {platform.machine()}"
+            )
+        from parllel.processes.waits import compiled
+
+        self._load = compiled.load
+        self._post = compiled.post
+        self._wait = compiled.wait_slice
+        self._wake = compiled.wake
+        self._woken = compiled.WOKEN
+        start = lines.ctypes.data
+        self._addresses = [start + LINE_BYTES * line for line in range(len(lines))]
+        self._memory = np.zeros((len(lines), compiled.MEMORY_WORDS), np.int64)
+        self._memory[:, 0] = self._spin_ns // 2
+        self._memory[:, 2] = [compiled.mark_of(address) for address in self._addresses]
+        first, stride = self._memory.ctypes.data, self._memory.strides[0]
+        self._memories = [first + stride * line for line in range(len(lines))]
+
+    @staticmethod
+    def available() -> bool:
+        """Return whether it works here."""
+        return (
+            sys.platform == "linux"
+            and sys.maxsize > 2**32
+            and platform.machine().lower() in _MACHINES
+            and util.find_spec("numba") is not None
+        )
+
+    def load(self, line: int) -> int:
+        return self._load(self._addresses[line])
+
+    def post(self, line: int, value: int) -> None:
+        if not self._post(self._addresses[line], value):
+            raise ValueError(f"line {line}: expected an int32, got {value}")
+
+    def wait(self, line: int, seen: int, timeout_s: float) -> int:
+        address, memory = self._addresses[line], self._memories[line]
+        spin_ns, left_s = self._spin_ns, timeout_s
+        deadline = time.monotonic() + timeout_s
+        while True:
+            slice_ns = int(min(left_s, SLICE_S) * 1e9) if left_s > 0 else 0
+            value = self._wait(address, seen, memory, spin_ns, slice_ns)
+            if value < self._woken:
+                return value
+            left_s = deadline - time.monotonic()
+            if value == self._woken or left_s <= 0:
+                return seen
+            spin_ns = 0  # once per wait
+
+    def wake(self, line: int) -> None:
+        self._wake(self._addresses[line])

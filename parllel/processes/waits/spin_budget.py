@@ -1,0 +1,47 @@
+"""How long to spin before sleeping, from how spins went; `compiled.py` has the same in numba.
+
+About twice the usual wait, if that is within the limit, else not at all. A spin that ended with a change
+moves the average by 1/8 of how long it took; one that did not, because the wait is long or because the
+writer waits for this very core, by 1/4 of the limit. Waits that only slept say nothing, as
+most of such a wait may be the time to be woken: so one in 32 of them spins to the limit after all, and if
+that ends with a change, it is the new average.
+"""
+
+from __future__ import annotations
+
+SUCCESS_SHIFT, FAILURE_SHIFT = 3, 2  # by 1/8 and by 1/4
+PROBE_EVERY = 32
+LEAST_SPIN_NS = 4000  # less is over before the other process has done anything
+
+
+class SpinBudget:
+    """The usual wait of one line, in nanoseconds.
+
+    Args:
+        limit_ns: the longest spin.
+    """
+
+    __slots__ = ("_limit_ns", "_skipped", "usual_ns")
+
+    def __init__(self, limit_ns: int) -> None:
+        self._limit_ns = limit_ns
+        self._skipped = 0
+        self.usual_ns = limit_ns // 2
+
+    def next_ns(self) -> int:
+        """Return how long to spin in this wait."""
+        twice = 2 * self.usual_ns
+        if twice <= self._limit_ns:
+            self._skipped = 0
+            return min(max(twice, LEAST_SPIN_NS), self._limit_ns)
+        self._skipped += 1
+        return 0 if self._skipped % PROBE_EVERY else self._limit_ns
+
+    def record(self, spun_ns: int, changed: bool) -> None:
+        """Take in how long a spin was, and whether the word changed meanwhile."""
+        if not changed:
+            self.usual_ns += (self._limit_ns - self.usual_ns) >> FAILURE_SHIFT
+        elif 2 * self.usual_ns > self._limit_ns:
+            self.usual_ns = min(spun_ns, self._limit_ns // 2)
+        else:
+            self.usual_ns += (spun_ns - self.usual_ns) >> SUCCESS_SHIFT

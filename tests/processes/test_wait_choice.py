@@ -1,0 +1,123 @@
+"""Which wait suits the machine, and what all of them refuse."""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from parllel.processes import Child
+from parllel.processes.waits import (
+    CompiledWait,
+    FutexWait,
+    SemaphoreWait,
+    Wait,
+    available_kinds,
+    make_wait,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+KINDS = available_kinds()
+LONG_S = 30.0
+
+
+def shared_lines(n_lines: int) -> NDArray[np.int32]:
+    return np.frombuffer(mmap.mmap(-1, 64 * n_lines), np.int32).reshape(n_lines, 16)
+
+
+def make(kind: str, n_lines: int = 2, spin_us: float = 50.0) -> Wait:
+    berths = SemaphoreWait.make(n_lines, 2) if kind == "semaphore" else None
+    return make_wait(shared_lines(n_lines), kind, spin_us=spin_us, berths=berths)
+
+
+@pytest.fixture(params=KINDS)
+def wait(request: pytest.FixtureRequest) -> Wait:
+    return make(request.param)
+
+
+def test_best_kind_is_the_default_and_each_can_be_asked_for() -> None:
+    lines = shared_lines(1)
+    classes = {"compiled": CompiledWait, "futex": FutexWait, "semaphore": SemaphoreWait}
+    assert KINDS[-1] == "semaphore"
+    berths = SemaphoreWait.make(1, 1)
+    assert make_wait(lines, berths=berths).kind == KINDS[0]
+    for kind in KINDS:
+        assert type(make_wait(lines, kind, berths=berths)) is classes[kind]
+    with pytest.raises(ValueError, match=r"kind: expected one of \[.*'semaphore'\], got 'pipe'"):
+        make_wait(lines, "pipe")
+    with pytest.raises(
+        ValueError, match=r"berths: expected those of SemaphoreWait\.make, got None"
+    ):
+        make_wait(lines, "semaphore")
+
+
+def test_kinds_of_another_machine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert available_kinds() == ["semaphore"]
+    with pytest.raises(ValueError, match=r"CompiledWait: expected .* got linux on riscv64"):
+        CompiledWait(shared_lines(1))
+    with pytest.raises(ValueError, match=r"FutexWait: expected .* got linux on riscv64"):
+        FutexWait(shared_lines(1))
+    wait = make("semaphore")  # with the fences that such a machine needs
+    wait.post(0, 4)
+    assert wait.wait(0, 3, LONG_S) == wait.load(0) == 4
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ([[0] * 16], r"lines: expected an int32 array \[n, 16\], got list"),
+        (np.zeros((2, 8), np.int32), r"lines: expected int32 \[n, 16\], got int32 \[2, 8\]"),
+        (np.zeros((2, 16), np.int64), r"lines: expected int32 \[n, 16\], got int64 \[2, 16\]"),
+        (shared_lines(4)[::2], r"lines: expected a C-contiguous array"),
+        (np.frombuffer(bytes(64), np.int32).reshape(1, 16), r"array that can be written"),
+        (shared_lines(2).ravel()[4:20].reshape(1, 16), r"aligned to 64 bytes, got an address 16"),
+    ],
+)
+def test_unsuitable_lines_are_refused(lines: NDArray[np.int32], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make_wait(lines)
+
+
+def test_other_unsuitable_arguments_are_refused() -> None:
+    for spin_us in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="spin_us: expected a finite number of at least 0"):
+            make_wait(shared_lines(1), spin_us=spin_us)
+    with pytest.raises(
+        ValueError, match="berths: expected at least 1 line and 1 waiter, got 1 and 0"
+    ):
+        SemaphoreWait.make(1, 0)
+    with pytest.raises(ValueError, match="berths: expected some for 1 lines, got 3"):
+        SemaphoreWait(shared_lines(1), SemaphoreWait.make(3, 1))
+
+
+def test_one_waiter_more_than_berths_is_refused() -> None:
+    wait = SemaphoreWait(shared_lines(1), SemaphoreWait.make(1, 1))
+    assert wait.wait(0, 0, 0.01) == 0  # takes the only one
+
+    def wait_too(connection: Connection, *, inherited: Wait) -> None:
+        inherited.wait(0, 0, 0.01)
+
+    child = Child(wait_too, inherited=wait, start_method="fork")
+    with pytest.raises(
+        RuntimeError, match="berths: expected at most 1 processes that wait, got one"
+    ):
+        child.receive(LONG_S, "waiting")
+    child.end()
+
+
+def test_wait_is_not_copied_by_pickle(wait: Wait) -> None:
+    with pytest.raises(TypeError, match=rf"cannot be pickled.*make_wait\(lines, '{wait.kind}'\)"):
+        pickle.dumps(wait)
+
+
+def test_import_does_not_load_numba() -> None:
+    code = "import parllel.processes.waits, sys; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
