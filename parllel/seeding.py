@@ -95,10 +95,3 @@ class Seeds:
         except json.JSONDecodeError as error:
             raise ValueError(f"Seeds: {path} is not JSON: {error}") from error
         return cls.from_state(state)
-
-
-def integer_from(sequence: np.random.SeedSequence | int | None) -> int | None:
-    """Return the int that gymnasium's `reset(seed=...)` wants."""
-    if sequence is None or isinstance(sequence, int):
-        return sequence
-    return int(sequence.generate_state(1)[0])

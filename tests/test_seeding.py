@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.seeding import Seeds, integer_from
+from parllel.seeding import Seeds
 
 NAMES = ["agent", "environments", "model", "algorithm", "décorrélation"]
 
@@ -107,9 +107,3 @@ def test_other_files_are_refused(tmp_path, text):
     (tmp_path / "seeds.json").write_text(text)
     with pytest.raises(ValueError, match=r"not JSON|not a saved state|must not be negative"):
         Seeds.load(tmp_path / "seeds.json")
-
-
-def test_gymnasium_gets_ints():
-    sequence = np.random.SeedSequence(3)
-    assert integer_from(sequence) == int(np.random.SeedSequence(3).generate_state(1)[0])
-    assert (integer_from(4), integer_from(None)) == (4, None)

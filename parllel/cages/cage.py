@@ -10,7 +10,6 @@ from parllel.cages.step_result import (
     by_part,
     check_outs,
     deliver,
-    parts_of,
     plain_action,
 )
 from parllel.cages.traj_info import TrajInfo
@@ -90,14 +89,14 @@ class Cage(VectorizedCage):
         self._begin("step_async")
         given = check_outs(outs, self._name)
         step = self._envs.step_one(0, plain_action(self.spaces, action))
-        self._result = deliver(parts_of(step), given)
+        self._result = deliver(step._asdict(), given)
 
     def random_step_async(self, *, out_action: Any = None, **outs: Any) -> None:
         """Step with an action drawn from the action space; out arguments as for `step_async`."""
         self._begin("random_step_async")
         given = check_outs({"action": out_action, **by_part(outs)}, self._name)
         action, step = self._envs.random_one(0)
-        self._result = deliver({"action": action, **parts_of(step)}, given)
+        self._result = deliver({"action": action, **step._asdict()}, given)
 
     def reset_async(self, *, out_obs: Any = None, out_info: Any = None) -> None:
         """Reset the environment."""

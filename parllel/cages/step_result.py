@@ -9,7 +9,6 @@ import numpy as np
 from gymnasium import spaces
 
 from parllel.buffers import NamedTuple
-from parllel.cages.environments import Step
 from parllel.cages.spaces import Spaces
 from parllel.errors import WrongStateError
 from parllel.types import Tree
@@ -66,11 +65,6 @@ def deliver(parts: Mapping[str, Any], outs: Mapping[str, Any]) -> StepResult:
         else:
             out[...] = value
     return StepResult(rest, tuple(name for name in parts if name in outs))
-
-
-def parts_of(step: Step) -> dict[str, Any]:
-    """Return a step as a dict of its parts."""
-    return step._asdict()
 
 
 def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from parllel.buffers import REGISTER, Link, NamedArrayTuple
 from parllel.cages.environments import Environments
-from parllel.cages.step_result import deliver, parts_of, plain_action
+from parllel.cages.step_result import deliver, plain_action
 from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.errors import WrongStateError
 from parllel.processes import EXCEPTION, Channel, pack_exception
@@ -138,11 +138,11 @@ class Worker:
 
     def _step(self, action: Any, outs: dict[str, Any]) -> Any:
         step = self._envs.step_one(0, action)
-        return deliver(parts_of(step), outs), bool(self._envs.needs_reset[0])
+        return deliver(step._asdict(), outs), bool(self._envs.needs_reset[0])
 
     def _random_step(self, outs: dict[str, Any]) -> Any:
         action, step = self._envs.random_one(0)
-        return deliver({"action": action, **parts_of(step)}, outs), bool(self._envs.needs_reset[0])
+        return deliver({"action": action, **step._asdict()}, outs), bool(self._envs.needs_reset[0])
 
     def _reset(self, outs: dict[str, Any]) -> Any:
         observation, info = self._envs.reset_one(0)
