@@ -2,6 +2,7 @@
 
 from parllel.processes.channel import Channel
 from parllel.processes.child import EXCEPTION, Child
+from parllel.processes.cores import affinity_cores, usable_cores
 from parllel.processes.exceptions import pack_exception, raise_packed
 from parllel.processes.launch import (
     StartMethod,
@@ -16,10 +17,12 @@ __all__ = [
     "Channel",
     "Child",
     "StartMethod",
+    "affinity_cores",
     "check_start_method",
     "default_start_method",
     "forkserver_pid",
     "pack_exception",
     "preload_in_forkserver",
     "raise_packed",
+    "usable_cores",
 ]

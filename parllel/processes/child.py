@@ -138,6 +138,10 @@ class Child:
         self._check_open()
         return self._channel.poll()
 
+    def died(self) -> bool:
+        """Return at once whether the process has ended, by itself or by `end`."""
+        return self._ended or self._channel.await_death(0.0)
+
     def _died(self, doing: str) -> WorkerDiedError:
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
 

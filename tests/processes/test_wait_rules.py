@@ -98,6 +98,61 @@ def test_wake_before_the_wait_is_not_lost(wait: Wait) -> None:
     assert time.monotonic() - began >= 0.05
 
 
+def test_each_word_is_waited_for(wait: Wait) -> None:
+    posters = [threading.Timer(0.03 * (2 - line), wait.post, (line, 7)) for line in (0, 1)]
+    for poster in posters:
+        poster.start()
+    assert wait.wait_each(0, 2, 7, LONG_S) == 2
+    for poster in posters:
+        poster.join()
+    assert wait.wait_each(0, 2, 7, 0.0) == 2
+    assert wait.wait_each(1, 1, 7, LONG_S) == 1
+
+
+def test_a_word_passes_through_others_on_its_way(wait: Wait) -> None:
+    def count() -> None:
+        for value in range(1, 50):
+            wait.post(1, value)
+            time.sleep(0.0005)
+        wait.post(0, 50)
+        wait.post(1, 50)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    assert wait.wait_each(0, 2, 50, LONG_S) == 2
+    assert (wait.load(0), wait.load(1)) == (50, 50)
+    thread.join()
+
+
+def test_what_does_not_come_is_counted_up_to(wait: Wait) -> None:
+    wait.post(0, 3)
+    began = time.monotonic()
+    assert wait.wait_each(0, 2, 3, 0.15) == 1
+    assert time.monotonic() - began >= 0.15
+    assert wait.wait_each(0, 2, 4, 0.0) == 0
+
+
+def test_a_negative_word_ends_the_wait_for_all(wait: Wait) -> None:
+    wait.post(0, 3)
+    failing = threading.Timer(0.05, wait.post, (1, -3))
+    failing.start()
+    began = time.monotonic()
+    assert wait.wait_each(0, 2, 3, LONG_S) == 1
+    assert wait.wait_each(0, 2, 3, LONG_S) == 1
+    assert time.monotonic() - began < LONG_S / 2
+    failing.join()
+
+
+def test_wake_ends_the_wait_for_all(wait: Wait) -> None:
+    wait.post(0, 3)
+    waker = threading.Timer(0.05, wait.wake, (1,))
+    waker.start()
+    began = time.monotonic()
+    assert wait.wait_each(0, 2, 3, LONG_S) == 1
+    assert time.monotonic() - began < LONG_S / 2
+    waker.join()
+
+
 def wake_parent(connection: Connection, *, inherited: Wait) -> None:
     connection.send_bytes(b"ready")
     time.sleep(0.1)

@@ -39,6 +39,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # not the private kind: processes share the words
 _ALL = 0x7FFFFFFF
+_LINE = 64
 _CONTROL = 4  # bytes from the word to who sleeps on it
 _ONE_WAKE = 1 << 16
 _SLEEPERS = _ONE_WAKE - 1
@@ -166,3 +167,32 @@ def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: in
         return UNCHANGED
     poke(memory + _MARK, woken)
     return WOKEN
+
+
+@_compiled("int64(int64, int64, int64, int64, int64, int64)", nogil=True)
+def wait_each_slice(
+    address: int, count: int, value: int, memory: int, limit_ns: int, slice_ns: int
+) -> int:
+    """Wait until `count` words are all `value`, less than a second in all.
+
+    address, memory: of the first line; the others follow.
+
+    Returns:
+        `count`; WOKEN if `wake` was called for the line that was waited for, or its word is negative, plus
+        how many were right; UNCHANGED plus that after `slice_ns`, or earlier.
+    """
+    stop: int = 0
+    for i in range(count):
+        at = address + _LINE * i
+        word: int = load_word(at)
+        while word != value:
+            if word < 0:
+                return WOKEN + i
+            now = now_ns()
+            if stop == 0:
+                stop = now + slice_ns
+            found = wait_slice(at, word, memory + 8 * MEMORY_WORDS * i, limit_ns, stop - now)
+            if found >= WOKEN:
+                return found + i
+            word = found
+    return count

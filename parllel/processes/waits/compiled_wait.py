@@ -39,8 +39,9 @@ class CompiledWait(Wait):
         self._load = compiled.load
         self._post = compiled.post
         self._wait = compiled.wait_slice
+        self._wait_each = compiled.wait_each_slice
         self._wake = compiled.wake
-        self._woken = compiled.WOKEN
+        self._woken, self._unchanged = compiled.WOKEN, compiled.UNCHANGED
         start = lines.ctypes.data
         self._addresses = [start + LINE_BYTES * line for line in range(len(lines))]
         self._memory = np.zeros((len(lines), compiled.MEMORY_WORDS), np.int64)
@@ -78,6 +79,20 @@ class CompiledWait(Wait):
             left_s = deadline - time.monotonic()
             if value == self._woken or left_s <= 0:
                 return seen
+            spin_ns = 0  # once per wait
+
+    def wait_each(self, first: int, count: int, value: int, timeout_s: float) -> int:
+        address, memory = self._addresses[first], self._memories[first]
+        spin_ns, left_s = self._spin_ns, timeout_s
+        deadline = time.monotonic() + timeout_s
+        while True:
+            slice_ns = int(min(left_s, SLICE_S) * 1e9) if left_s > 0 else 0
+            found = self._wait_each(address, count, value, memory, spin_ns, slice_ns)
+            if found < self._unchanged:
+                return found if found < self._woken else found - self._woken
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return found - self._unchanged
             spin_ns = 0  # once per wait
 
     def wake(self, line: int) -> None:

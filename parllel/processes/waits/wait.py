@@ -8,6 +8,7 @@ line   [0] the word, which one process writes
 from __future__ import annotations
 
 import math
+import time
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NoReturn
 
@@ -72,6 +73,22 @@ class Wait(ABC):
         A call of `wake` since the last wait on this line also ends it with `seen`, once. Raises what a
         signal handler raises (KeyboardInterrupt). A time-out of 0 or less looks once.
         """
+
+    def wait_each(self, first: int, count: int, value: int, timeout_s: float) -> int:
+        """Wait until `count` words from line `first` are all `value`; return how many are.
+
+        Fewer are returned, counted up to the first that is not, after `timeout_s`, after a call of `wake`
+        on the line that is waited for, or once that word is negative: what was to come will not.
+        """
+        deadline = time.monotonic() + timeout_s
+        for line in range(first, first + count):
+            word = self.load(line)
+            while word != value:
+                seen = word
+                word = self.wait(line, seen, deadline - time.monotonic()) if seen >= 0 else seen
+                if word == seen:
+                    return line - first
+        return count
 
     @abstractmethod
     def wake(self, line: int) -> None:
