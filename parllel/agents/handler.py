@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,29 @@ from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent, EnvIndices
 from parllel.agents.row_views import RowViews, leaf_paths, map_plain
-from parllel.agents.row_writer import RowWriter
+from parllel.agents.row_writer import ColumnWriter, RowWriter
 from parllel.buffers import Field, NamedTuple, Samples, buffer_map
 from parllel.errors import WrongStateError
 from parllel.types import State, Tree
 
 # Fields of agent_info that follow the batch: row T is needed as well, to bootstrap from.
 PADDED_INFO = ("value",)
+
+
+@dataclass
+class Prepared:
+    """What a step in some columns needs, looked up once.
+
+    Attributes:
+        observation: the view of each row.
+        action, info: write what the agent returned.
+        noise: of the present batch, for each row; None until it is asked for.
+    """
+
+    observation: list[Tree]
+    action: ColumnWriter
+    info: ColumnWriter
+    noise: Sequence[Tree] | None = None
 
 
 class Handler(ABC):
@@ -36,8 +53,10 @@ class Handler(ABC):
         self._restore_mode = agent.sample_mode
         self._samples: Samples | None = None
         self._views: dict[str, RowViews] = {}
+        self._prepared: dict[tuple[Any, Any], Prepared] = {}
         self._noise: Tree = None
-        self._noise_rows: dict[tuple[Any, Any], Sequence[Tree]] = {}
+        # Packing and unpacking the inputs costs as much as all else in a step together.
+        self._only_observation = type(self).agent_inputs is Handler.agent_inputs
 
     # --- what a framework provides
 
@@ -71,13 +90,7 @@ class Handler(ABC):
 
     def row_view(self, path: str, t: int, columns: slice) -> Tree:
         """Return a view of row `t` of the field at `path`, such as "agent.observation"."""
-        views = self._views.get(path)
-        if views is None:
-            field: Tree = self._bound()
-            for name in path.split("."):
-                field = getattr(field, name)
-            views = self._views[path] = RowViews(field, self.convert)
-        return views.rows(columns)[t]
+        return self._rows_of(path, columns)[t]
 
     # --- what a sampler calls
 
@@ -104,6 +117,7 @@ class Handler(ABC):
         """Take the buffer to read from and write to; views are made when first used."""
         self._samples = samples
         self._views.clear()
+        self._prepared.clear()
         agent = samples.agent
         agent_info = getattr(agent, "agent_info", None)
         value = getattr(agent_info, "value", None)
@@ -117,22 +131,30 @@ class Handler(ABC):
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, and clear the final values."""
         T, B = self._batch_shape()
-        self._noise_rows.clear()
-        self._noise = None
         if self._final_value is not None:
             self._final_value.fill(0)
-        if self._sampling:
-            self._noise = self.agent.draw_noise(T, B)
+        self._noise = self.agent.draw_noise(T, B) if self._sampling else None
+        for prepared in self._prepared.values():
+            prepared.noise = None
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
-        observation = self.row_view("agent.observation", t, columns)
-        noise = None if self._noise is None else self._noise_row(t, columns)
-        action, agent_info = self.agent.step(
-            **self.agent_inputs(observation, t, columns), env_indices=columns, noise=noise
-        )
-        self._action_writer.write(t, columns, action)
-        self._info_writer.write(t, columns, agent_info)
+        prepared = self._prepared.get((columns.start, columns.stop))
+        if prepared is None:
+            prepared = self._prepare(columns)
+        noise = None
+        if self._noise is not None:
+            if prepared.noise is None:
+                prepared.noise = self._noise_rows(columns)
+            noise = prepared.noise[t]
+        observation = prepared.observation[t]
+        if self._only_observation:
+            action, agent_info = self.agent.step(observation, env_indices=columns, noise=noise)
+        else:
+            inputs = self.agent_inputs(observation, t, columns)
+            action, agent_info = self.agent.step(**inputs, env_indices=columns, noise=noise)
+        prepared.action.write(t, action)
+        prepared.info.write(t, agent_info)
 
     def bootstrap_value(self, t: int, columns: slice) -> None:
         """Write the value of observation row `t` into row `t` of `agent.agent_info.value`.
@@ -218,15 +240,30 @@ class Handler(ABC):
             )
         return self._samples
 
-    def _noise_row(self, t: int, columns: slice) -> Tree:
+    def _rows_of(self, path: str, columns: slice) -> list[Tree]:
+        views = self._views.get(path)
+        if views is None:
+            field: Tree = self._bound()
+            for name in path.split("."):
+                field = getattr(field, name)
+            views = self._views[path] = RowViews(field, self.convert)
+        return views.rows(columns)
+
+    def _prepare(self, columns: slice) -> Prepared:
+        prepared = Prepared(
+            self._rows_of("agent.observation", columns),
+            self._action_writer.within(columns),
+            self._info_writer.within(columns),
+        )
+        self._prepared[columns.start, columns.stop] = prepared
+        return prepared
+
+    def _noise_rows(self, columns: slice) -> Sequence[Tree]:
         if hasattr(self._noise, "shape"):
             # One call splits an array into its rows, which is cheaper than T times indexing.
-            rows = self._noise_rows.get((columns.start, columns.stop))
-            if rows is None:
-                rows = list(self._noise[:, columns])
-                self._noise_rows[columns.start, columns.stop] = rows
-            return rows[t]
-        return buffer_map(lambda leaf: leaf[t, columns], self._noise)
+            return list(self._noise[:, columns])
+        T, _ = self._batch_shape()
+        return [buffer_map(lambda leaf, t=t: leaf[t, columns], self._noise) for t in range(T)]
 
     def _cell(self, leaf: Any) -> Any:
         return self.to_numpy(leaf)[0]

@@ -82,9 +82,13 @@ def leaf_paths(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def leaf_at(tree: Tree, path: Path) -> Any:
-    """Follow `path` through named tuples, dicts (by name) and plain tuples (by position)."""
+    """Follow `path` through named tuples, dicts (by name) and plain tuples (by position).
+
+    Raises:
+        AttributeError, KeyError, IndexError, TypeError: if it does not lead through `tree`.
+    """
     for name, position in path:
-        if isinstance(tree, NamedTuple) and name in tree._fields:
+        if isinstance(tree, NamedTuple):
             tree = tree._get(name)
         elif isinstance(tree, dict):
             tree = tree[name]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from parllel.agents.row_views import Convert, Path, RowViews, dotted, leaf_at, leaf_paths
 from parllel.types import Tree
+
+Write: TypeAlias = Callable[[Any, Any], None]
 
 
 class RowWriter:
     """Write trees into the rows of a field, leaf by leaf and by name.
 
-    Fields that are None in the buffer are skipped on purpose. Shapes are compared at the first
-    write to each slice of columns, since copying would broadcast a wrong one without a word.
+    Fields that are None in the buffer are skipped on purpose.
 
     Args:
         name: the field's path from the root of the samples, for error messages.
@@ -22,29 +23,66 @@ class RowWriter:
         write: copies a value of the agent's framework into a view.
     """
 
-    def __init__(
-        self, name: str, field: Tree, convert: Convert, write: Callable[[Any, Any], None]
-    ) -> None:
+    def __init__(self, name: str, field: Tree, convert: Convert, write: Write) -> None:
         self._name = name
         self._write = write
         self._leaves: list[tuple[Path, RowViews]] = [
             (path, RowViews(leaf, convert)) for path, leaf in leaf_paths(field)
         ]
-        self._checked: set[tuple[Any, Any]] = set()
+        self._writers: dict[tuple[Any, Any], ColumnWriter] = {}
+
+    def within(self, columns: slice) -> ColumnWriter:
+        """Return what writes rows of `columns`; made by the first call with them.
+
+        Raises:
+            ValueError: if the slice has a step.
+        """
+        key = (columns.start, columns.stop)
+        if key not in self._writers:
+            leaves = [(path, views.rows(columns)) for path, views in self._leaves]
+            where = f"columns {columns.start}:{columns.stop}"
+            self._writers[key] = ColumnWriter(self._name, where, leaves, self._write)
+        return self._writers[key]
 
     def write(self, t: int, columns: slice, value: Tree) -> None:
+        """Copy `value`, leaves [N, ...], into row `t`; see `ColumnWriter.write`."""
+        self.within(columns).write(t, value)
+
+
+class ColumnWriter:
+    """Write into some columns of the rows of a field.
+
+    Shapes are compared at the first write, since copying would broadcast a wrong one without a word.
+
+    Args:
+        name: the field's path.
+        where: the columns, for error messages.
+        leaves: the way to each leaf of a value, and the views of its rows.
+        write: as for `RowWriter`.
+    """
+
+    def __init__(
+        self, name: str, where: str, leaves: list[tuple[Path, list[Any]]], write: Write
+    ) -> None:
+        self._name, self._where = name, where
+        self._leaves = leaves
+        self._write = write
+        self._checked = False
+
+    def write(self, t: int, value: Tree) -> None:
         """Copy `value`, leaves [N, ...], into row `t`.
 
         Raises:
             ValueError: if a leaf is missing from `value` or has another shape than its field.
         """
-        if (columns.start, columns.stop) not in self._checked:
-            self._check(t, columns, value)
-        for path, views in self._leaves:
-            self._write(views.rows(columns)[t], leaf_at(value, path))
+        if not self._checked:
+            self._check(t, value)
+        write = self._write
+        for path, rows in self._leaves:
+            write(rows[t], leaf_at(value, path) if path else value)
 
-    def _check(self, t: int, columns: slice, value: Tree) -> None:
-        for path, views in self._leaves:
+    def _check(self, t: int, value: Tree) -> None:
+        for path, rows in self._leaves:
             name = dotted(self._name, path)
             try:
                 leaf = leaf_at(value, path)
@@ -52,10 +90,9 @@ class RowWriter:
                 raise ValueError(
                     f"{name}: the samples have this field but the agent returned {value!r}"
                 ) from error
-            expected, got = tuple(views.rows(columns)[t].shape), tuple(getattr(leaf, "shape", ()))
+            expected, got = tuple(rows[t].shape), tuple(getattr(leaf, "shape", ()))
             if expected != got:
                 raise ValueError(
-                    f"{name}: expected shape {expected} for columns {columns.start}:{columns.stop}"
-                    f", the agent returned {got}"
+                    f"{name}: expected shape {expected} for {self._where}, the agent returned {got}"
                 )
-        self._checked.add((columns.start, columns.stop))
+        self._checked = True

@@ -16,6 +16,7 @@ from parllel.torch.algos import PPO
 from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+from parllel.torch.small_policy_handler import SmallPolicyHandler
 
 __all__ = [
     "PPO",
@@ -29,5 +30,6 @@ __all__ = [
     "MlpModel",
     "MultiDiscrete",
     "PgAgent",
+    "SmallPolicyHandler",
     "TorchHandler",
 ]

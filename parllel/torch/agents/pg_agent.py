@@ -56,11 +56,11 @@ class PgAgent(Agent):
         params, value = self._forward(observation, inputs)
         if self._evaluating:
             action = self.distribution.mode(params)
+            log_prob = self.distribution.log_prob(params, action)
         else:
             if noise is None:
                 noise = self._draw(1, value.shape[0])[0]
-            action = self.distribution.sample(params, noise)
-        log_prob = self.distribution.log_prob(params, action)
+            action, log_prob = self.distribution.sample_and_log_prob(params, noise)
         return action, NamedTuple(value=value, log_prob=log_prob)
 
     @torch.inference_mode()

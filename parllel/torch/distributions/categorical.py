@@ -51,6 +51,12 @@ class Categorical(Distribution):
         # Filling comes before the product: 0 * inf would be NaN, in the gradient too.
         return (p * (log_p - log_q).masked_fill(p == 0, 0.0)).sum(dim=-1)
 
+    def sample_and_log_prob(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both; the index of the one serves as that of the other."""
+        action = torch.argmax(params + noise, -1, True)
+        log_prob = torch.log_softmax(params, -1).gather(-1, action)
+        return action.squeeze(-1), log_prob.squeeze(-1)
+
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both from one log-softmax."""
         log_p = torch.log_softmax(params, dim=-1)

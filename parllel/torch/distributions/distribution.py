@@ -14,7 +14,7 @@ class Distribution(ABC):
     """A family of distributions; the parameters are arguments, so no object is made per step.
 
     Parameters and actions have any number of leading dimensions, `[...]`, usually `[N]`. All
-    methods but `sample` and `mode` are differentiable in the parameters. Actions of several
+    methods but those that draw, and `mode`, are differentiable in the parameters. Actions of several
     dimensions are one event: log probabilities are summed over them.
     """
 
@@ -41,6 +41,14 @@ class Distribution(ABC):
     @abstractmethod
     def kl_divergence(self, params_p: Tree, params_q: Tree) -> Tensor:
         """Return KL(p || q) in nats, [...]."""
+
+    def sample_and_log_prob(self, params: Tree, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the action of `sample` and its log probability, [...]; for acting.
+
+        Overridden where they share work.
+        """
+        action = self.sample(params, noise)
+        return action, self.log_prob(params, action)
 
     def log_prob_and_entropy(self, params: Tree, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both; overridden where they share work."""

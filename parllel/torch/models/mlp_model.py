@@ -56,8 +56,13 @@ class MlpModel(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """Return [N, output_size]."""
         *hidden, last = cast(list[nn.Linear], list(self.layers))
-        x = observation.reshape(observation.shape[0], -1).to(last.weight.dtype)
+        weight, x = last.weight, observation
+        # Each call into torch that changes nothing would still cost a microsecond.
+        if x.dim() != 2:
+            x = x.reshape(x.shape[0], -1)
+        if x.dtype != weight.dtype:
+            x = x.to(weight.dtype)
         # Calling the functions saves the modules' own overhead, a tenth of a small step.
         for layer in hidden:
-            x = torch.tanh(functional.linear(x, layer.weight, layer.bias))
-        return functional.linear(x, last.weight, last.bias)
+            x = functional.linear(x, layer.weight, layer.bias).tanh_()
+        return functional.linear(x, weight, last.bias)

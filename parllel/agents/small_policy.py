@@ -1,0 +1,245 @@
+"""A small policy with its critic, copied out of a framework and computed without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.agents.row_views import leaf_paths
+from parllel.buffers import Samples
+from parllel.errors import WrongStateError
+from parllel.types import Tree
+
+# Weight [n_out, n_in] and bias [n_out] of each layer, from the first to the last.
+Layers: TypeAlias = Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+INFO = ("value", "log_prob")
+_REAL: tuple[Any, ...] = (np.float32, np.float64)
+_WHOLE: tuple[Any, ...] = (np.int64, np.int32, np.int16, np.int8, np.uint8)
+
+
+class SmallPolicy:
+    """Draw actions with two fully connected networks (tanh between layers, float32), one call a row.
+
+    Observations are read from the batch, and actions, log probabilities and values written to it, by
+    compiled code that allocates nothing. A dispatch into a framework costs microseconds per
+    operation; here there is one dispatch per row, so the smaller the networks and the rows, the
+    more is won. The first `bind` for given types compiles for some seconds; the result is kept on disk.
+
+    Args:
+        policy_sizes: numbers in an observation, units of each hidden layer, numbers of outputs.
+        critic_sizes: the same of the critic, whose output is one number.
+        nvec: the policy's outputs are logits of choices out of `nvec[0]`, `nvec[1]`, ... actions;
+            None if they are means of normal distributions.
+        action_shape: of one action.
+
+    Raises:
+        ValueError: if the sizes do not fit each other.
+    """
+
+    def __init__(
+        self,
+        policy_sizes: Sequence[int],
+        critic_sizes: Sequence[int],
+        *,
+        nvec: Sequence[int] | None,
+        action_shape: Sequence[int],
+    ) -> None:
+        # numba takes a third of a second to import, for those who use it alone.
+        from parllel.agents import compiled_policy as compiled
+
+        self._action_shape = tuple(action_shape)
+        actions = math.prod(self._action_shape)
+        n_outputs, n_choices = (actions, actions) if nvec is None else (sum(nvec), len(nvec))
+        _check_sizes(policy_sizes, critic_sizes, n_outputs)
+        if n_choices != actions:
+            raise ValueError(
+                f"SmallPolicy: action_shape: expected {n_choices} numbers, got {action_shape}"
+            )
+        self._policy, self._critic = _Network(policy_sizes), _Network(critic_sizes)
+        self._step: Any = compiled.step_gaussian if nvec is None else compiled.step_categorical
+        self._write_values: Any = compiled.write_values
+        # What the distribution needs besides the policy's outputs.
+        self._head: NDArray[Any]
+        if nvec is None:
+            self._head, self._action_kinds = np.zeros(actions, np.float32), _REAL
+        else:
+            self._head, self._action_kinds = np.array(nvec, np.int64), _WHOLE
+        widest = max(*policy_sizes, *critic_sizes)
+        self._scratch = np.zeros((compiled.SCRATCH, compiled.BLOCK * widest), np.float32)
+        self._shape = (0, 0)
+        self._value_rows = 0
+        self._fields: tuple[NDArray[Any], ...] = ()
+        self._value_fields: tuple[NDArray[Any], ...] = ()
+        self._arguments: tuple[NDArray[Any], ...] = ()
+
+    def set_parameters(
+        self, policy: Layers, critic: Layers, log_std: NDArray[np.float32] | None = None
+    ) -> None:
+        """Copy the parameters; `log_std` [*action_shape] is that of normal distributions."""
+        self._policy.set_layers(policy)
+        self._critic.set_layers(critic)
+        if log_std is not None:
+            np.copyto(self._head, log_std.reshape(-1))
+
+    def bind(self, samples: Samples) -> None:
+        """Take the batch to read from and write to, and compile for its types.
+
+        `agent.observation` may be of any type that casts to float32 and of any shape with the right
+        size; `agent.agent_info.value` and `log_prob` may be None. There is no noise until
+        `start_batch`.
+
+        Raises:
+            ValueError: if a field has another shape or a type that compiled code does not know, or
+                there are other agent infos.
+        """
+        agent = samples.agent
+        T, B = self._shape = agent.action.shape[:2]
+        info = getattr(agent, "agent_info", None)
+        _check_info(info)
+        kinds = (*_REAL, *_WHOLE, np.bool_)
+        observation = _rows("agent.observation", agent.observation, self._shape, kinds)
+        expected, got = self._policy.sizes[0], observation[0, 0].size
+        if expected != got:
+            raise ValueError(f"agent.observation: expected {expected} numbers, got {got}")
+        kinds, cell = self._action_kinds, self._action_shape
+        action = _rows("agent.action", agent.action, self._shape, kinds, cell)
+        missing_value = getattr(info, "value", None) is None
+        value, log_prob = (
+            np.zeros((T, B), np.float32)  # written and never read
+            if getattr(info, name, None) is None
+            else _rows(f"agent.agent_info.{name}", getattr(info, name), (T, B), _REAL, ())[..., 0]
+            for name in INFO
+        )
+        networks = (*self._policy.arrays, *self._critic.arrays)
+        self._fields = (observation, action, value, log_prob, *networks, self._head, self._scratch)
+        self._value_fields = (observation, value, *self._critic.arrays, self._scratch)
+        self._value_rows = 0 if missing_value else min(len(observation), len(value))
+        noise = np.zeros((1, 1, 1), np.float32)
+        self._step(0, 0, 0, noise, *self._fields)  # no columns: this compiles
+        self._write_values(0, 0, 0, *self._value_fields)
+        self._arguments = ()
+
+    def start_batch(self, noise: NDArray[np.float32]) -> None:
+        """Take the noise of a batch, [T, B, ...], standard Gumbel for choices and else normal.
+
+        It is read in place until the next batch.
+
+        Raises:
+            WrongStateError: if there is no batch yet.
+            ValueError: if the noise is of another shape or type.
+        """
+        if not self._fields:
+            raise WrongStateError("SmallPolicy: there is no batch; call bind(samples) first")
+        expected = (*self._shape, self._policy.sizes[-1])
+        flat = noise.reshape(*noise.shape[:2], -1)
+        if flat.shape != expected or flat.dtype != np.float32:
+            raise ValueError(
+                f"noise: expected float32 of shape {expected}, got {noise.dtype} {noise.shape}"
+            )
+        self._arguments = (np.ascontiguousarray(flat), *self._fields)
+
+    def step(self, t: int, columns: slice) -> None:
+        """Read observations and noise of row `t`; write actions, log probabilities and values.
+
+        Raises:
+            WrongStateError: if no batch has been started.
+            IndexError: if there is no such row.
+            ValueError: if the columns have a step.
+        """
+        start, stop = self._columns(t, columns, self._shape[0])
+        self._step(t, start, stop, *self._arguments)
+
+    def write_values(self, t: int, columns: slice) -> None:
+        """Write the values of observation row `t`, which may be one of end padding.
+
+        Does nothing where there is no such field. Raises as `step` does.
+        """
+        if self._value_rows:
+            start, stop = self._columns(t, columns, self._value_rows)
+            self._write_values(t, start, stop, *self._value_fields)
+
+    def _columns(self, t: int, columns: slice, rows: int) -> tuple[int, int]:
+        """Check what compiled code would follow out of the batch without a word."""
+        if not self._arguments:
+            raise WrongStateError("SmallPolicy: no batch has been started; call start_batch first")
+        if not 0 <= t < rows:
+            raise IndexError(f"row: expected 0 to {rows - 1}, got {t}")
+        start, stop, step = columns.indices(self._shape[1])
+        if step != 1:
+            raise ValueError(f"columns: expected a slice without a step, got {columns}")
+        return start, stop
+
+
+class _Network:
+    """The layers of a network in one array, in the order and the orientation that they are read in."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = tuple(sizes)
+        shapes = list(pairwise(self.sizes))
+        parameters = np.zeros(sum((n + 1) * m for n, m in shapes), np.float32)
+        self.arrays = (parameters, np.array(self.sizes, np.int64))
+        self._layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+        end = 0
+        for i, (n, m) in enumerate(shapes):
+            start, middle, end = end, end + n * m, end + (n + 1) * m
+            weight, bias = parameters[start:middle], parameters[middle:end]
+            last = i == len(shapes) - 1
+            self._layers.append((weight.reshape(m, n) if last else weight.reshape(n, m).T, bias))
+
+    def set_layers(self, layers: Layers) -> None:
+        """Copy weights [n_out, n_in] and biases [n_out]."""
+        for (weight, bias), (new_weight, new_bias) in zip(self._layers, layers, strict=True):
+            np.copyto(weight, new_weight)
+            np.copyto(bias, new_bias)
+
+
+def _check_sizes(policy: Sequence[int], critic: Sequence[int], n_outputs: int) -> None:
+    for name, sizes, expected in (("policy", policy, n_outputs), ("critic", critic, 1)):
+        if len(sizes) < 2 or min(sizes) < 1 or sizes[-1] != expected:
+            raise ValueError(
+                f"SmallPolicy: {name}_sizes: expected sizes of 1 or more, inputs first and "
+                f"{expected} outputs last, got {list(sizes)}"
+            )
+    if policy[0] != critic[0]:
+        raise ValueError(
+            f"SmallPolicy: critic_sizes: expected {policy[0]} inputs as the policy has, got {critic[0]}"
+        )
+
+
+def _check_info(info: Tree) -> None:
+    for path, _ in leaf_paths(info):
+        name = ".".join(step for step, _ in path)
+        if name not in INFO:
+            raise ValueError(f"agent.agent_info: expected no fields but {INFO}, got {name!r}")
+
+
+def _rows(
+    name: str,
+    field: Tree,
+    batch_shape: tuple[int, int],
+    kinds: Sequence[Any],
+    cell: tuple[int, ...] | None = None,
+) -> NDArray[Any]:
+    """Return a view [rows, B, n] of a field, end padding included, whose cells have shape `cell`."""
+    if not hasattr(field, "padding"):
+        raise ValueError(f"{name}: expected one Array, got {type(field).__name__}")
+    if field.shape[:2] != batch_shape:
+        raise ValueError(f"{name}: expected [T, B] = {batch_shape}, got {field.shape[:2]}")
+    array = np.asarray(field[: len(field) + field.padding])
+    if cell is not None and array.shape[2:] != cell:
+        raise ValueError(f"{name}: expected cells of shape {cell}, got {array.shape[2:]}")
+    if array.dtype not in kinds:
+        names = ", ".join(np.dtype(kind).name for kind in kinds)
+        raise ValueError(f"{name}: expected one of {names}, got {array.dtype}")
+    rows = array.reshape(*array.shape[:2], -1)
+    if not np.may_share_memory(rows, array):  # reshape had to copy
+        raise ValueError(
+            f"{name}: expected cells of contiguous memory, got strides {array.strides}"
+        )
+    return rows

@@ -1,0 +1,174 @@
+"""Sampling with small fully connected policies, without PyTorch in the steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from parllel.agents import Handler
+from parllel.agents.small_policy import Layers, SmallPolicy
+from parllel.buffers import Samples
+from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
+from parllel.torch.distributions import Categorical, Gaussian, MultiDiscrete
+from parllel.torch.handler import TorchHandler
+from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+
+_NAME = "SmallPolicyHandler"
+_INSTEAD = "TorchHandler takes any agent"
+_PAIRS = {
+    CategoricalPgModel: (Categorical, MultiDiscrete),
+    GaussianPgModel: (Gaussian,),
+}
+
+
+class SmallPolicyHandler(TorchHandler):
+    """Act with a copy of the agent's networks that is computed by compiled code.
+
+    Use it in place of `TorchHandler` for the policies that are usual with low-dimensional
+    observations, on the CPU. With two layers of 64 units a step of 16 environments takes a sixth of
+    the time, since nearly all of it was spent on the way into PyTorch. The gain shrinks with the
+    arithmetic: twice as fast with 128 environments; nothing with layers of 256 units and that many.
+
+    `start_batch` copies the parameters; `step` then gives the actions that `TorchHandler` would give
+    with the same noise, and values and log probabilities that differ by roundings of float32.
+    Everything else is PyTorch's: learning, evaluation, and the values of final observations.
+    A parameter that is changed within a batch counts from the next one on.
+
+    Args:
+        agent: a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a
+            CategoricalPgModel or GaussianPgModel in float32. Subclasses are refused, as they may
+            compute something else, and so are modules with hooks.
+
+    Raises:
+        TypeError: if agent, model or distribution are of another class, or the class of the handler
+            overrides `agent_inputs`.
+        ValueError: if the model is on another device, of another type or has hooks.
+    """
+
+    agent: PgAgent
+
+    def __init__(self, agent: PgAgent) -> None:
+        _check_classes(agent)
+        _check_modules(agent.model)
+        if type(self).agent_inputs is not Handler.agent_inputs:
+            raise TypeError(
+                f"{type(self).__name__}: agent_inputs is overridden, but compiled steps read "
+                f"agent.observation alone; override that of TorchHandler"
+            )
+        super().__init__(agent)
+        model: Any = agent.model
+        self._policy = make_small_policy(agent)
+        # Looking parameters up in their modules takes as long as copying them.
+        self._parameters = [_parameters(network) for network in (model.policy, model.critic)]
+        self._log_std: Tensor | None = getattr(model, "log_std", None)
+
+    def bind(self, samples: Samples) -> None:
+        """Take the buffer to read from and write to.
+
+        Raises:
+            ValueError: as `SmallPolicy.bind` does.
+        """
+        super().bind(samples)
+        self._policy.bind(samples)
+
+    def start_batch(self) -> None:
+        """Draw the noise of the batch, in sample mode, and copy the parameters."""
+        super().start_batch()
+        if self._noise is not None:
+            log_std = None if self._log_std is None else _array(self._log_std)
+            policy, critic = map(_arrays, self._parameters)
+            self._policy.set_parameters(policy, critic, log_std)
+            self._policy.start_batch(self._noise.numpy())
+
+    def step(self, t: int, columns: slice) -> None:
+        """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+        # Modes without noise of a batch are left to PyTorch, which draws its own where needed.
+        if self._sampling and self._noise is not None:
+            self._policy.step(t, columns)
+        else:
+            super().step(t, columns)
+
+    def bootstrap_value(self, t: int, columns: slice) -> None:
+        """Write the value of observation row `t` into row `t` of `agent.agent_info.value`."""
+        if self._sampling and self._noise is not None:
+            self._policy.write_values(t, columns)
+        else:
+            super().bootstrap_value(t, columns)
+
+
+def make_small_policy(agent: PgAgent) -> SmallPolicy:
+    """Return a policy of the sizes of the agent's, without its parameters.
+
+    Raises:
+        ValueError: if the model's outputs do not fit the distribution.
+    """
+    model: Any = agent.model
+    distribution = agent.distribution
+    nvec: tuple[int, ...] | None = None
+    action_shape: tuple[int, ...] = ()
+    if isinstance(distribution, Categorical):
+        nvec = (distribution.n,)
+    elif isinstance(distribution, MultiDiscrete):
+        nvec = distribution.nvec
+        action_shape = (len(nvec),)
+    elif isinstance(distribution, Gaussian):
+        action_shape = distribution.action_shape
+    return SmallPolicy(
+        _sizes(model.policy), _sizes(model.critic), nvec=nvec, action_shape=action_shape
+    )
+
+
+def _sizes(network: MlpModel) -> list[int]:
+    layers: Any = list(network.layers)
+    return [layers[0].in_features, *(layer.out_features for layer in layers)]
+
+
+def _parameters(network: MlpModel) -> list[tuple[Tensor, Tensor]]:
+    layers: Any = network.layers
+    return [(layer.weight, layer.bias) for layer in layers]
+
+
+def _arrays(layers: list[tuple[Tensor, Tensor]]) -> Layers:
+    return [(_array(weight), _array(bias)) for weight, bias in layers]
+
+
+def _array(parameter: Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = parameter.detach().numpy()
+    return array
+
+
+def _check_classes(agent: PgAgent) -> None:
+    _check_class("agent", agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
+    _check_class("agent.model", agent.model, tuple(_PAIRS))
+    _check_class("agent.distribution", agent.distribution, _PAIRS[type(agent.model)])  # type: ignore[index]
+
+
+def _check_class(name: str, value: object, classes: tuple[type[Any], ...]) -> None:
+    if type(value) not in classes:
+        names = " or ".join(kind.__name__ for kind in classes)
+        raise TypeError(
+            f"{_NAME}: {name}: expected {names} itself, got {type(value).__name__}; {_INSTEAD}"
+        )
+
+
+def _check_modules(model: nn.Module) -> None:
+    """Refuse whatever makes the model compute something else than its class says."""
+    for name, module in model.named_modules(prefix="agent.model"):
+        hooks = (module._forward_hooks, module._forward_pre_hooks)
+        if any(hooks) or "forward" in vars(module):
+            raise ValueError(
+                f"{_NAME}: {name}: expected a module without hooks and with its class's forward; "
+                f"compiled steps would not call them; {_INSTEAD}"
+            )
+        expected: tuple[type[nn.Module], ...] = (*_PAIRS, MlpModel, nn.ModuleList, nn.Linear)
+        _check_class(name, module, expected)
+    for name, parameter in model.named_parameters(prefix="agent.model"):
+        if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
+            raise ValueError(
+                f"{_NAME}: {name}: expected float32 on the CPU, got {parameter.dtype} on "
+                f"{parameter.device}; {_INSTEAD}"
+            )
