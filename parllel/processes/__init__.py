@@ -11,11 +11,13 @@ from parllel.processes.launch import (
     forkserver_pid,
     preload_in_forkserver,
 )
+from parllel.processes.placement import Placement
 
 __all__ = [
     "EXCEPTION",
     "Channel",
     "Child",
+    "Placement",
     "StartMethod",
     "affinity_cores",
     "check_start_method",

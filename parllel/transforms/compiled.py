@@ -7,32 +7,18 @@ contiguous arrays first and for any strides second. None of them checks shapes: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def compiled(*signatures: str) -> Callable[[Function], Function]:
-    """Compile for `signatures` at once, and keep the result on disk where that is possible."""
-
-    def decorate(function: Function) -> Function:
-        try:
-            fast: Any = numba.njit(list(signatures), nogil=True, cache=True)(function)
-        except (RuntimeError, OSError):  # no folder for the cache, or none that can be written
-            fast = numba.njit(list(signatures), nogil=True)(function)
-        return cast(Function, fast)
-
-    return decorate
+from parllel.compilation import compiled
 
 
 @compiled(
     "(f4[:,::1], f4[:,::1], b1[:,::1], b1[:,::1], f4[:,::1], f4[::1], f8, f8, f4[:,::1])",
     "(f4[:,:], f4[:,:], b1[:,:], b1[:,:], f4[:,:], f4[:], f8, f8, f4[:,:])",
+    nogil=True,
 )
 def estimate_advantage(
     reward: NDArray[np.float32],
@@ -63,6 +49,7 @@ def estimate_advantage(
 @compiled(
     "(f4[:,::1], b1[:,::1], b1[:,::1], f4[:,::1], f4[::1], f8, f4[:,::1])",
     "(f4[:,:], b1[:,:], b1[:,:], f4[:,:], f4[:], f8, f4[:,:])",
+    nogil=True,
 )
 def discounted_returns(
     reward: NDArray[np.float32],
@@ -87,6 +74,7 @@ def discounted_returns(
 @compiled(
     "(f4[:,::1], b1[:,::1], b1[:,::1], f8, f8[::1], f8[:,::1])",
     "(f4[:,:], b1[:,:], b1[:,:], f8, f8[::1], f8[:,::1])",
+    nogil=True,
 )
 def running_returns(
     reward: NDArray[np.float32],
@@ -109,6 +97,7 @@ def running_returns(
 @compiled(
     "(f4[:,:,::1], f4[:,:,::1], i8, i8, i8, f4[::1], f4[::1], f4)",
     "(f4[:,:,:], f4[:,:,:], i8, i8, i8, f4[::1], f4[::1], f4)",
+    nogil=True,
 )
 def normalize_row(
     source: NDArray[np.float32],
@@ -132,6 +121,7 @@ def normalize_row(
 @compiled(
     "i8(f4[:,::1], b1[::1], f8[::1], f8[::1])",
     "i8(f8[:,::1], b1[::1], f8[::1], f8[::1])",
+    nogil=True,
 )
 def moments(
     batch: NDArray[Any],

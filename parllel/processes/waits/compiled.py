@@ -13,11 +13,7 @@ each. The upper 16 bits count the calls of `wake`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
-
+from parllel.compilation import compiled
 from parllel.processes.waits.atomics import (
     add_word,
     futex,
@@ -35,8 +31,6 @@ from parllel.processes.waits.spin_budget import (
     SUCCESS_SHIFT,
 )
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1  # not the private kind: processes share the words
 _ALL = 0x7FFFFFFF
 _LINE = 64
@@ -52,28 +46,15 @@ WOKEN: int = 1 << 40
 UNCHANGED: int = 1 << 41
 
 
-def _compiled(signature: str, *, nogil: bool = False) -> Callable[[Function], Function]:
-    """Compile at once, and keep the result on disk where that is possible."""
-
-    def decorate(function: Function) -> Function:
-        try:
-            fast: Any = numba.njit(signature, nogil=nogil, cache=True)(function)
-        except (RuntimeError, OSError):  # no folder for the cache, or none that can be written
-            fast = numba.njit(signature, nogil=nogil)(function)
-        return cast(Function, fast)
-
-    return decorate
-
-
 # These two keep the GIL: to give it away would let another thread run before the call returns.
-@_compiled("int64(int64)")
+@compiled("int64(int64)")
 def load(address: int) -> int:
     """Return the word at an address."""
     value: int = load_word(address)
     return value
 
 
-@_compiled("boolean(int64, int64)")
+@compiled("boolean(int64, int64)")
 def post(address: int, value: int) -> bool:
     """Write the word and wake the sleepers; return False, having done nothing, if it has no room."""
     if value < -(1 << 31) or value >= (1 << 31):
@@ -84,21 +65,21 @@ def post(address: int, value: int) -> bool:
     return True
 
 
-@_compiled("void(int64)")
+@compiled("void(int64)")
 def wake(address: int) -> None:
     """Change the mark and wake the sleepers."""
     add_word(address + _CONTROL, _ONE_WAKE)
     futex(address, _FUTEX_WAKE, _ALL, 0)
 
 
-@_compiled("int64(int64)")
+@compiled("int64(int64)")
 def mark_of(address: int) -> int:
     """Return what `wake` changes."""
     mark: int = (load_word(address + _CONTROL) >> 16) & _SLEEPERS
     return mark
 
 
-@_compiled("int64(int64, int64)")
+@compiled("int64(int64, int64)")
 def spin_budget(memory: int, limit_ns: int) -> int:
     """Return how long to spin, as SpinBudget.next_ns does."""
     twice: int = 2 * peek(memory)
@@ -110,7 +91,7 @@ def spin_budget(memory: int, limit_ns: int) -> int:
     return 0 if skipped % PROBE_EVERY else limit_ns
 
 
-@_compiled("void(int64, int64, int64, boolean)")
+@compiled("void(int64, int64, int64, boolean)")
 def record(memory: int, limit_ns: int, spun_ns: int, changed: bool) -> None:
     """Take in how a spin went, as SpinBudget.record does."""
     usual: int = peek(memory)
@@ -122,7 +103,7 @@ def record(memory: int, limit_ns: int, spun_ns: int, changed: bool) -> None:
         poke(memory, usual + ((spun_ns - usual) >> SUCCESS_SHIFT))
 
 
-@_compiled("int64(int64, int64, int64, int64, int64)")
+@compiled("int64(int64, int64, int64, int64, int64)")
 def _spin(address: int, seen: int, mark: int, began: int, stop: int) -> int:
     """Look at the word until it or the mark changes or the time is over; return the time then."""
     now: int = began
@@ -135,7 +116,7 @@ def _spin(address: int, seen: int, mark: int, began: int, stop: int) -> int:
     return now
 
 
-@_compiled("int64(int64, int64, int64, int64, int64)", nogil=True)
+@compiled("int64(int64, int64, int64, int64, int64)", nogil=True)
 def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: int) -> int:
     """Wait for the word, spinning first if `limit_ns` is not 0, less than a second in all.
 
@@ -169,7 +150,7 @@ def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: in
     return WOKEN
 
 
-@_compiled("int64(int64, int64, int64, int64, int64, int64)", nogil=True)
+@compiled("int64(int64, int64, int64, int64, int64, int64)", nogil=True)
 def wait_each_slice(
     address: int, count: int, value: int, memory: int, limit_ns: int, slice_ns: int
 ) -> int:
