@@ -6,19 +6,24 @@ from parllel.cages.environments import EnvFactory, FinalObservation, TrajInfoFac
 from parllel.cages.process_cage import ProcessCage
 from parllel.cages.spaces import Spaces, example_of
 from parllel.cages.step_result import StepResult
+from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.vectorized_cage import VectorizedCage
+from parllel.cages.worker_policy import MakePolicy, WorkerPolicy
 
 __all__ = [
     "Cage",
     "CageInterface",
     "EnvFactory",
     "FinalObservation",
+    "MakePolicy",
     "ProcessCage",
     "Spaces",
     "StepResult",
+    "SynchronizedProcessCage",
     "TrajInfo",
     "TrajInfoFactory",
     "VectorizedCage",
+    "WorkerPolicy",
     "example_of",
 ]

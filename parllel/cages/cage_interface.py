@@ -14,6 +14,7 @@ from parllel.buffers import Samples
 from parllel.cages.environments import FinalObservation
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
+from parllel.errors import WrongStateError
 
 CageT = TypeVar("CageT", bound="CageInterface")
 
@@ -22,13 +23,19 @@ class CageInterface(ABC):
     """Environments in their place, writing their results into columns of a batch.
 
     The row face serves samplers: `start_*` begins work on a row, `finish_row` waits for its end. In between
-    the rows that are being written belong to the cage.
+    the rows that are being written belong to the cage. A cage has one or more groups of environments; each is
+    started and finished apart, so that one can step while the agent acts for another.
     """
 
     @property
     @abstractmethod
     def n(self) -> int:
         """How many environments this is, one column each."""
+
+    @property
+    def groups(self) -> list[slice]:
+        """Columns of each group, counted from the cage's first: in order, without gaps, all `n` of them."""
+        return [slice(0, self.n)]
 
     @property
     @abstractmethod
@@ -56,11 +63,11 @@ class CageInterface(ABC):
 
     @abstractmethod
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
-        """Begin to reset environments (all, or those that need it) into observation row `t`."""
+        """Begin to reset a group's environments (all, or those that need it) into observation row `t`."""
 
     @abstractmethod
     def start_row(self, t: int, group: int = 0) -> None:
-        """Begin to step all environments with the actions of row `t`.
+        """Begin to step a group's environments with the actions of row `t`.
 
         Reward, flags and info go to row `t`, the observation to row `t + 1`.
         """
@@ -69,13 +76,31 @@ class CageInterface(ABC):
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Like `start_row`, with actions drawn by the environments' spaces, which are written too."""
 
+    @property
+    def has_policy(self) -> bool:
+        """Whether `start_rollout` can be called: a policy acts where the environments are."""
+        return False
+
+    def start_rollout(self, T: int, group: int = 0) -> None:
+        """Begin to fill rows 0 to `T` - 1 of a group: for each its policy acts, then its environments step.
+
+        Nothing is to be done until `finish_row`. `WrongStateError` if there is no policy.
+        """
+        raise WrongStateError(
+            f"{self.spaces.name}: rollout: this {type(self).__name__} has no policy; "
+            "SynchronizedProcessCage.set_policy gives it one"
+        )
+
     @abstractmethod
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
-        """Begin `counts[i]` random steps of each environment; they are no samples."""
+        """Begin `counts[i]` random steps of each of all `n` environments; they are no samples.
+
+        Whatever the groups are, no other may be started; `finish_row()` waits for all of them.
+        """
 
     @abstractmethod
     def finish_row(self, group: int = 0) -> None:
-        """Wait for what was started; raises what an environment raised."""
+        """Wait for what was started for that group; raises what an environment raised."""
 
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:

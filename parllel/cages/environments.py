@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, buffer_map
 from parllel.cages.checks import check_observation, check_reset, check_step
+from parllel.cages.made_envs import EnvFactory as EnvFactory
+from parllel.cages.made_envs import make_env, seeded_action_space, spaces_of, words_of
 from parllel.cages.rows import Rows
-from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import End, follow, is_number
+from parllel.cages.trajectories import TrajInfoFactory as TrajInfoFactory
 from parllel.errors import WrongStateError, add_note
 from parllel.types import Tree
-
-EnvFactory: TypeAlias = Callable[[], "gym.Env[Any, Any]"]
-TrajInfoFactory: TypeAlias = Callable[[], TrajInfo]
 
 
 class Step(NamedTuple):
@@ -75,26 +75,28 @@ class Environments:
         self._index = index
         self._reset_automatically = reset_automatically
         self._always_check = check == "always"
-        self._make_traj_info = traj_info
         try:
             for factory, seed in zip(factories, seeds, strict=True):
-                self.envs.append(_make(factory))
-                self._action_spaces.append(_seeded_action_space(self.envs[-1], seed))
+                self.envs.append(make_env(factory))
+                self._action_spaces.append(seeded_action_space(self.envs[-1], seed))
         except BaseException as error:
             add_note(error, f"in environment {index + len(self.envs)}, while it was made")
             with suppress(Exception):  # what was raised first is what matters
                 self.close()
             raise
         n = len(self.envs)
-        self.spaces = _spaces_of(self.envs)
-        self._seeds = [_words(seed)[0] for seed in seeds]
-        self._steps = [env.step for env in self.envs]
+        self.spaces = spaces_of(self.envs)
+        self._seeds = [words_of(seed)[0] for seed in seeds]
+        # What steps each environment: with checks at first, its own method from then on.
         self._checking = [True] * n
+        self._steps: list[Callable[[Any], Any]] = [partial(self._checked_step, i) for i in range(n)]
         self.needs_reset: NDArray[np.bool_] = np.ones(n, bool)
+        self._n_waiting = n  # how many need a reset, which is asked in every row
         self._started = False
         self._prepared: list[tuple[Tree, dict[str, Any]] | None] = [None] * n
-        self._trajs = [traj_info() for _ in range(n)]
-        self._completed: list[tuple[int, TrajInfo]] = []
+        self._trajs = follow(traj_info, n)
+        nested = isinstance(self.spaces.observation, (gym.spaces.Dict, gym.spaces.Tuple))
+        self._copied: Callable[[Tree], Tree] = partial(buffer_map, np.array) if nested else np.array
         self._final: list[FinalObservation] = []
         self._rows: Rows | None = None
 
@@ -109,40 +111,50 @@ class Environments:
 
     def reset_one(self, i: int) -> tuple[Tree, dict[str, Any]]:
         """Reset an environment, unless it has been ahead of time; return its observation and info."""
+        result = self._restart(i)
+        self._trajs.begin(i)
+        return result
+
+    def _restart(self, i: int) -> tuple[Tree, dict[str, Any]]:
         prepared, self._prepared[i] = self._prepared[i], None
         result = self._reset(i) if prepared is None else prepared
-        self._trajs[i] = self._make_traj_info()
-        self.needs_reset[i] = False
+        if self.needs_reset[i]:
+            self.needs_reset[i] = False
+            self._n_waiting -= 1
         return result
 
     def _reset(self, i: int) -> tuple[Tree, dict[str, Any]]:
         seed, self._seeds[i] = self._seeds[i], None
-        with self._named(i, "reset"):
+        try:  # not `_named`, which costs a quarter of a short step
             result = self.envs[i].reset(seed=seed)
             if self._checking[i]:
                 check_reset(result, self.name(i))
                 what = f"{self.name(i)}: observation of reset"
                 check_observation(self.spaces.observation, result[0], what)
+        except Exception as error:
+            add_note(error, f"in {self.name(i)}, during reset")
+            raise
         return result
 
     def step_one(self, i: int, action: Any) -> Step:
         """Step an environment, and reset it if it is done and that is the policy."""
         self._check_steppable(i)
         with self._named(i, "step"):
-            result = self._steps[i](action)
-            if self._checking[i]:
-                check_step(result, self.name(i))
-                check_observation(
-                    self.spaces.observation, result[0], f"{self.name(i)}: observation of step"
-                )
-        observation, reward, terminated, truncated, info = result
-        reward = float(reward)
-        traj = self._trajs[i]
-        traj.step(observation, action, reward, terminated, truncated, info)
+            observation, reward, terminated, truncated, info = self._steps[i](action)
+            reward = float(reward)
+        self._trajs.step(i, observation, action, reward, terminated, truncated, info)
         if not (terminated or truncated):
             return Step(observation, observation, reward, False, False, info)
+        self._trajs.end(i)
         after, final = self._end_episode(i, observation)
         return Step(after, final, reward, bool(terminated), bool(truncated), info)
+
+    def _checked_step(self, i: int, action: Any) -> Any:
+        result = self.envs[i].step(action)
+        check_step(result, self.name(i))
+        what = f"{self.name(i)}: observation of step"
+        check_observation(self.spaces.observation, result[0], what)
+        return result
 
     def random_one(self, i: int) -> tuple[Any, Step]:
         """Step an environment with an action drawn from its space; return that too."""
@@ -177,10 +189,12 @@ class Environments:
 
     def prepare_resets(self) -> None:
         """Reset ended environments ahead of time, into private memory."""
+        if not self._n_waiting:
+            return
         for i in range(len(self.envs)):
             if self._started and self.needs_reset[i] and self._prepared[i] is None:
                 observation, info = self._reset(i)
-                self._prepared[i] = buffer_map(np.array, observation), info
+                self._prepared[i] = self._copied(observation), info
 
     def step_row(self, t: int) -> None:
         """Step everyone with the actions of row `t`; ended ones stay still and get zeros."""
@@ -200,62 +214,85 @@ class Environments:
         self._run_row(t, rows, actions)
 
     def _check_row(self, t: int, rows: Rows) -> None:
-        check_row(t, rows.T, self.name(0))
+        if not 0 <= t < rows.T:
+            check_row(t, rows.T, self.name(0))
         if not self._started:
             raise WrongStateError(f"{self.name(0)}: stepped before a reset")
 
     def _run_row(self, t: int, rows: Rows, actions: list[Any]) -> None:
-        simple = rows.single is not None and not rows.env_info
-        if simple and not any(self._checking) and not self.needs_reset.any():
-            self._run_quick(t, rows, actions)
-            return
-        n = len(self.envs)
-        rewards, terminations, truncations = [0.0] * n, [False] * n, [False] * n
-        for i, action in enumerate(actions):
-            if self.needs_reset[i]:
-                rows.clear_observation(t + 1, i)
-                continue
-            step = self.step_one(i, action)
-            rewards[i], terminations[i], truncations[i] = step[2:5]
-            rows.write_observation(t + 1, i, step.observation)
-            if step.terminated or step.truncated:
-                self._final.append(FinalObservation(t, rows.lo + i, step.next_observation))
-            if rows.env_info:
-                with self._named(i, "info"):
-                    rows.write_env_info(t, i, step.info)
-        rows.write_results(t, rewards, terminations, truncations)
+        # None stands for a step that was not made.
+        rewards: list[Any] = [None] * len(self._steps)
+        ended: list[End] = []
+        try:
+            self._step_all(t, rows, actions, rewards, ended)
+            raw = self._add_row(rewards, ended)
+        except Exception:
+            self._trajs.abandon_row(rewards, ended)
+            raise
+        rows.write_results(t, raw, ended)
 
-    def _run_quick(self, t: int, rows: Rows, actions: list[Any]) -> None:
-        """Do what `_run_row` does where nothing is checked, stored aside or waited for."""
-        assert rows.single is not None
-        observations = rows.single[t + 1]
-        n = len(self.envs)
-        rewards, terminations, truncations = [0.0] * n, [False] * n, [False] * n
+    def _step_all(
+        self, t: int, rows: Rows, actions: list[Any], rewards: list[Any], ended: list[End]
+    ) -> None:
+        """Step everyone who does not wait; what came of it goes into the lists and rows t, t + 1."""
+        indices: Sequence[int] = range(len(self._steps))
+        steps = self._steps
+        if self._n_waiting:
+            indices, steps, actions = self._leave_out_waiting(t, rows, actions, rewards)
+        # Looked up once: this loop is what a step costs.
+        cells: Any = None if rows.single is None else rows.single[t + 1]
+        nested, infos = cells is None, bool(rows.env_info)
+        tell = self._trajs.step if self._trajs.per_step else None
         i = -1
         try:
-            for i, (step, action, traj) in enumerate(
-                zip(self._steps, actions, self._trajs, strict=True)
-            ):
+            for i, step, action in zip(indices, steps, actions, strict=False):
                 observation, reward, terminated, truncated, info = step(action)
-                rewards[i] = reward = float(reward)
-                traj.step(observation, action, reward, terminated, truncated, info)
+                rewards[i] = reward
+                if tell is not None:
+                    tell(i, observation, action, float(reward), terminated, truncated, info)
                 if terminated or truncated:
-                    terminations[i], truncations[i] = bool(terminated), bool(truncated)
+                    ended.append((i, bool(terminated), bool(truncated)))
                     observation, final = self._end_episode(i, observation)
                     self._final.append(FinalObservation(t, rows.lo + i, final))
-                observations[i] = observation
+                if nested:
+                    rows.write_observation(t + 1, i, observation)
+                else:
+                    cells[i] = observation
+                if infos:
+                    rows.write_env_info(t, i, info)
         except Exception as error:
             add_note(error, f"in {self.name(i)}, during step")
             raise
-        rows.write_results(t, rewards, terminations, truncations)
+
+    def _leave_out_waiting(
+        self, t: int, rows: Rows, actions: list[Any], rewards: list[Any]
+    ) -> tuple[list[int], list[Callable[[Any], Any]], list[Any]]:
+        """Write zeros for those that wait; return what the loop goes over for the others."""
+        for i in np.flatnonzero(self.needs_reset).tolist():
+            rewards[i] = 0.0
+            rows.clear_observation(t + 1, i)
+        awake: list[int] = np.flatnonzero(~self.needs_reset).tolist()
+        return awake, [self._steps[i] for i in awake], [actions[i] for i in awake]
+
+    def _add_row(self, rewards: list[Any], ended: list[End]) -> NDArray[np.float64]:
+        try:
+            return self._trajs.add_row(rewards, ended)
+        except Exception as error:
+            for i, reward in enumerate(rewards):
+                if not is_number(reward):
+                    what = f"{self.name(i)}: reward: expected a number, got {reward!r}"
+                    raise TypeError(what) from error
+            raise
 
     def _end_episode(self, i: int, observation: Tree) -> tuple[Tree, Tree]:
         """Return what to act on next and the episode's last observation."""
-        self._checking[i] = self._always_check
-        self._completed.append((i, self._trajs[i]))
+        if self._checking[i] and not self._always_check:
+            self._checking[i] = False
+            self._steps[i] = self.envs[i].step
         self.needs_reset[i] = True
-        final = buffer_map(np.array, observation)  # environments reuse their arrays
-        return (self.reset_one(i)[0] if self._reset_automatically else final), final
+        self._n_waiting += 1
+        final = self._copied(observation)  # environments reuse their arrays
+        return (self._restart(i)[0] if self._reset_automatically else final), final
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[i]` random steps and write the observations reached into row `t`.
@@ -266,14 +303,14 @@ class Environments:
         check_row(t, rows.T + 1, self.name(0))
         check_counts(counts, len(self), self.name(0))
         automatic, self._reset_automatically = self._reset_automatically, True
-        completed = len(self._completed)
+        completed = self._trajs.count()
         try:
             for i, count in enumerate(counts):
                 for _ in range(count):
                     rows.write_observation(t, i, self.random_one(i)[1].observation)
         finally:
             self._reset_automatically = automatic
-            del self._completed[completed:]
+            self._trajs.forget_after(completed)
 
     def _bound(self) -> Rows:
         if self._rows is None:
@@ -284,8 +321,7 @@ class Environments:
 
     def take_completed(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column, then in time."""
-        completed, self._completed = self._completed, []
-        return [traj for _, traj in sorted(completed, key=lambda pair: pair[0])]
+        return self._trajs.take()
 
     def take_final(self) -> list[FinalObservation]:
         """Return the last observations of the episodes that ended in rows since the last call."""
@@ -295,7 +331,7 @@ class Environments:
     @property
     def has_completed(self) -> bool:
         """Whether `take_completed` would return anything."""
-        return bool(self._completed)
+        return self._trajs.has_completed
 
     @property
     def has_final(self) -> bool:
@@ -313,6 +349,7 @@ class Environments:
     def close(self) -> None:
         """Close all environments, each whatever the others do; raises the first error at the end."""
         envs, self.envs = self.envs, []
+        self._steps = []  # those that check refer to this object: buffers would stay for longer
         errors = []
         for env in envs:
             try:
@@ -321,48 +358,6 @@ class Environments:
                 errors.append(error)
         if errors:
             raise errors[0]
-
-
-def _make(factory: EnvFactory) -> gym.Env[Any, Any]:
-    env = factory()
-    for needed in ("reset", "step", "observation_space", "action_space"):
-        if not hasattr(env, needed):
-            raise TypeError(
-                f"environment factory: expected a gymnasium.Env, got {env!r} without {needed!r}"
-            )
-    return env
-
-
-def _spaces_of(envs: Sequence[gym.Env[Any, Any]]) -> Spaces:
-    first = envs[0]
-    spec = getattr(first, "spec", None)
-    name = spec.id if spec is not None else type(getattr(first, "unwrapped", first)).__name__
-    for i, env in enumerate(envs):
-        if (env.observation_space, env.action_space) != (
-            first.observation_space,
-            first.action_space,
-        ):
-            raise ValueError(f"environment {i}: its spaces differ from those of environment 0")
-    return Spaces(first.observation_space, first.action_space, name)
-
-
-def _words(seed: Any) -> tuple[int | None, int | None]:
-    """Return two independent ints of a seed: for the environment and for its action space."""
-    if seed is None:
-        return None, None
-    if not isinstance(seed, np.random.SeedSequence):
-        seed = np.random.SeedSequence(seed)
-    first, second = seed.generate_state(2)
-    return int(first), int(second)
-
-
-def _seeded_action_space(env: gym.Env[Any, Any], seed: Any) -> gym.Space[Any]:
-    # A copy: environments of one class may share a space, whose generator would then be shared too.
-    space = copy.deepcopy(env.action_space)
-    word = _words(seed)[1]
-    if word is not None:
-        space.seed(word)
-    return space
 
 
 def check_row(t: int, rows: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,13 +78,20 @@ class Rows:
             rows[t][i] = at_path(observation, path)
 
     def write_results(
-        self, t: int, reward: list[float], terminated: list[bool], truncated: list[bool]
+        self, t: int, reward: NDArray[np.float64], ended: Sequence[tuple[int, bool, bool]]
     ) -> None:
-        """Write row `t`, once, as slices: neighbouring columns may belong to other processes."""
-        self.reward[t][:] = reward
-        self.terminated[t][:] = terminated
-        self.truncated[t][:] = truncated
-        np.logical_or(self.terminated[t], self.truncated[t], out=self.done[t])
+        """Write row `t` as slices: neighbouring columns may belong to other processes.
+
+        ended: (environment, terminated, truncated) of those whose episode ended.
+        """
+        self.reward[t][...] = reward
+        terminations, truncations, dones = self.terminated[t], self.truncated[t], self.done[t]
+        # Whatever the row held before, in most rows nobody ends.
+        terminations.fill(False)
+        truncations.fill(False)
+        dones.fill(False)
+        for i, terminated, truncated in ended:
+            terminations[i], truncations[i], dones[i] = terminated, truncated, True
 
     def clear_observation(self, t: int, i: int) -> None:
         """Write zeros, where there is no observation."""

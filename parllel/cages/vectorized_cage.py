@@ -69,7 +69,7 @@ class VectorizedCage(CageInterface):
         )
         self._reset_automatically = reset_automatically
         self._closed = False
-        self._row_started: str | None = None
+        self._under_way: tuple[str, int | None] | None = None  # what was started, at which row
 
     # ------------------------------------------------------------------ rows
 
@@ -103,32 +103,32 @@ class VectorizedCage(CageInterface):
         """Reset, now; `finish_row` completes the call."""
         self._begin("start_reset")
         self._envs.reset_rows(t, everyone=everyone)
-        self._row_started = f"reset into row {t}"
+        self._under_way = "reset", t
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Step with the action of row `t`, now; `finish_row` completes the call."""
         self._begin("start_row")
         self._envs.step_row(t)
-        self._row_started = f"row {t}"
+        self._under_way = "step", t
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Step with random actions, now; `finish_row` completes the call."""
         self._begin("start_random_row")
         self._envs.random_row(t)
-        self._row_started = f"row {t}"
+        self._under_way = "random step", t
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Take random steps, now; `finish_row` completes the call."""
         self._begin("start_decorrelation")
         self._envs.decorrelate(counts, t)
-        self._row_started = "decorrelation"
+        self._under_way = "decorrelation", None
 
     def finish_row(self, group: int = 0) -> None:
         """Complete what was started."""
-        self._check_open()
-        if self._row_started is None:
+        if self._under_way is None or self._closed:
+            self._check_open()
             raise WrongStateError(f"{self._name}: finish_row() without a start")
-        self._row_started = None
+        self._under_way = None
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call."""
@@ -188,8 +188,10 @@ class VectorizedCage(CageInterface):
 
     def _check_idle(self, method: str) -> None:
         self._check_open()
-        if self._row_started is not None:
-            raise WrongStateError(f"{self._name}: {method}: {self._row_started} is not finished")
+        if self._under_way is not None:
+            what, t = self._under_way
+            where = "" if t is None else f" at row {t}"
+            raise WrongStateError(f"{self._name}: {method}: {what}{where} is not finished")
 
     def _begin(self, method: str) -> None:
         self._check_idle(method)

@@ -13,10 +13,11 @@ from parllel.testing.process_table import (
     process_runs,
 )
 from parllel.testing.sampler_contract import SamplerContract
-from parllel.testing.sampler_setup import SamplerParts, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup
 from parllel.testing.simulated_batches import SimulatedBatch, simulate
 
 __all__ = [
+    "CagesOf",
     "CountingAgent",
     "CountingEnv",
     "CrowdedEnv",

@@ -191,12 +191,21 @@ def _segments() -> frozenset[str]:
 def _used_by_others(names: frozenset[str], ours: frozenset[ProcessEntry]) -> set[str]:
     """Return the segments that processes which are not ours map: other programs run here too."""
     family = {os.getpid(), *(entry.pid for entry in ours)}
-    found: set[str] = set()
+    # By device and inode: a semaphore is mapped under a name that it had before it was complete.
+    places: dict[tuple[str, str], str] = {}
+    for name in names:
+        with suppress(OSError):
+            status = (SEGMENTS / name).stat()
+            device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+            places[device, str(status.st_ino)] = name
+    found = set(names) - set(places.values())  # gone meanwhile
     for maps in Path("/proc").glob("[0-9]*/maps"):
         if int(maps.parent.name) not in family:
             with suppress(OSError):
-                content = maps.read_text(errors="replace")
-                found |= {name for name in names if f"{SEGMENTS}/{name}" in content}
+                for line in maps.read_text(errors="replace").splitlines():
+                    place = tuple(line.split(None, 5)[3:5])
+                    if place in places:
+                        found.add(places[place])
     return found
 
 

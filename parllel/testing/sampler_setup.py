@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,42 @@ class SamplerParts:
 
 
 @dataclass(frozen=True)
+class CagesOf:
+    """Make cages of several environments each: a `make_cages` for `SamplerSetup`.
+
+    Attributes:
+        make: a class of cages, or a function; called with a list of factories, `seeds`, `traj_info`, `index`,
+            the `cage_options`, and for shared storage `buffers`.
+        sizes: environments of each cage; None puts all into one.
+    """
+
+    make: Callable[..., CageInterface]
+    sizes: tuple[int, ...] | None = None
+
+    def __call__(
+        self,
+        factories: Sequence[Callable[[], Any]],
+        seeds: Sequence[np.random.SeedSequence],
+        **options: Any,
+    ) -> list[CageInterface]:
+        """Make the cages; if one cannot be made, those before it are closed."""
+        sizes = (len(factories),) if self.sizes is None else self.sizes
+        if sum(sizes) != len(factories):
+            raise ValueError(f"sizes: expected {len(factories)} environments together, got {sizes}")
+        with contextlib.ExitStack() as stack:
+            cages: list[CageInterface] = []
+            first = 0
+            for size in sizes:
+                part = slice(first, first + size)
+                cage = self.make(list(factories[part]), seeds=seeds[part], index=first, **options)
+                stack.callback(cage.close)
+                cages.append(cage)
+                first += size
+            stack.pop_all()
+        return cages
+
+
+@dataclass(frozen=True)
 class SamplerSetup:
     """Say what to sample; `build` makes the parts, `simulate` works out what must come of them.
 
@@ -59,8 +96,10 @@ class SamplerSetup:
         seed: of environments, agent and decorrelation.
         step_transforms, batch_transforms: functions without arguments that make them.
         storage: of the buffer.
-        make_cage: the class of the cages, or a function with its arguments.
-        cage_options: further arguments of `make_cage`.
+        make_cage: the class of the cages, or a function with its arguments, if there is one for each
+            environment.
+        make_cages: makes them otherwise, of all factories and their seeds; see `CagesOf`.
+        cage_options: further arguments of either.
     """
 
     T: int
@@ -70,6 +109,7 @@ class SamplerSetup:
     batch_transforms: tuple[Callable[[], RecordingBatchTransform], ...] = ()
     storage: Storage = "local"
     make_cage: Callable[..., CageInterface] = Cage
+    make_cages: Callable[..., list[CageInterface]] | None = None
     cage_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -101,20 +141,16 @@ class SamplerSetup:
 
     def cages(self, samples: Samples) -> list[CageInterface]:
         """Make the cages; those of shared storage get the buffer at their start."""
-        options = dict(self.cage_options)
-        if self.storage == "shared" and self.make_cage is not Cage:
+        options = {"traj_info": DiscountedTrajInfo, **self.cage_options}
+        if self.storage == "shared" and (self.make_cages or self.make_cage) is not Cage:
             options["buffers"] = samples
+        if self.make_cages is not None:
+            return self.make_cages(self.factories, self.cage_seeds(), **options)
         cages: list[CageInterface] = []
         try:
             for index, factory in enumerate(self.factories):
                 cages.append(
-                    self.make_cage(
-                        factory,
-                        traj_info=DiscountedTrajInfo,
-                        seed=self.cage_seeds()[index],
-                        index=index,
-                        **options,
-                    )
+                    self.make_cage(factory, seed=self.cage_seeds()[index], index=index, **options)
                 )
         except BaseException:
             for cage in cages:

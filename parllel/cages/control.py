@@ -1,0 +1,113 @@
+"""The words by which main and workers of a SynchronizedProcessCage talk: numbers of commands, nothing else.
+
+    line              who writes   word                                     payload
+    0                 main         go: number of the last command           records of the last commands
+    1 + g W + w       worker w     done: number of the last command of      -
+                                   group g that it finished, -number if
+                                   it failed and its process ends
+    (g = n_groups for calls, which concern the whole cage and go over pipes)
+
+In a rollout the payload of a done line is the number of rows that worker w has finished. Main looks at it
+when it has waited for long.
+
+    main:    record of command n; go = n                     worker: go > handled; record of handled + 1;
+             waits for W words of a group to be n                    does it; done = handled + 1
+
+A record is only overwritten `n_groups + 2` commands later. By then each worker has read it: of any group,
+and of calls, one command at a time is under way, and every worker takes commands in their order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parllel.arrays import Array, SharedMemoryArray
+from parllel.processes.waits import LINE_WORDS, Berths, SemaphoreWait, Wait, make_wait
+
+GO = 0
+STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT = range(6)
+_PAYLOAD = 2  # words of a line before its payload
+_RECORD = 2  # words: command with its group, row
+MOST_GROUPS = (LINE_WORDS - _PAYLOAD) // _RECORD - 2
+_GROUP_SHIFT = 8
+
+
+class ControlSize:
+    """How many lines there are and which is whose; picklable."""
+
+    def __init__(self, n_workers: int, n_groups: int) -> None:
+        if n_groups > MOST_GROUPS:
+            raise ValueError(f"n_groups: expected at most {MOST_GROUPS}, got {n_groups}")
+        self.n_workers, self.n_groups = n_workers, n_groups
+        self.n_records = n_groups + 2
+        # Numbers start again below the largest int32, where a record would follow its predecessor anyway.
+        self.last_number = (2**31 - 1) // self.n_records * self.n_records
+
+    @property
+    def n_lines(self) -> int:
+        """Return how many lines there are in all."""
+        return 1 + (self.n_groups + 1) * self.n_workers
+
+    def done_line(self, group: int, worker: int = 0) -> int:
+        """Return the line that a worker writes when it has finished a command of a group."""
+        return 1 + group * self.n_workers + worker
+
+    def following(self, number: int) -> int:
+        """Return the number of the command after this one."""
+        return number % self.last_number + 1
+
+    def allocate(self, kind: str) -> tuple[Array, Berths | None]:
+        """Return the lines, and what waits of some kinds need besides, to hand to the workers."""
+        berths = (
+            SemaphoreWait.make(self.n_lines, self.n_workers + 1) if kind == "semaphore" else None
+        )
+        return SharedMemoryArray((self.n_lines, LINE_WORDS), np.int32), berths
+
+
+class Control:
+    """One process's end of the words.
+
+    Args:
+        size: of which cage.
+        lines: int32 [size.n_lines, 16], from `size.allocate`, as are `berths`.
+        kind, spin_us: of the wait.
+    """
+
+    def __init__(
+        self, size: ControlSize, lines: Array, kind: str, spin_us: float, berths: Berths | None
+    ) -> None:
+        memory = np.asarray(lines)
+        self.size = size
+        self.wait: Wait = make_wait(memory, kind, spin_us=spin_us, berths=berths)
+        self._words: Any = memory.data.cast("B").cast("i")
+        self._records: Any = self._words[_PAYLOAD:LINE_WORDS]
+        self.number = 0
+
+    def command(self, operation: int, group: int, row: int) -> int:
+        """Tell all workers what to do, and return the number of the command."""
+        size = self.size
+        self.number = number = self.number % size.last_number + 1
+        at = number % size.n_records * _RECORD
+        records = self._records
+        records[at] = operation | group << _GROUP_SHIFT
+        records[at + 1] = row
+        self.wait.post(GO, number)
+        return number
+
+    def record(self, number: int) -> tuple[int, int, int]:
+        """Return `(operation, group, row)` of a command."""
+        at = number % self.size.n_records * _RECORD
+        word, row = self._records[at : at + _RECORD]
+        return word & ((1 << _GROUP_SHIFT) - 1), word >> _GROUP_SHIFT, row
+
+    def tell_rows(self, group: int, worker: int, rows: int) -> None:
+        """Say how many rows of a rollout a worker has finished."""
+        self._words[self.size.done_line(group, worker) * LINE_WORDS + _PAYLOAD] = rows
+
+    def rows_told(self, group: int) -> list[int]:
+        """Return what all workers have told of a group."""
+        first = self.size.done_line(group) * LINE_WORDS + _PAYLOAD
+        told: list[int] = self._words[first::LINE_WORDS][: self.size.n_workers].tolist()
+        return told

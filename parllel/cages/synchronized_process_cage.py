@@ -1,0 +1,493 @@
+"""A cage of many environments over worker processes that start on one shared word."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays import SharedMemoryArray
+from parllel.buffers import Samples
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.control import (
+    RANDOM,
+    RESET_ALL,
+    RESET_ENDED,
+    ROLLOUT,
+    STEP,
+    Control,
+    ControlSize,
+)
+from parllel.cages.crew import POLL_S, Crew
+from parllel.cages.environments import (
+    EnvFactory,
+    Environments,
+    FinalObservation,
+    TrajInfoFactory,
+    check_counts,
+    check_row,
+)
+from parllel.cages.participant import METHOD, Participant, final_observation
+from parllel.cages.rows import cage_part
+from parllel.cages.shares import divide
+from parllel.cages.spaces import Spaces
+from parllel.cages.synchronized_worker import WorkerSettings, serve
+from parllel.cages.traj_info import TrajInfo
+from parllel.cages.worker_end import WorkerEnd
+from parllel.cages.worker_policy import MakePolicy
+from parllel.errors import (
+    RegistrationError,
+    WrongStateError,
+)
+from parllel.processes import Child, preload_in_forkserver, usable_cores
+from parllel.processes.waits import available_kinds
+
+SPIN_US = 1000.0  # the longest spin; most waits are for as long as an agent thinks
+_WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
+_RESETS = (RESET_ALL, RESET_ENDED)
+
+
+class SynchronizedProcessCage(CageInterface):
+    """Many environments over worker processes; to start a row is to write one number.
+
+    Workers own columns of the batch, which all processes share, and wait for the number of the next command:
+    they spin for a while and then sleep. The main process can step some environments itself instead of only
+    waiting, which pays where cores are few.
+
+    Args:
+        env_factories, traj_info, reset_automatically, seeds, index, check: as for `VectorizedCage`; factories
+            travel by cloudpickle. Each environment does the same whatever the number of workers.
+        n_workers: processes besides this one.
+        n_groups: parts of the columns that are stepped apart, 1 to 5; two for an AlternatingSampler.
+        participate: let this process step environments too, in `finish_row`. What they do wrong (a crash, a
+            hang) happens to this process then.
+        n_main: how many; default an equal share. Needs `participate`.
+        start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
+        timeout_s: how long workers may take for one answer, or one row of a rollout, their start included;
+            then they are ended and WorkerTimeoutError raised.
+        buffers: tree of arrays in "shared" storage, which can be handed over at the start alone.
+        wait: kind of the waits, see `parllel.processes.waits`; default the best that works here.
+        spin_us: the longest spin, in microseconds; default 1000, or 0 with fewer cores than processes.
+        cores: core numbers to pin the workers to, in turn; default no pinning.
+
+    Attributes and methods of the environments are reached as through a VectorizedCage, by lists.
+
+    Raises:
+        ValueError: for numbers that do not fit each other.
+        WorkerError: when a worker died or hangs, at most 50 ms after it did or at the time-out. What an
+            environment raises arrives as itself, the worker's traceback as its cause. After either all
+            workers have ended and the cage is closed. Ctrl-C does the same, except while a row waits for the
+            workers: `finish_row` can then be called again.
+    """
+
+    def __init__(
+        self,
+        env_factories: Sequence[EnvFactory],
+        *,
+        n_workers: int,
+        n_groups: int = 1,
+        participate: bool = False,
+        n_main: int | None = None,
+        traj_info: TrajInfoFactory = TrajInfo,
+        reset_automatically: bool = True,
+        seeds: Sequence[Any] | None = None,
+        index: int = 0,
+        check: str = "first_episode",
+        start_method: str | None = None,
+        timeout_s: float = 60.0,
+        buffers: Any = None,
+        wait: str | None = None,
+        spin_us: float | None = None,
+        cores: Sequence[int] | None = None,
+    ) -> None:
+        n = len(env_factories)
+        seeds = [None] * n if seeds is None else seeds
+        if n < 1 or len(seeds) != n:
+            raise ValueError(
+                f"SynchronizedProcessCage: expected factories and as many seeds, got {n} and {len(seeds)}"
+            )
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
+        if n_main is not None and not participate:
+            raise ValueError(f"n_main: expected participate=True with it, got n_main={n_main}")
+        if n_main is None:
+            n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
+        self._n = n
+        self._groups, shares = divide(n, n_workers, n_groups, n_main)
+        self._reset_automatically = reset_automatically
+        self._index = index
+        self._spaces: Spaces | None = None
+        self._error: AttributeError | None = None
+        size = ControlSize(n_workers, n_groups)
+        kind = available_kinds()[0] if wait is None else wait
+        if spin_us is None:
+            spin_us = SPIN_US if n_workers + (n_main > 0) <= usable_cores() else 0.0
+        lines, berths = size.allocate(kind)
+        flags = SharedMemoryArray((n,), bool)
+        self._needs_reset: NDArray[np.bool_] = np.asarray(flags)
+        self._needs_reset[:] = True
+        self._control = Control(size, lines, kind, spin_us, berths)
+        self._crew = crew = Crew(self._control, timeout_s, [lines, flags])
+        self._prepare_rows(size)
+
+        def makes(participant: int) -> list[Callable[[], Environments] | None]:
+            return [
+                None
+                if share.start == share.stop
+                else partial(
+                    Environments,
+                    env_factories[share],
+                    seeds[share],
+                    traj_info,
+                    reset_automatically=reset_automatically,
+                    index=index + share.start,
+                    check=check,
+                )
+                for share in shares[participant]
+            ]
+
+        if kind == "compiled":
+            preload_in_forkserver("parllel.processes.waits.compiled")
+        try:
+            for w in range(n_workers):
+                core = None if cores is None else cores[w % len(cores)]
+                others = [threading.get_native_id(), *self.pids]
+                settings = WorkerSettings(
+                    w, size, kind, spin_us, shares[w], reset_automatically, core, others
+                )
+                inherited = (lines, flags, berths, buffers)
+                crew.workers.append(_start(makes(w), settings, inherited, start_method, index))
+            if n_main:
+                crew.main = Participant(
+                    makes(n_workers),
+                    shares[n_workers],
+                    self._needs_reset,
+                    reset_automatically=reset_automatically,
+                    after_row=crew.after_row,
+                )
+        except BaseException:
+            crew.end(None)
+            raise
+
+    def _prepare_rows(self, size: ControlSize) -> None:
+        """Make what rows need at hand."""
+        n_groups = size.n_groups
+        self._rows = 0  # of the buffer that the cage is bound to
+        self._has_policy = False
+        # By group: number of the command under way, 0 for none; what it is; whether main's part of it is due;
+        # whether it was ever reset; rows that may be stepped.
+        self._numbers = [0] * n_groups
+        self._doing = [(STEP, 0)] * n_groups
+        self._due = [False] * n_groups
+        self._begun = [False] * n_groups
+        self._ready = [0] * n_groups
+        self._first_lines = [size.done_line(group) for group in range(n_groups + 1)]
+        self._n_workers = size.n_workers
+        self._command = self._control.command
+        self._wait_each = self._control.wait.wait_each
+        # Decorrelation under way: number of the call, its arguments.
+        self._decorrelation: tuple[int, tuple[Any, ...]] | None = None
+        self._to_collect = False
+        self._completed: list[TrajInfo] = []
+        self._final: list[FinalObservation] = []
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def n(self) -> int:
+        """How many environments there are."""
+        return self._n
+
+    @property
+    def groups(self) -> list[slice]:
+        """Columns of each group, relative to the cage's first."""
+        return list(self._groups)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.child.pid for worker in self._crew.workers]
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces of each environment; waits until all are made."""
+        if self._spaces is None:
+            self._crew.check_open(self._name)
+            try:
+                self._spaces = self._crew.await_spaces()
+            except AttributeError as error:  # Python goes on to __getattr__ with it
+                self._error = error
+                raise
+        return self._spaces
+
+    @property
+    def needs_reset(self) -> NDArray[np.bool_]:
+        """Whether each environment has ended and waits for a reset, [n]."""
+        return self._needs_reset
+
+    @property
+    def reset_automatically(self) -> bool:
+        """The argument of that name."""
+        return self._reset_automatically
+
+    @property
+    def has_policy(self) -> bool:
+        """Whether `set_policy` has been called."""
+        return self._has_policy
+
+    def set_policy(self, policy: MakePolicy) -> None:
+        """Let a policy act in the processes that step the environments, see `start_rollout`.
+
+        policy: called without arguments, in each process once for each group; returns a `WorkerPolicy`. It
+            travels by cloudpickle; arrays in "managed" storage that it holds stay shared. What it raises is
+            raised here.
+
+        Call `set_samples_buffer` afterwards, also if that was done before. The whole buffer becomes known to
+        the workers then.
+        """
+        self._check_idle("set_policy")
+        self._rows, self._ready, self._has_policy = 0, [0] * len(self._ready), False
+        self._crew.call("set_policy", policy)
+        self._has_policy = True
+
+    # ------------------------------------------------------------------ rows
+
+    def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
+        """Bind the cage to its columns; the buffer becomes known to the workers if it is not yet."""
+        self._check_idle("set_samples_buffer")
+        action, fields = cage_part(samples)
+        B = fields["reward"].shape[1]
+        if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self._n:
+            raise ValueError(
+                f"{self._name}: columns: expected {self._n} of the {B} that there are, got {columns}"
+            )
+        for_policies = samples if self._has_policy else None
+        bound = self._crew.call("bind", for_policies, action, fields, columns.start)
+        # Each process is going to write what main means, and no column is left out.
+        reward = fields["reward"]
+        for part in bound:
+            for array in part:
+                first = array.indices[1]
+                if array != reward[:, first]:
+                    raise RegistrationError(
+                        f"{self._name}: a worker is bound to {array!r}, expected a part of {reward!r}"
+                    )
+        self._rows = len(reward)
+        self._ready = [self._rows if begun else 0 for begun in self._begun]
+
+    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
+        """Let the workers reset a group into row `t`."""
+        self._start(RESET_ALL if everyone else RESET_ENDED, t, group)
+
+    def start_row(self, t: int, group: int = 0) -> None:
+        """Let the workers step a group with the actions of row `t`."""
+        if (
+            not 0 <= t < self._ready[group]
+            or self._numbers[group]
+            or self._decorrelation is not None
+            or self._crew.broken is not None
+        ):
+            self._refuse(STEP, t, group)
+        self._doing[group] = STEP, t
+        self._due[group] = self._to_collect = True
+        self._numbers[group] = self._command(STEP, group, t)
+
+    def start_random_row(self, t: int, group: int = 0) -> None:
+        """Let the workers step a group with random actions."""
+        self._start(RANDOM, t, group)
+
+    def start_rollout(self, T: int, group: int = 0) -> None:
+        """Let the policies act and the environments step for rows 0 to T - 1, without a signal between."""
+        if not self._has_policy:
+            super().start_rollout(T, group)
+        self._refuse(ROLLOUT, 0, group)
+        if not 1 <= T <= self._rows:
+            raise ValueError(f"{self._name}: rollout: T: expected 1 to {self._rows}, got {T}")
+        self._doing[group] = ROLLOUT, T
+        self._due[group] = self._to_collect = True
+        self._numbers[group] = self._command(ROLLOUT, group, T)
+
+    def _start(self, operation: int, t: int, group: int) -> None:
+        self._refuse(operation, t, group)
+        self._doing[group] = operation, t
+        self._due[group] = self._to_collect = True
+        self._numbers[group] = self._command(operation, group, t)
+
+    def _refuse(self, operation: int, t: int, group: int) -> None:
+        """Raise what is wrong with starting a row, if anything is."""
+        what = _WORDS[operation]
+        self._check_group_idle(what, group)
+        if not self._rows:
+            raise WrongStateError(f"{self._name}: {what}: no samples buffer was set")
+        resets = operation in _RESETS
+        check_row(t, self._rows + resets, self._name)
+        if not resets and not self._begun[group]:
+            raise WrongStateError(f"{self._name}: stepped before a reset")
+
+    def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
+        """Let the workers take random steps; `finish_row(0)` waits for all groups."""
+        self._check_idle("decorrelation")
+        if not self._rows:
+            raise WrongStateError(f"{self._name}: decorrelation: no samples buffer was set")
+        check_row(t, self._rows + 1, self._name)
+        check_counts(counts, self._n, self._name)
+        if not all(self._begun):
+            raise WrongStateError(f"{self._name}: stepped before a reset")
+        for i in np.flatnonzero(
+            self._needs_reset
+        ).tolist():  # nobody may begin what another refuses
+            if counts[i]:
+                raise WrongStateError(
+                    f"{self._name}: environment {self._index + i} stepped before a reset"
+                )
+        args = [int(count) for count in counts], t
+        self._decorrelation = self._crew.begin_call("decorrelate", args), args
+
+    def finish_row(self, group: int = 0) -> None:
+        """Step what is this process's to step, and wait for the workers."""
+        number = self._numbers[group]
+        if not number or self._crew.broken is not None:
+            self._finish_decorrelation()
+            return
+        if self._due[group]:
+            self._due[group] = False
+            if self._crew.main is not None:
+                self._crew.take_part(*self._doing[group], group)
+        found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
+        if found != self._n_workers:
+            self._crew.await_done(group, number, f"during {self._under_way(group)}")
+        self._numbers[group] = 0
+        if not self._begun[group]:
+            self._begun[group], self._ready[group] = True, self._rows
+
+    def _finish_decorrelation(self) -> None:
+        self._crew.check_open(self._name)
+        if self._decorrelation is None:
+            raise WrongStateError(f"{self._name}: finish_row() without a start")
+        number, args = self._decorrelation
+        self._decorrelation = None
+        self._crew.end_call(number, "decorrelate", args)
+
+    def collect_completed_trajs(self) -> list[TrajInfo]:
+        """Return the episodes that ended since the last call, by column, then in time."""
+        self._collect("collect_completed_trajs")
+        completed, self._completed = self._completed, []
+        return completed
+
+    def collect_final_observations(self) -> list[FinalObservation]:
+        """Return the last observations of episodes that ended in rows since the last call."""
+        self._collect("collect_final_observations")
+        final, self._final = self._final, []
+        return final
+
+    def _collect(self, method: str) -> None:
+        """Fetch both from all processes, unless nothing has happened since."""
+        self._check_idle(method)
+        if not self._to_collect:
+            return
+        self._to_collect = False
+        by_group = zip(*self._crew.call("collect"), strict=True)
+        for completed, final in (part for parts in by_group for part in parts):
+            self._completed += completed
+            self._final += map(final_observation, final)
+
+    # ------------------------------------------------------------------ the environments themselves
+
+    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of each environment, found through its wrappers; arguments are pickled."""
+        self._check_idle(name)
+        return _by_column(self._crew.call("method", name, args, kwargs))
+
+    def render(self) -> Any:
+        """Return what `render` of each environment returns."""
+        return self.env_method("render")
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only where ordinary lookup failed. A private name is never the environment's.
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        if name == "spaces" and self._error is not None:
+            raise self._error
+        self._check_idle(name)
+        values = _by_column(self._crew.call("get", name))
+        is_method = isinstance(values[0], str) and values[0] == METHOD
+        return partial(self.env_method, name) if is_method else values
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_") or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+            return
+        self._check_idle(name)
+        self._crew.call("set", name, value)
+
+    def close(self) -> None:
+        """Close the environments and end the processes; may be called twice.
+
+        Raises the first error that an environment's `close` raises, or WorkerError if a worker dies or
+        hangs, after everything has ended.
+        """
+        crew = self._crew
+        if crew.broken is not None:
+            crew.broken = "used after close()"
+            return
+        idle = not any(self._numbers) and self._decorrelation is None and self._spaces is not None
+        errors: list[Exception] = []
+        try:
+            if idle:  # workers that are busy cannot hear us: they get no time
+                errors = crew.close_environments()
+        finally:
+            crew.end(None)
+        if errors:
+            raise errors[0]
+
+    @property
+    def _name(self) -> str:
+        kind = "" if self._spaces is None else f" ({self._spaces.name})"
+        return f"cage of environments {self._index} to {self._index + self._n - 1}{kind}"
+
+    def _check_idle(self, method: str) -> None:
+        for group in range(len(self._groups)):
+            self._check_group_idle(method, group)
+
+    def _check_group_idle(self, method: str, group: int) -> None:
+        self._crew.check_open(self._name)
+        under_way = None
+        if self._decorrelation is not None:
+            under_way = "decorrelation"
+        elif self._numbers[group]:
+            under_way = self._under_way(group)
+        if under_way is not None:
+            raise WrongStateError(f"{self._name}: {method}: {under_way} is not finished")
+        if self._spaces is None:
+            _ = self.spaces
+
+    def _under_way(self, group: int) -> str:
+        operation, t = self._doing[group]
+        what = _WORDS[operation]
+        return f"{what} of {t} rows" if operation == ROLLOUT else f"{what} at row {t}"
+
+
+def _start(
+    makes: Sequence[Callable[[], Environments] | None],
+    settings: WorkerSettings,
+    inherited: Any,
+    start_method: str | None,
+    index: int,
+) -> WorkerEnd:
+    """Start a worker; what goes wrong in it is raised by the first call that needs it."""
+    ranges = [(index + s.start, index + s.stop - 1) for s in settings.shares if s.start < s.stop]
+    parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
+    name = f"worker {settings.worker} (environments {', '.join(parts)})"
+    child = Child(
+        serve, (makes, settings), inherited=inherited, name=name, start_method=start_method
+    )
+    return WorkerEnd(child, name, inherited[-1])
+
+
+def _by_column(parts: list[list[list[Any]]]) -> list[Any]:
+    """Return what participants gave by group in the order of the columns."""
+    return [value for group in zip(*parts, strict=True) for share in group for value in share]

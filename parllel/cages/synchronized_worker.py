@@ -1,0 +1,166 @@
+"""What runs in a worker of a SynchronizedProcessCage.
+
+main -> worker     go: a number                     rows: nothing else is sent
+                   CALL, (number, op, arguments)    over the pipe, after the go that announces it
+                   REGISTER ...                     over the pipe, before that: introduces a buffer
+worker -> main     done: that number                what it wrote to the batch is visible then
+                   CALL, (number, result)           over the pipe
+                   ERROR, number, exception         of a call that leaves the worker well
+                   EXCEPTION, exception             the worker ends; done is then the negative number
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from parllel.buffers import REGISTER, Link
+from parllel.cages.control import CALL as CALL_OPERATION
+from parllel.cages.control import GO, Control, ControlSize
+from parllel.cages.environments import Environments
+from parllel.cages.participant import Participant
+from parllel.cages.worker import CALL, ERROR, SEQUENCE
+from parllel.errors import WrongStateError
+from parllel.processes import EXCEPTION, Channel, Placement, pack_exception
+
+_WAIT_S = 3600.0  # a worker ends with its parent, whatever it waits for
+_ROOM = 16384  # a pipe takes a message of this size although nobody reads yet
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What a worker is told at its start.
+
+    Attributes:
+        worker: its number.
+        size: of the control lines.
+        kind, spin_us: of the wait.
+        shares: its columns in each group, relative to the cage's first.
+        reset_automatically: as its environments are made.
+        core: to run on; None leaves the choice to the system.
+        others: ids of main's thread and of the workers before this one, whose cores are to be avoided.
+    """
+
+    worker: int
+    size: ControlSize
+    kind: str
+    spin_us: float
+    shares: Sequence[slice]
+    reset_automatically: bool
+    core: int | None
+    others: Sequence[int]
+
+
+class SynchronizedWorker:
+    """Serve the environments of one process until it is told to close or the parent ends."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        makes: Sequence[Callable[[], Environments] | None],
+        settings: WorkerSettings,
+        inherited: Any,
+    ) -> None:
+        lines, needs_reset, berths, buffers = inherited
+        self._worker = settings.worker
+        self._size = settings.size
+        self._channel = Channel(connection)
+        self._link = Link(connection)
+        if buffers is not None:
+            self._link.adopt(buffers)
+        self._control = Control(settings.size, lines, settings.kind, settings.spin_us, berths)
+        self._participant = Participant(
+            makes,
+            settings.shares,
+            np.asarray(needs_reset),
+            reset_automatically=settings.reset_automatically,
+            after_row=self._tell_rows,
+        )
+        self._placement = Placement(settings.others)
+
+    def run(self) -> None:
+        """Follow the commands in their order; the first message tells the spaces."""
+        # What is there now stays: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        doing = -1, 0
+        try:
+            self._send(CALL + self._link.dumps((0, self._participant.spaces)))
+            wait, control = self._control.wait, self._control
+            handled, more = 0, True
+            while more:
+                go = wait.wait(GO, handled, _WAIT_S)
+                while more and handled != go:
+                    handled = self._size.following(handled)
+                    operation, group, row = control.record(handled)
+                    doing = group, handled
+                    if operation == CALL_OPERATION:
+                        more = self._call(handled)
+                    else:
+                        self._participant.run(operation, group, row)
+                        wait.post(self._size.done_line(group, self._worker), handled)
+                        self._participant.prepare_resets(group)
+                        self._placement.check()
+        except BaseException as error:
+            # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
+            with contextlib.suppress(OSError):
+                self._send(EXCEPTION + pack_exception(error))
+            if doing[0] >= 0:
+                self._control.wait.post(self._size.done_line(doing[0], self._worker), -doing[1])
+        self._placement.close()
+        with contextlib.suppress(Exception):
+            self._participant.close()
+
+    def _tell_rows(self, group: int, rows: int) -> None:
+        self._control.tell_rows(group, self._worker, rows)
+
+    def _send(self, message: bytes) -> None:
+        # The parent takes answers while it waits for them; meanwhile there is no hurry.
+        self._channel.write(message, timeout_s=math.inf)
+
+    def _call(self, number: int) -> bool:
+        """Answer a call; return whether there will be more commands."""
+        message = self._channel.read(None)
+        while message[:1] == REGISTER:
+            self._link.accept(message)
+            message = self._channel.read(None)
+        _, op, args = self._link.loads(message[1:])
+        begun = op in ("decorrelate", "close")
+        try:
+            result = self._participant.calls[op](*args)
+            reply = CALL + self._link.dumps((number, result))
+        except Exception as error:
+            # Of a failure in a step the environment's state is unknown, so the worker ends.
+            if begun and not isinstance(error, WrongStateError):
+                raise
+            reply = SEQUENCE.pack(ERROR, number) + pack_exception(error)
+        done = self._size.done_line(self._size.n_groups, self._worker)
+        # Main looks at the pipe when all are done; what has no room there must be read meanwhile.
+        if len(reply) <= _ROOM:
+            self._send(reply)
+            self._control.wait.post(done, number)
+        else:
+            self._control.wait.post(done, number)
+            self._send(reply)
+        more: bool = op != "close"
+        return more
+
+
+def serve(
+    connection: Connection,
+    makes: Sequence[Callable[[], Environments] | None],
+    settings: WorkerSettings,
+    inherited: Any = None,
+) -> None:
+    """Run a worker; the target of the child process."""
+    if settings.core is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {settings.core})
+    SynchronizedWorker(connection, makes, settings, inherited).run()

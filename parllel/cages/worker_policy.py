@@ -1,0 +1,40 @@
+"""What acts for the environments of a cage where they are, so that a batch needs no signal on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from parllel.buffers import Samples
+
+
+class WorkerPolicy(Protocol):
+    """Act for some columns of a batch.
+
+    Made in the process that steps them, one object for each group. A cage knows nothing else of it: where
+    parameters and noise come from is between it and whoever made it.
+    """
+
+    def bind(self, samples: Samples, columns: slice) -> None:
+        """Take the batch, whose memory all processes share, and the columns to act for."""
+
+    def start_batch(self) -> None:
+        """Prepare for row 0: what the main process wrote before the rollout is there."""
+
+    def step(self, t: int) -> None:
+        """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+
+
+# Pickled by cloudpickle, with the buffers that it holds by name.
+MakePolicy: TypeAlias = Callable[[], WorkerPolicy]
+
+
+def make_policy(make: MakePolicy) -> WorkerPolicy:
+    """Return a policy; TypeError unless it looks like one."""
+    policy = make()
+    missing = [name for name in ("bind", "start_batch", "step") if not hasattr(policy, name)]
+    if missing:
+        raise TypeError(
+            f"policy: expected an object with bind, start_batch and step, got {policy!r} without {missing}"
+        )
+    return policy

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parllel.cages import SynchronizedProcessCage, VectorizedCage
+from parllel.cages.control import CALL, GO, MOST_GROUPS, RANDOM, STEP, Control, ControlSize
+from parllel.processes.waits import LINE_WORDS, available_kinds
+from parllel.testing import CountingEnv
+from parllel.testing.row_reference import assert_same_batches, draw_actions, make_samples
+from parllel.testing.vector_cage_hooks import FIRST, record_columns
+
+sizes = st.builds(ControlSize, st.integers(1, 40), st.integers(1, MOST_GROUPS))
+
+
+@given(sizes)
+def test_every_line_has_one_writer(size: ControlSize) -> None:
+    # The groups, and calls.
+    done = [
+        size.done_line(group, worker)
+        for group in range(size.n_groups + 1)
+        for worker in range(size.n_workers)
+    ]
+    assert [GO, *done] == list(range(size.n_lines))
+
+
+@given(sizes, st.integers(1, 2**31 - 1))
+def test_numbers_follow_each_other(size: ControlSize, number: int) -> None:
+    number = min(number, size.last_number)
+    following = size.following(number)
+    assert 1 <= following <= size.last_number < 2**31
+    assert size.following(size.last_number) == 1
+    # Its record comes behind that of its predecessor, where numbers start again too.
+    assert following % size.n_records == (number + 1) % size.n_records
+
+
+@pytest.mark.parametrize("kind", available_kinds())
+def test_records_reach_the_other_end(kind: str) -> None:
+    size = ControlSize(2, MOST_GROUPS)
+    lines, berths = size.allocate(kind)
+    mine, theirs = (Control(size, lines, kind, 0.0, berths) for _ in range(2))
+    mine.number = size.last_number - 3
+    sent: list[tuple[int, tuple[int, int, int]]] = []
+    for i in range(3 * size.n_records):
+        group, row = i % (MOST_GROUPS + 1), (0, 2**31 - 1, i)[i % 3]
+        operation = CALL if group == MOST_GROUPS else (STEP, RANDOM)[i % 2]
+        number = mine.command(operation, group, row)
+        assert theirs.wait.load(GO) == number
+        sent.append((number, (operation, group, row)))
+        # The last ones, as many as there are records, can still be read.
+        for number, record in sent[-size.n_records :]:
+            assert theirs.record(number) == record
+    assert [number for number, _ in sent[:5]] == [
+        *range(size.last_number - 2, size.last_number + 1),
+        1,
+        2,
+    ]
+    assert 2 + 2 * size.n_records == LINE_WORDS  # no group more would have room
+
+
+def test_too_many_groups() -> None:
+    with pytest.raises(ValueError, match=f"n_groups: expected at most {MOST_GROUPS}, got 6"):
+        ControlSize(1, MOST_GROUPS + 1)
+    with pytest.raises(ValueError, match=f"n_groups: expected at most {MOST_GROUPS}, got 6"):
+        SynchronizedProcessCage([CountingEnv] * 6, n_workers=1, n_groups=6)
+
+
+@settings(max_examples=8, deadline=None)
+@given(laps=st.integers(3, 6), n_groups=st.integers(1, 2), automatic=st.booleans())
+def test_a_cage_goes_on_when_numbers_start_again(laps: int, n_groups: int, automatic: bool) -> None:
+    n, T, batches = 4, 5, 6
+    factories = [partial(CountingEnv, lengths) for lengths in ((3, 1), (2,), (9,), (1, 4))]
+    actions = [draw_actions(factories[0]().action_space, i, batches, T) for i in range(n)]
+    found: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        made = ControlSize.__init__
+
+        def made_small(self: ControlSize, n_workers: int, n_groups: int) -> None:
+            made(self, n_workers, n_groups)
+            self.last_number = laps * self.n_records
+
+        patch.setattr(ControlSize, "__init__", made_small)
+        for cage in (
+            VectorizedCage(factories, seeds=range(n), reset_automatically=automatic),
+            SynchronizedProcessCage(
+                factories,
+                seeds=range(n),
+                n_workers=2,
+                n_groups=n_groups,
+                reset_automatically=automatic,
+                start_method="fork",
+                timeout_s=20.0,
+            ),
+        ):
+            samples = make_samples(CountingEnv(), T, n + 2, storage="managed")
+            with cage:
+                cage.set_samples_buffer(samples, slice(FIRST, FIRST + n))
+                found.append(record_columns(cage, samples, actions, automatic=automatic))
+                if isinstance(cage, SynchronizedProcessCage):
+                    assert cage._control.number <= laps * (n_groups + 2)
+    for one, other in zip(*found, strict=True):
+        assert_same_batches(one, other)
+    assert np.asarray(samples.env.reward).any()

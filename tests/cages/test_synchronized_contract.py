@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+from parllel.buffers import Samples
+from parllel.cages import SynchronizedProcessCage
+from parllel.testing.vector_cage_contract import VectorCageContract
+from parllel.testing.vector_cage_hooks import EnvFactories, VectorCageHooks
+from parllel.testing.vector_row_contract import VectorRowContract
+
+
+class MakesSynchronizedCage(VectorCageHooks):
+    settings: dict[str, Any] = {"n_workers": 2}
+    start_method = "fork"
+    wait = "futex"
+
+    def make(
+        self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
+    ) -> SynchronizedProcessCage:
+        return SynchronizedProcessCage(
+            env_factories,
+            start_method=self.start_method,
+            timeout_s=20.0,
+            buffers=samples if self.storage == "shared" else None,
+            wait=self.wait,
+            **self.settings,
+            **options,
+        )
+
+
+class TestOneWorker(MakesSynchronizedCage, VectorCageContract):
+    settings = {"n_workers": 1}
+    wait = "semaphore"
+
+
+class TestTwoWorkersShared(MakesSynchronizedCage, VectorCageContract):
+    storage = "shared"
+
+
+class TestThreeWorkersTwoGroups(MakesSynchronizedCage, VectorCageContract):
+    settings = {"n_workers": 3, "n_groups": 2}
+    storage = "managed"
+    wait = "compiled"
+
+
+class TestTakingPartWithTwoGroups(MakesSynchronizedCage, VectorCageContract):
+    settings = {"n_workers": 2, "participate": True, "n_groups": 2}
+
+
+class TestTakingALittlePart(MakesSynchronizedCage, VectorCageContract):
+    settings = {"n_workers": 1, "participate": True, "n_main": 1, "n_groups": 3}
+    storage = "shared"
+    wait = "semaphore"
+
+
+class TestTakingPart(MakesSynchronizedCage, VectorRowContract):
+    settings = {"n_workers": 1, "participate": True}
+    storage = {"env.*": "managed"}
+    wait = "compiled"
+
+
+class TestForkserver(MakesSynchronizedCage, VectorRowContract):
+    settings = {"n_workers": 2, "n_groups": 2, "spin_us": 100.0}
+    start_method = "forkserver"
+    wait = "compiled"
+
+
+class TestForkserverShared(MakesSynchronizedCage):
+    settings = {"n_workers": 1, "participate": True}
+    start_method = "forkserver"
+    storage = "shared"
+    test_columns = VectorRowContract.test_columns_are_those_of_plain_loops
+
+
+class TestSpawnShared(MakesSynchronizedCage):
+    settings = {"n_workers": 2, "participate": True, "n_groups": 2}
+    start_method = "spawn"
+    storage = "shared"
+    wait = "semaphore"
+    test_columns = VectorRowContract.test_columns_are_those_of_plain_loops
+    test_groups = VectorRowContract.test_groups_are_stepped_apart
+
+
+class TestSpawn(MakesSynchronizedCage):
+    settings = {"n_workers": 1}
+    start_method = "spawn"
+    wait = "compiled"
+    test_random_rows = VectorRowContract.test_random_rows_write_their_actions
