@@ -15,7 +15,7 @@ from rich.console import Console
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
 from parllel.runners import OnPolicyRunner, RunFolder, RunResult
-from parllel.samplers import BasicSampler, EvalSampler
+from parllel.samplers import BasicSampler, EvalSampler, plan_sampling
 from parllel.torch.agents import CategoricalPgAgent
 from parllel.torch.algos import PPO
 from parllel.torch.handler import TorchHandler
@@ -56,13 +56,8 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     batch_spec = BatchSpec(config.T, config.B)
     make_env = partial(gym.make, "CartPole-v1")
     traj_info = partial(TrajInfo, discount=config.discount)
-    cages = build_cages(
-        make_env,
-        config.B,
-        seeds=seeds,
-        parallel=config.parallel,
-        traj_info=traj_info,
-    )
+    parallel = plan_sampling(make_env, config.B) if config.parallel else False
+    cages = build_cages(make_env, config.B, seeds=seeds, parallel=parallel, traj_info=traj_info)
     for cage in cages:
         stack.callback(cage.close)
     spaces = cages[0].spaces
@@ -104,12 +99,15 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     )
     algorithm = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
     folder.write_start(config, seeds)
+    logger = stack.enter_context(build_logger(folder, console))
+    if parallel:
+        logger.notice(f"environments: {parallel}")
     return OnPolicyRunner(
         batch_spec,
         sampler,
         algorithm,
         n_steps=config.n_steps,
-        logger=stack.enter_context(build_logger(folder, console)),
+        logger=logger,
         log_interval_steps=config.log_interval_steps,
         eval_sampler=eval_sampler,
         target_return=config.target_return,
@@ -140,7 +138,7 @@ if __name__ == "__main__":
     defaults = asdict(Config())
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=defaults["seed"])
-    parser.add_argument("--parallel", action="store_true", help="environments in own processes")
+    parser.add_argument("--parallel", action="store_true", help="environments in several processes")
     parser.add_argument("--n-steps", type=int, default=defaults["n_steps"])
     parser.add_argument("--runs", default="runs/cartpole", help="folder of all runs")
     arguments = parser.parse_args()

@@ -22,7 +22,7 @@ from rich.console import Console
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
 from parllel.runners import OnPolicyRunner, RunFolder, RunResult, plot_learning_curve, versions
-from parllel.samplers import BasicSampler, EvalSampler
+from parllel.samplers import BasicSampler, EvalSampler, plan_sampling
 from parllel.torch.agents import GaussianPgAgent
 from parllel.torch.algos import PPO
 from parllel.torch.handler import TorchHandler
@@ -80,9 +80,8 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     batch_spec = BatchSpec(config.T, config.B)
     factory = partial(make_env, config.env_id)
     traj_info = partial(TrajInfo, discount=config.discount)
-    cages = build_cages(
-        factory, config.B, seeds=seeds, parallel=config.parallel, traj_info=traj_info
-    )
+    parallel = plan_sampling(factory, config.B) if config.parallel else False
+    cages = build_cages(factory, config.B, seeds=seeds, parallel=parallel, traj_info=traj_info)
     for cage in cages:
         stack.callback(cage.close)
     spaces = cages[0].spaces
@@ -118,12 +117,15 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     )
     algorithm = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
     folder.write_start(config, seeds)
+    logger = stack.enter_context(build_logger(folder, console))
+    if parallel:
+        logger.notice(f"environments: {parallel}")
     return OnPolicyRunner(
         batch_spec,
         sampler,
         algorithm,
         n_steps=config.n_steps,
-        logger=stack.enter_context(build_logger(folder, console)),
+        logger=logger,
         log_interval_steps=config.log_interval_steps,
         eval_sampler=eval_sampler,
         state_parts={"agent": agent},
@@ -159,7 +161,7 @@ if __name__ == "__main__":
     defaults = Config()
     parser = argparse.ArgumentParser(description="Train PPO on HalfCheetah-v5.")
     parser.add_argument("--seed", type=int, default=defaults.seed)
-    parser.add_argument("--parallel", action="store_true", help="environments in own processes")
+    parser.add_argument("--parallel", action="store_true", help="environments in several processes")
     parser.add_argument("--n-steps", type=int, default=defaults.n_steps)
     parser.add_argument("--runs", default="runs/half_cheetah", help="folder of all runs")
     parser.add_argument("--curve", help="write the learning curve to CURVE.json and CURVE.png")

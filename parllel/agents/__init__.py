@@ -6,6 +6,9 @@ from parllel.agents.numpy_handler import NumpyHandler
 from parllel.agents.random_agent import RandomAgent
 from parllel.agents.row_views import RowViews
 from parllel.agents.row_writer import RowWriter
+from parllel.agents.shared_parameters import SharedParameters
+from parllel.agents.small_policy import SmallPolicy
+from parllel.agents.small_worker_policy import SmallWorkerPolicy
 
 __all__ = [
     "ALL_ENVS",
@@ -16,4 +19,7 @@ __all__ = [
     "RandomAgent",
     "RowViews",
     "RowWriter",
+    "SharedParameters",
+    "SmallPolicy",
+    "SmallWorkerPolicy",
 ]

@@ -10,14 +10,13 @@ the same operations whatever its neighbours are, so groups of columns do not cha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from parllel.compilation import compiled
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -33,22 +32,13 @@ _Q3, _Q4 = np.float32(3.2856340e-4), np.float32(7.7765543e-7)
 _ZERO, _ONE, _HALF = np.float32(0), np.float32(1), np.float32(0.5)
 _HALF_LOG_TWO_PI = np.float32(0.5 * math.log(2 * math.pi))
 
-
-def _compiled(*fastmath: str) -> Callable[[Function], Function]:
-    """Compile for the types of the first call, and keep the result on disk where possible."""
-
-    def decorate(function: Function) -> Function:
-        options: dict[str, Any] = {"fastmath": set(fastmath), "error_model": "numpy"}
-        try:
-            fast: Any = numba.njit(cache=True, **options)(function)
-        except (RuntimeError, OSError):  # no folder for the cache, or none that can be written
-            fast = numba.njit(**options)(function)
-        return cast(Function, fast)
-
-    return decorate
+# Divisions by zero give what IEEE 754 says, without a branch.
+_compiled = compiled(error_model="numpy")
+_contracted = compiled(error_model="numpy", fastmath={"contract"})
+_reordered = compiled(error_model="numpy", fastmath={"contract", "reassoc"})
 
 
-@_compiled("contract")
+@_contracted
 def tanh_in_place(x: Floats) -> None:
     """Replace `x` [n] by its hyperbolic tangent; NaN stays NaN."""
     # math.tanh would be a call per number; this is a handful of vector instructions.
@@ -62,7 +52,7 @@ def tanh_in_place(x: Floats) -> None:
         x[i] = v * above / below
 
 
-@_compiled("contract")
+@_contracted
 def _hidden_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
     """Write `n` rows of x @ w + bias; `w` is [n_in, n_out] flat, with the bias behind it."""
     bias = w[n_in * n_out :]
@@ -87,7 +77,7 @@ def _hidden_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floa
                 yr[j] += xk * wk[j]
 
 
-@_compiled("contract", "reassoc")
+@_reordered
 def _last_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
     """Write `n` rows of w @ x + bias; `w` is [n_out, n_in] flat, with the bias behind it."""
     # Outputs are few, so that vectors are made of inputs here.
@@ -101,7 +91,7 @@ def _last_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats
             out[r * n_out + j] = y + w[n_in * n_out + j]
 
 
-@_compiled()
+@_compiled
 def _network(x: Floats, n: int, sizes: Ints, w: Floats, a: Floats, b: Floats, out: Floats) -> None:
     """Pass `n` rows of `x` through the layers of `w`; `a` and `b` are scratch."""
     start, last = 0, sizes.size - 2
@@ -114,7 +104,7 @@ def _network(x: Floats, n: int, sizes: Ints, w: Floats, a: Floats, b: Floats, ou
     _last_layer(x, n, w[start:], sizes[last], sizes[last + 1], out)
 
 
-@_compiled()
+@_compiled
 def _load(observation: NDArray[Any], t: int, first: int, n: int, x: Floats) -> None:
     """Cast `n` observations to rows of `x`."""
     size = observation.shape[2]
@@ -123,7 +113,7 @@ def _load(observation: NDArray[Any], t: int, first: int, n: int, x: Floats) -> N
             x[r * size + k] = observation[t, first + r, k]
 
 
-@_compiled()
+@_compiled
 def write_values(
     t: int,
     start: int,
@@ -144,7 +134,7 @@ def write_values(
             value[t, first + r] = values[r]
 
 
-@_compiled()
+@_compiled
 def step_categorical(
     t: int,
     start: int,
@@ -187,7 +177,7 @@ def step_categorical(
             value[t, column] = values[r]
 
 
-@_compiled()
+@_compiled
 def _argmax_of_sum(logits: Floats, noise: Floats, offset: int, size: int) -> int:
     """Return the first largest of `size` sums that start at `offset`."""
     best, top = 0, logits[offset] + noise[offset]
@@ -198,7 +188,7 @@ def _argmax_of_sum(logits: Floats, noise: Floats, offset: int, size: int) -> int
     return best
 
 
-@_compiled()
+@_compiled
 def _log_softmax(logits: Floats, chosen: int) -> Any:
     """Return the log probability of one of the logits."""
     most = logits[0]
@@ -210,7 +200,7 @@ def _log_softmax(logits: Floats, chosen: int) -> Any:
     return logits[chosen] - most - math.log(total)
 
 
-@_compiled()
+@_compiled
 def step_gaussian(
     t: int,
     start: int,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent, EnvIndices
-from parllel.agents.row_views import RowViews, leaf_paths, map_plain
+from parllel.agents.row_views import Path, RowViews, leaf_at, leaf_paths, map_plain
 from parllel.agents.row_writer import ColumnWriter, RowWriter
 from parllel.buffers import Field, NamedTuple, Samples, buffer_map
 from parllel.errors import WrongStateError
@@ -55,6 +55,7 @@ class Handler(ABC):
         self._views: dict[str, RowViews] = {}
         self._prepared: dict[tuple[Any, Any], Prepared] = {}
         self._noise: Tree = None
+        self._noise_fields: list[tuple[Path, NDArray[Any]]] = []
         # Packing and unpacking the inputs costs as much as all else in a step together.
         self._only_observation = type(self).agent_inputs is Handler.agent_inputs
 
@@ -113,6 +114,21 @@ class Handler(ABC):
             self._restore_mode()
         return buffer_map(self._cell, action), self._info_fields(agent_info)
 
+    def noise_example(self) -> Tree:
+        """Return a tree of `Field` for the noise of one cell, or None if the agent draws none.
+
+        The random state stays as it is, if the agent's `state` holds it.
+        """
+        state = self.agent.state()
+        self.agent.sample_mode()
+        try:
+            noise = self.agent.draw_noise(1, 1)
+        finally:
+            self._restore_mode()
+            self.agent.load_state(state)
+        cells = buffer_map(lambda leaf: self.to_numpy(leaf)[0, 0], noise)
+        return buffer_map(lambda cell: Field(cell, dtype=cell.dtype), cells)
+
     def bind(self, samples: Samples) -> None:
         """Take the buffer to read from and write to; views are made when first used."""
         self._samples = samples
@@ -127,15 +143,23 @@ class Handler(ABC):
         self._value_writer = self._writer("agent.agent_info.value", value)
         self._has_value = value is not None
         self._final_value = None if final_value is None else np.asarray(final_value)
+        noise = getattr(agent, "noise", None)
+        self._noise_fields = [(path, np.asarray(leaf)) for path, leaf in leaf_paths(noise)]
 
     def start_batch(self) -> None:
-        """Draw the noise of the batch, in sample mode, and clear the final values."""
+        """Draw the noise of the batch, in sample mode, and clear the final values.
+
+        Where the samples have a field `agent.noise` it is written there too, for policies in other processes.
+        """
         T, B = self._batch_shape()
         if self._final_value is not None:
             self._final_value.fill(0)
         self._noise = self.agent.draw_noise(T, B) if self._sampling else None
         for prepared in self._prepared.values():
             prepared.noise = None
+        if self._noise is not None:
+            for path, field in self._noise_fields:
+                np.copyto(field, self.to_numpy(leaf_at(self._noise, path)))
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""

@@ -78,6 +78,13 @@ class SmallPolicy:
         self._value_fields: tuple[NDArray[Any], ...] = ()
         self._arguments: tuple[NDArray[Any], ...] = ()
 
+    @property
+    def parameters(self) -> list[NDArray[np.float32]]:
+        """The parameters themselves, to be copied to and from another policy of the same sizes."""
+        networks = [self._policy.arrays[0], self._critic.arrays[0]]
+        # The numbers of choices are no parameters.
+        return networks if self._head.dtype == np.int64 else [*networks, self._head]
+
     def set_parameters(
         self, policy: Layers, critic: Layers, log_std: NDArray[np.float32] | None = None
     ) -> None:

@@ -1,8 +1,27 @@
 """Samplers: who steps when."""
 
+from parllel.samplers.alternating_sampler import AlternatingSampler
 from parllel.samplers.basic_sampler import BasicSampler
+from parllel.samplers.batch_work import BatchWork
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.eval_sampler import EvalSampler
+from parllel.samplers.planner import Plan, measure_inference, measure_step, plan_sampling
+from parllel.samplers.rollout_sampler import RolloutSampler
 from parllel.samplers.sampler import Sampler
+from parllel.samplers.units import Unit, Units
 
-__all__ = ["BasicSampler", "CageColumns", "EvalSampler", "Sampler"]
+__all__ = [
+    "AlternatingSampler",
+    "BasicSampler",
+    "BatchWork",
+    "CageColumns",
+    "EvalSampler",
+    "Plan",
+    "RolloutSampler",
+    "Sampler",
+    "Unit",
+    "Units",
+    "measure_inference",
+    "measure_step",
+    "plan_sampling",
+]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from parllel.buffers import Samples
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
+from parllel.samplers.units import Unit, Units
 
 
 class CageColumns:
@@ -17,8 +18,14 @@ class CageColumns:
         B: columns of the batch.
         reset_automatically: how the sampler needs the cages to be; None takes both kinds.
 
+    Attributes:
+        columns: of each cage.
+        groups: of each cage, to be stepped.
+        everyone: all groups of all cages.
+
     Raises:
-        ValueError: if there are no cages, one twice, not `B` environments, or cages of the wrong kind.
+        ValueError: if there are no cages, one twice, not `B` environments, cages of the wrong kind, or
+            groups of a cage that are not its columns, one after the other.
     """
 
     def __init__(
@@ -42,34 +49,35 @@ class CageColumns:
                     f"{reset_automatically} for this sampler, got {cage.reset_automatically}"
                 )
         self.cages = list(cages)
-        self.columns: list[slice] = []
+        self.groups: list[Units] = []
         first = 0
         for cage in cages:
-            self.columns.append(slice(first, first + cage.n))
+            self.groups.append(Units(_units_of(cage, first)))
             first += cage.n
+        self.columns = [units.columns for units in self.groups]
+        self.everyone = Units([unit for units in self.groups for unit in units.units])
 
     def bind(self, samples: Samples) -> None:
         """Give each cage its columns of the buffer."""
         for cage, columns in zip(self.cages, self.columns, strict=True):
             cage.set_samples_buffer(samples, columns)
 
-    def run(self, start: Callable[[CageInterface, slice], None]) -> None:
-        """Start something in all cages, then wait for all."""
-        for cage, columns in zip(self.cages, self.columns, strict=True):
-            start(cage, columns)
-        for cage in self.cages:
-            cage.finish_row()
-
     def reset(self, t: int, *, everyone: bool) -> None:
         """Reset into row `t`: all environments, or those that need it."""
-        self.run(lambda cage, columns: cage.start_reset(t, everyone=everyone))
+        self.everyone.start_reset(t, everyone=everyone)
+        self.everyone.finish_row()
 
     def step(self, t: int) -> None:
         """Step all environments with the actions of row `t`."""
+        self.everyone.start_row(t)
+        self.everyone.finish_row()
+
+    def decorrelate(self, counts: Sequence[int], t: int = 0) -> None:
+        """Take `counts[b]` random steps of each environment, and observe into row `t`."""
+        for cage, columns in zip(self.cages, self.columns, strict=True):
+            cage.start_decorrelation(counts[columns], t)
         for cage in self.cages:
-            cage.start_row(t)
-        for cage in self.cages:
-            cage.finish_row()
+            cage.finish_row()  # of a whole cage, whatever its groups are
 
     def completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column."""
@@ -88,3 +96,17 @@ class CageColumns:
         with contextlib.ExitStack() as stack:
             for cage in self.cages:
                 stack.callback(cage.close)
+
+
+def _units_of(cage: CageInterface, first: int) -> list[Unit]:
+    """Return the groups of a cage whose first column is `first`."""
+    groups = cage.groups
+    ends = [0, *(group.stop for group in groups)]
+    if [group.start for group in groups] != ends[:-1] or ends[-1] != cage.n:
+        raise ValueError(
+            f"{cage.spaces.name}: groups: expected columns 0 to {cage.n} one after the other, got {groups}"
+        )
+    return [
+        Unit(cage, number, slice(first + group.start, first + group.stop))
+        for number, group in enumerate(groups)
+    ]

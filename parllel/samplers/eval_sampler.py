@@ -10,9 +10,10 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_asarray, buffer_rotate
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
-from parllel.samplers.basic_sampler import check_samples
+from parllel.samplers.batch_work import check_samples
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.sampler import Sampler
+from parllel.samplers.units import Units
 from parllel.transforms import StepTransform
 from parllel.types import BatchSpec
 
@@ -79,19 +80,20 @@ class EvalSampler(Sampler):
         finally:
             self.handler.sample_mode()
 
-    def _step(self, busy: list[tuple[CageInterface, slice]], played: list[list[TrajInfo]]) -> None:
+    def _step(self, busy: list[tuple[CageInterface, Units]], played: list[list[TrajInfo]]) -> None:
         observation = buffer_asarray(self.samples.env.observation[0])
         for transform in self.step_transforms:
             observation = transform.transform_final(observation)
         action = self.handler.act(observation, slice(0, len(played)))
         self.samples.agent.action[0] = action
-        for cage, _ in busy:
-            cage.start_row(0)
-        for cage, _ in busy:
-            cage.finish_row()
+        for _, groups in busy:
+            groups.start_row(0)
+        for _, groups in busy:
+            groups.finish_row()
         done = np.asarray(self.samples.env.done)[0]
-        for cage, columns in busy:
+        for cage, groups in busy:
             # One cage's episodes come in the order of its columns.
+            columns = groups.columns
             ended = [b for b in range(columns.start, columns.stop) if done[b]]
             trajs = cage.collect_completed_trajs() if ended else []
             for b, traj in zip(ended, trajs, strict=True):
@@ -100,14 +102,14 @@ class EvalSampler(Sampler):
                 cage.collect_final_observations()
         buffer_rotate(self.samples)
 
-    def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, slice]]:
-        """Return the cages of which an environment has episodes left to play."""
+    def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, Units]]:
+        """Return the cages, all groups of them, of which an environment has episodes left to play."""
         left = set(self._unfinished(played))
-        pairs = zip(self._cages.cages, self._cages.columns, strict=True)
+        pairs = zip(self._cages.cages, self._cages.groups, strict=True)
         return [
-            (cage, columns)
-            for cage, columns in pairs
-            if not left.isdisjoint(range(columns.start, columns.stop))
+            (cage, groups)
+            for cage, groups in pairs
+            if not left.isdisjoint(range(groups.columns.start, groups.columns.stop))
         ]
 
     def _counted(self, played: list[list[TrajInfo]]) -> list[TrajInfo]:

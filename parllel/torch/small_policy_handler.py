@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parllel.agents import Handler
-from parllel.agents.small_policy import Layers, SmallPolicy
+from parllel.agents import Handler, SharedParameters, SmallPolicy, SmallWorkerPolicy
+from parllel.agents.small_policy import Layers
 from parllel.buffers import Samples
 from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.distributions import Categorical, Gaussian, MultiDiscrete
@@ -61,10 +63,22 @@ class SmallPolicyHandler(TorchHandler):
             )
         super().__init__(agent)
         model: Any = agent.model
-        self._policy = make_small_policy(agent)
+        self._make_policy = partial(SmallPolicy, **_settings(agent))
+        self._policy = self._make_policy()
+        self._shared: SharedParameters | None = None
         # Looking parameters up in their modules takes as long as copying them.
         self._parameters = [_parameters(network) for network in (model.policy, model.critic)]
         self._log_std: Tensor | None = getattr(model, "log_std", None)
+
+    def worker_policy(self) -> Callable[[], SmallWorkerPolicy]:
+        """Return what `SynchronizedProcessCage.set_policy` takes; no worker imports PyTorch for it.
+
+        From then on `start_batch` lets the workers know the parameters. The samples need a field
+        `agent.noise`, which it fills.
+        """
+        if self._shared is None:
+            self._shared = SharedParameters(self._policy.parameters)
+        return partial(SmallWorkerPolicy, self._make_policy, self._shared)
 
     def bind(self, samples: Samples) -> None:
         """Take the buffer to read from and write to.
@@ -83,6 +97,8 @@ class SmallPolicyHandler(TorchHandler):
             policy, critic = map(_arrays, self._parameters)
             self._policy.set_parameters(policy, critic, log_std)
             self._policy.start_batch(self._noise.numpy())
+            if self._shared is not None:
+                self._shared.publish(self._policy.parameters)
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
@@ -99,13 +115,15 @@ class SmallPolicyHandler(TorchHandler):
         else:
             super().bootstrap_value(t, columns)
 
+    def close(self) -> None:
+        """Close the agent and let go of shared parameters; may be called twice."""
+        super().close()
+        if self._shared is not None:
+            self._shared.close()
 
-def make_small_policy(agent: PgAgent) -> SmallPolicy:
-    """Return a policy of the sizes of the agent's, without its parameters.
 
-    Raises:
-        ValueError: if the model's outputs do not fit the distribution.
-    """
+def _settings(agent: PgAgent) -> dict[str, Any]:
+    """Return the arguments of a SmallPolicy of the agent's sizes."""
     model: Any = agent.model
     distribution = agent.distribution
     nvec: tuple[int, ...] | None = None
@@ -117,9 +135,12 @@ def make_small_policy(agent: PgAgent) -> SmallPolicy:
         action_shape = (len(nvec),)
     elif isinstance(distribution, Gaussian):
         action_shape = distribution.action_shape
-    return SmallPolicy(
-        _sizes(model.policy), _sizes(model.critic), nvec=nvec, action_shape=action_shape
-    )
+    return {
+        "policy_sizes": _sizes(model.policy),
+        "critic_sizes": _sizes(model.critic),
+        "nvec": nvec,
+        "action_shape": action_shape,
+    }
 
 
 def _sizes(network: MlpModel) -> list[int]:

@@ -1,18 +1,18 @@
-"""Cages for a number of equal environments."""
+"""A cage for a number of equal environments."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from parllel.cages import (
     CageInterface,
     EnvFactory,
-    ProcessCage,
+    SynchronizedProcessCage,
     TrajInfo,
     TrajInfoFactory,
     VectorizedCage,
 )
+from parllel.samplers import Plan, plan_sampling
 from parllel.seeding import Seeds
 
 
@@ -21,37 +21,49 @@ def build_cages(
     n_envs: int,
     *,
     seeds: Seeds,
-    parallel: bool = False,
+    parallel: bool | Plan = False,
     name: str = "environments",
     traj_info: TrajInfoFactory = TrajInfo,
     reset_automatically: bool = True,
     **process_arguments: Any,
 ) -> list[CageInterface]:
-    """Return one cage with all environments in this process, or a process for each.
+    """Return one cage with all environments in this process, or spread over workers.
 
-    The samples are the same either way. The caller closes the cages; if one cannot be made, those before
-    it are closed here.
+    The samples are the same either way. The caller closes the cage.
 
     Args:
-        env_factory, traj_info, reset_automatically: as for `Cage`.
+        env_factory, traj_info, reset_automatically: as for `VectorizedCage`.
         n_envs: how many.
         seeds: where the environments' seeds come from.
-        parallel: give each a process of its own.
+        parallel: spread them over processes: as a Plan says, or as `plan_sampling` finds best for this
+            machine if True, which may be to keep them here.
         name: under which their seeds are drawn; give evaluation another.
-        process_arguments: further arguments of ProcessCage (`start_method`, `timeout_s`, `buffers`); without
-            `parallel` they have no use.
+        process_arguments: further arguments of SynchronizedProcessCage (`start_method`, `timeout_s`,
+            `buffers`); where there are no workers they have no use.
     """
-    common: Any = {"traj_info": traj_info, "reset_automatically": reset_automatically}
-    env_seeds = seeds.spawn(name, n_envs)
-    if not parallel:
-        return [VectorizedCage([env_factory] * n_envs, seeds=env_seeds, **common)]
-    with contextlib.ExitStack() as stack:
-        cages: list[CageInterface] = []
-        for index, seed in enumerate(env_seeds):
-            cage = ProcessCage(env_factory, seed=seed, index=index, **common, **process_arguments)
-            stack.callback(cage.close)
-            cages.append(cage)
-        for made in cages:
-            _ = made.spaces  # waits until it is made, while all others start as well
-        stack.pop_all()
-    return cages
+    common: Any = {
+        "traj_info": traj_info,
+        "reset_automatically": reset_automatically,
+        "seeds": seeds.spawn(name, n_envs),
+    }
+    factories = [env_factory] * n_envs
+    plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
+    if not plan.n_workers:
+        return [VectorizedCage(factories, **common)]
+    cage = SynchronizedProcessCage(
+        factories,
+        n_workers=plan.n_workers,
+        n_groups=plan.n_groups,
+        participate=plan.n_main > 0,
+        n_main=plan.n_main or None,
+        spin_us=plan.spin_us,
+        cores=plan.cores,
+        **common,
+        **process_arguments,
+    )
+    try:
+        _ = cage.spaces  # waits until all environments are made
+    except BaseException:
+        cage.close()
+        raise
+    return [cage]

@@ -31,14 +31,24 @@ def allocate_samples(
     transforms: Sequence[Transform] = (),
     *,
     env_info: Mapping[str, Any] | None = None,
+    noise: bool = False,
     storage: Storage | Mapping[str, Storage] | None = None,
 ) -> Samples:
     """Allocate all that is written while sampling: by cages, by the agent, by the transforms.
 
     env_info: examples of those keys of the environments' `info` that are to be stored.
+    noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch.
     storage: default local if all cages are in this process, else managed.
 
     `agent.observation`, what the agent sees, is `env.observation` itself unless a transform owns it.
+
+    A sampler whose policies act in the workers is built like this::
+
+        cages = build_cages(make_env, B, seeds=seeds, parallel=Plan(n_workers=1, n_main=B // 2))
+        handler = SmallPolicyHandler(agent)
+        samples = allocate_samples(cages, spec, handler, transforms, noise=True)
+        cages[0].set_policy(handler.worker_policy())
+        sampler = RolloutSampler(spec, cages, handler, samples, batch_transforms=transforms)
     """
     if not cages:
         raise ValueError("cages: expected at least one")
@@ -52,6 +62,9 @@ def allocate_samples(
     )
     for transform in transforms:
         samples = add_fields(samples, transform.fields(samples), batch_spec, storage=storage)
+    if noise:
+        fields = {"agent.noise": _noise(handler)}
+        samples = add_fields(samples, fields, batch_spec, storage=storage)
     if "observation" not in samples.agent._fields:
         samples = insert_field(samples, "agent.observation", samples.env.observation)
     checked: Samples = samples
@@ -88,6 +101,13 @@ def _examples(
             env_info=None if env_info is None else dict(env_info),
         ),
     )
+
+
+def _noise(handler: Handler) -> Tree:
+    example = handler.noise_example()
+    if example is None:
+        raise ValueError("noise: expected an agent that draws noise, got one that draws none")
+    return example
 
 
 def _indexing(action: Tree) -> Tree:

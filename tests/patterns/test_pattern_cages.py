@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import numpy as np
 import pytest
 
 from parllel.buffers import buffer_close
-from parllel.cages import ProcessCage, TrajInfo, VectorizedCage
+from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
+from parllel.processes import usable_cores
+from parllel.samplers import Plan
 from parllel.seeding import Seeds
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.row_reference import make_samples
@@ -34,7 +37,8 @@ def marks(cages):
     return [(float(observation[0, b, 0]), int(action[0, b])) for b in range(n)]
 
 
-FORKED = {"parallel": True, "start_method": "fork"}
+FORKED = {"parallel": Plan(1, 1), "start_method": "fork"}
+ALONE = {"parallel": Plan(1), "start_method": "fork"}
 
 
 @pytest.mark.parametrize("options", [{}, FORKED], ids=["here", "processes"])
@@ -64,14 +68,40 @@ def test_evaluation_gets_seeds_of_its_own():
 
 def test_kinds_of_cages():
     here = build_cages(CountingEnv, 2, seeds=Seeds(0))
-    processes = build_cages(CountingEnv, 2, seeds=Seeds(0), **FORKED)
-    assert [type(cage) for cage in here + processes] == [VectorizedCage] + [ProcessCage] * 2
-    assert [cage.n for cage in here + processes] == [2, 1, 1]
-    assert len({cage.pid for cage in processes}) == 2
-    close(here + processes)
+    plan = Plan(2, 1, n_groups=2)
+    (spread,) = build_cages(CountingEnv, 6, seeds=Seeds(0), parallel=plan, start_method="fork")
+    assert [type(cage) for cage in here] == [VectorizedCage]
+    assert isinstance(spread, SynchronizedProcessCage)
+    assert (here[0].n, spread.n) == (2, 6)
+    assert len(set(spread.pids)) == 2
+    assert spread.groups == [slice(0, 3), slice(3, 6)]
+    close([*here, spread])
 
 
-@pytest.mark.parametrize("options", [{}, FORKED], ids=["here", "processes"])
+def test_true_lets_the_machine_decide():
+    # A step of this takes long, so with a second core a worker pays.
+    cages = build_cages(partial(SlowEnv, 0.002), 4, seeds=Seeds(0), parallel=True)
+    try:
+        spread = isinstance(cages[0], SynchronizedProcessCage)
+        assert spread == (usable_cores() > 1)
+    finally:
+        close(cages)
+    (cage,) = build_cages(CountingEnv, 1, seeds=Seeds(0), parallel=True)
+    assert isinstance(cage, VectorizedCage)
+    close([cage])
+
+
+class SlowEnv(CountingEnv):
+    def __init__(self, seconds):
+        super().__init__(5)
+        self._seconds = seconds
+
+    def step(self, action):
+        time.sleep(self._seconds)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("options", [{}, ALONE], ids=["here", "processes"])
 def test_arguments_reach_the_cages(options):
     cages = build_cages(
         partial(CountingEnv, 2),
@@ -119,4 +149,4 @@ def fail():
 def test_if_a_process_cannot_make_its_own_no_process_is_left():
     # Checked by the guard that watches every test.
     with pytest.raises(OSError, match="no simulator"):
-        build_cages(fail, 3, seeds=Seeds(0), **FORKED)
+        build_cages(fail, 3, seeds=Seeds(0), **ALONE)

@@ -8,7 +8,8 @@ from gymnasium import spaces
 
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.buffers import NamedArrayTuple, buffer_close, buffer_leaves
-from parllel.cages import ProcessCage, VectorizedCage
+from parllel.cages import SynchronizedProcessCage, VectorizedCage
+from parllel.samplers import Plan
 from parllel.seeding import Seeds
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
@@ -38,7 +39,7 @@ def allocated():
             partial(CountingEnv, **(env or {})),
             spec.B,
             seeds=Seeds(0),
-            parallel=parallel,
+            parallel=Plan(1) if parallel else False,
             start_method="fork",
         )
         kept.extend(cages)
@@ -145,7 +146,7 @@ def test_the_storage_is_what_the_cages_need(allocated):
     assert (default_storage(here), default_storage(processes)) == ("local", "managed")
     assert default_storage([*here, *processes]) == "managed"
     assert isinstance(here[0], VectorizedCage)
-    assert isinstance(processes[0], ProcessCage)
+    assert isinstance(processes[0], SynchronizedProcessCage)
     buffer_close(samples)
 
 

@@ -1,62 +1,67 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
 
-from parllel.cages import Cage, ProcessCage
+from parllel.cages import ProcessCage
 from parllel.samplers import BasicSampler
 from parllel.testing.sampler_contract import SamplerContract
+from parllel.testing.sampler_setup import CagesOf
 
 
 class BasicContract(SamplerContract):
     def make_sampler(self, setup):
-        parts = setup.build()
-        return BasicSampler(
-            parts.batch_spec,
-            parts.cages,
-            parts.handler,
-            parts.samples,
-            parts.step_transforms,
-            parts.batch_transforms,
-        )
+        return make_sampler(BasicSampler, setup)
 
 
-@pytest.fixture(params=["local", "shared", "managed"])
-def storage(request):
-    return request.param
+class TestSingleCages(BasicContract):
+    # Local memory moves when the cages are given the buffer, which they are first of all.
+    @pytest.fixture(autouse=True, params=[SINGLE, FORKED], ids=["Cage", "ProcessCage"])
+    def choose_cages(self, request):
+        self.cages = request.param
 
-
-class TestInThisProcess(BasicContract):
-    @pytest.fixture(autouse=True)
-    def choose_storage(self, storage):
-        self.storage = storage
+    @pytest.fixture(autouse=True, params=["local", "shared", "managed"])
+    def choose_storage(self, request):
+        self.storage = request.param
 
     def adapt(self, setup):
-        return replace(setup, storage=self.storage, make_cage=Cage)
+        return replace(setup, storage=self.storage, **self.cages)
 
 
-class TestInProcessesOfTheirOwn(BasicContract):
-    @pytest.fixture(autouse=True)
-    def choose_storage(self, storage):
-        self.storage = storage
+CAGES_OF_SEVERAL = {
+    "vectorized": vectorized,
+    "groups": grouped(2),
+    "late groups": grouped(3, late=True),
+    "worker": synchronized(1),
+    "workers": synchronized(2),
+    "workers with groups": synchronized(2, 2),
+    "main and worker": synchronized(1, participate=True),
+    "main and workers with groups": synchronized(2, 2, participate=True),
+}
+
+
+class TestCagesOfSeveral(BasicContract):
+    @pytest.fixture(autouse=True, params=CAGES_OF_SEVERAL.values(), ids=CAGES_OF_SEVERAL.keys())
+    def choose_cages(self, request):
+        self.make_cages = CagesOf(request.param)
 
     def adapt(self, setup):
-        # Local memory moves when the cages are given the buffer, which they are first of all.
-        return replace(
-            setup,
-            storage=self.storage,
-            make_cage=ProcessCage,
-            cage_options={"start_method": "fork"},
-        )
+        return replace(setup, make_cages=self.make_cages)
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 @pytest.mark.parametrize("storage", ["shared", "managed"])
-def test_other_start_methods(start_method, storage):
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+@pytest.mark.parametrize("kind", ["ProcessCage", "SynchronizedProcessCage"])
+def test_other_start_methods(kind, start_method, storage):
+    cages = {"make_cages": CagesOf(synchronized(2, 1, False, start_method))}
+    if kind == "ProcessCage":
+        cages = {"make_cage": partial(ProcessCage, start_method=start_method)}
+
     class Started(BasicContract):
         def adapt(self, setup):
-            options = {"start_method": start_method}
-            return replace(setup, storage=storage, make_cage=ProcessCage, cage_options=options)
+            return replace(setup, storage=storage, **cages)
 
     Started().test_nested_observations()

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sampler_cages import grouped, synchronized, vectorized
 
 from parllel.buffers import buffer_leaves
 from parllel.cages import Cage, ProcessCage
@@ -14,7 +15,7 @@ from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingStepTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.sampler_contract import DOUBLED, ENVIRONMENTS, SHIFTED
-from parllel.testing.sampler_setup import DISCOUNT, SamplerSetup
+from parllel.testing.sampler_setup import DISCOUNT, CagesOf, SamplerSetup
 from parllel.testing.simulated_batches import observer
 
 CAGES = [
@@ -71,6 +72,22 @@ def test_each_environment_plays_its_share(placement):
     with eval_sampler_of(setup.build(), 10) as sampler:
         for trajs in expected:
             assert numbers(sampler.collect_batch(0)[1]) == trajs
+
+
+SEVERAL = {
+    "vectorized": CagesOf(vectorized, (1, 3)),
+    "groups": CagesOf(grouped(2)),
+    "late groups": CagesOf(grouped(3, late=True), (3, 1)),
+    "synchronized": CagesOf(synchronized(2, 2)),
+    "participating": CagesOf(synchronized(1, 2, participate=True)),
+}
+
+
+@pytest.mark.parametrize("make_cages", SEVERAL.values(), ids=SEVERAL.keys())
+def test_cages_of_several_environments_and_groups(make_cages):
+    setup = SamplerSetup(1, ENVIRONMENTS, make_cages=make_cages)
+    with eval_sampler_of(setup.build(), 10) as sampler:
+        assert numbers(sampler.collect_batch(0)[1]) == play(setup, (3, 3, 2, 2), 1)[0]
 
 
 @pytest.mark.parametrize("storage", ["local", "shared", "managed"])

@@ -5,20 +5,23 @@ from functools import partial
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sampler_cages import FORKED, grouped, make_sampler, synchronized, vectorized
 
-from parllel.cages import ProcessCage
-from parllel.samplers import BasicSampler
+from parllel.samplers import AlternatingSampler, BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
-from parllel.testing.dummy_transforms import RecordingStepTransform
+from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.sampler_contract import check_samples, check_trajs
-from parllel.testing.sampler_setup import SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup
 from parllel.testing.simulated_batches import simulate
 
 DRIFTING = partial(RecordingStepTransform, "drifting", scale=0.5, drift=1.0)
+DOUBLED = partial(RecordingStepTransform, "doubled", target="agent.doubled", scale=2.0)
+SHIFTED = partial(RecordingStepTransform, "shifted", source="agent.doubled", shift=0.5, drift=3.0)
+SCALED = partial(RecordingBatchTransform, "scaled", scale=-2.0)
 
 
 @st.composite
-def setups(draw, most_environments):
+def setups(draw, most_environments, fewest=1):
     layout = draw(st.sampled_from(["box", "float64", "scalar", "image", "discrete", "dict"]))
     factories = draw(
         st.lists(
@@ -31,7 +34,7 @@ def setups(draw, most_environments):
                 layout=st.just(layout),
                 reuse=st.booleans(),
             ),
-            min_size=1,
+            min_size=fewest,
             max_size=most_environments,
         )
     )
@@ -39,20 +42,35 @@ def setups(draw, most_environments):
         draw(st.integers(1, 6)),
         tuple(factories),
         seed=draw(st.integers(0, 2**31)),
-        step_transforms=draw(st.sampled_from([(), (DRIFTING,)])),
+        step_transforms=draw(st.sampled_from([(), (DRIFTING,), (DOUBLED, SHIFTED)])),
+        batch_transforms=draw(st.sampled_from([(), (SCALED,)])),
     )
 
 
-def check(setup, expected, **options):
-    parts = setup.build()
-    with BasicSampler(
-        parts.batch_spec,
-        parts.cages,
-        parts.handler,
-        parts.samples,
-        parts.step_transforms,
-        **options,
-    ) as sampler:
+@st.composite
+def in_this_process(draw, setup):
+    """Spread the environments over cages of any sizes, some of them in groups; at least two units."""
+    n = len(setup.factories)
+    ends = sorted(draw(st.sets(st.integers(1, n - 1), max_size=n - 1)) | {n})
+    sizes = tuple(end - begin for begin, end in zip([0, *ends], ends, strict=False))
+    kinds = [vectorized, grouped(2), grouped(2, late=True), grouped(4, late=True)]
+    chosen = draw(st.lists(st.sampled_from(kinds), min_size=len(sizes), max_size=len(sizes)))
+    if len(sizes) == 1 and chosen == [vectorized]:
+        chosen = [grouped(2)]
+
+    def make_cages(factories, seeds, **options):
+        cages, first = [], 0
+        for size, kind in zip(sizes, chosen, strict=True):
+            part = slice(first, first + size)
+            cages.append(kind(factories[part], seeds=seeds[part], index=first, **options))
+            first += size
+        return cages
+
+    return replace(setup, make_cages=make_cages)
+
+
+def check(cls, setup, expected, **options):
+    with make_sampler(cls, setup, **options) as sampler:
         for batch in expected:
             samples, trajs = sampler.collect_batch(0)
             check_samples(samples, batch)
@@ -63,13 +81,41 @@ def check(setup, expected, **options):
 @given(setup=setups(5), steps=st.integers(0, 5))
 def test_cages_sample_what_a_plain_loop_does(setup, steps):
     options = {"decorrelation_steps": steps, "decorrelation_seed": 1}
-    check(setup, simulate(setup, 3, **options), **options)
+    check(BasicSampler, setup, simulate(setup, 3, **options), **options)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(setup=setups(3), storage=st.sampled_from(["local", "shared", "managed"]))
+@settings(max_examples=150, deadline=None)
+@given(data=st.data(), setup=setups(7, fewest=2), steps=st.integers(0, 5))
+def test_both_samplers_do_wherever_environments_are(data, setup, steps):
+    options = {"decorrelation_steps": steps, "decorrelation_seed": 1}
+    expected = simulate(setup, 3, **options)
+    placed = data.draw(in_this_process(setup))
+    check(BasicSampler, placed, expected, **options)
+    check(AlternatingSampler, placed, expected, **options)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(setup=setups(3, fewest=2), storage=st.sampled_from(["local", "shared", "managed"]))
 def test_process_cages_sample_what_cages_do(setup, storage):
     expected = simulate(setup, 3)
-    check(setup, expected)
-    forked = {"make_cage": ProcessCage, "cage_options": {"start_method": "fork"}}
-    check(replace(setup, storage=storage, **forked), expected)
+    placed = replace(setup, storage=storage, **FORKED)
+    check(BasicSampler, placed, expected)
+    check(AlternatingSampler, placed, expected)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    setup=setups(6, fewest=2),
+    workers=st.integers(1, 3),
+    groups=st.integers(2, 3),
+    participate=st.booleans(),
+    storage=st.sampled_from(["local", "shared", "managed"]),
+    steps=st.integers(0, 5),
+)
+def test_synchronized_cages_do_too(setup, workers, groups, participate, storage, steps):
+    options = {"decorrelation_steps": steps, "decorrelation_seed": 1}
+    expected = simulate(setup, 3, **options)
+    for cls, n_groups in ((BasicSampler, 1), (AlternatingSampler, groups)):
+        make = synchronized(workers, n_groups, participate)
+        placed = replace(setup, storage=storage, make_cages=CagesOf(make))
+        check(cls, placed, expected, **options)

@@ -1,0 +1,203 @@
+"""What a batch goes through whatever the schedule, so that a sampler is little more than its loop."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from parllel.agents import Handler
+from parllel.arrays import Array
+from parllel.buffers import Samples, buffer_map, buffer_rotate
+from parllel.cages import CageInterface, FinalObservation, TrajInfo
+from parllel.errors import WrongStateError
+from parllel.samplers.cage_columns import CageColumns
+from parllel.transforms import BatchTransform, StepTransform, Transform
+from parllel.types import BatchSpec, State, Tree
+
+
+class BatchWork:
+    """Cages that reset by themselves, handler, transforms and buffer, and what they do to a batch.
+
+    A sampler says when: within `batch()` it lets the agent `act` on each row of some columns and steps their
+    environments; after the last row it calls `bootstrap` for all columns and returns `finish()`.
+
+    Args: those of `BasicSampler`.
+
+    Raises:
+        ValueError: if cages, buffer and batch spec do not fit.
+    """
+
+    def __init__(
+        self,
+        batch_spec: BatchSpec,
+        cages: Sequence[CageInterface],
+        handler: Handler,
+        samples: Samples,
+        step_transforms: Sequence[StepTransform],
+        batch_transforms: Sequence[BatchTransform],
+        decorrelation_steps: int,
+        decorrelation_seed: Any,
+    ) -> None:
+        check_samples(samples, batch_spec)
+        if decorrelation_steps < 0:
+            raise ValueError(f"decorrelation_steps: expected 0 or more, got {decorrelation_steps}")
+        if decorrelation_steps and decorrelation_seed is None:
+            raise ValueError("decorrelation_seed: expected a seed, as decorrelation_steps is not 0")
+        self.batch_spec = batch_spec
+        self.cages = CageColumns(cages, batch_spec.B, reset_automatically=True)
+        self.handler = handler
+        self.samples = samples
+        self.step_transforms = list(step_transforms)
+        self.batch_transforms = list(batch_transforms)
+        self._decorrelation = (decorrelation_steps, decorrelation_seed)
+        self._started = self._within = False
+        self._transform_steps = [one.transform_step for one in self.step_transforms]
+        self.cages.bind(samples)
+        handler.bind(samples)
+        for transform in self.transforms:
+            transform.bind(samples)
+
+    # ------------------------------------------------------------------ a batch, from begin to end
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Begin a batch; the garbage collector waits until it is done.
+
+        Raises:
+            WrongStateError: if an error cut the last one short: what is behind it is not known.
+        """
+        if self._within:
+            raise WrongStateError(
+                "sampler: an error ended the last batch halfway, so there is nothing to continue from; "
+                "close this sampler and build another"
+            )
+        with collector_off():
+            self._begin()
+            self._within = True
+            self.handler.sample_mode()
+            self.handler.start_batch()
+            yield
+
+    def _begin(self) -> None:
+        if self._started:
+            buffer_rotate(self.samples)  # the observation behind the last batch becomes row 0
+            return
+        self.cages.reset(0, everyone=True)
+        most, seed = self._decorrelation
+        if most:
+            counts = np.random.default_rng(seed).integers(0, most + 1, self.batch_spec.B)
+            self.cages.decorrelate(counts.tolist())
+        self._started = True
+
+    def act(self, t: int, columns: slice) -> None:
+        """Transform row `t` of `columns` and write the agent's answer to it."""
+        for transform_step in self._transform_steps:
+            transform_step(self.samples, t, columns)
+        self.handler.step(t, columns)
+
+    def bootstrap(self, columns: slice) -> None:
+        """Write the value of the observation behind the batch, as the agent would see it."""
+        T = self.batch_spec.T
+        for transform_step in self._transform_steps:
+            transform_step(self.samples, T, columns)
+        self.handler.bootstrap_value(T, columns)
+
+    def finish(self) -> tuple[Samples, list[TrajInfo]]:
+        """Write final values, update statistics, transform the batch; return what a sampler does."""
+        self._within = False
+        self._write_final_values()
+        for transform in self.step_transforms:
+            transform.end_batch(self.samples)
+        for batch_transform in self.batch_transforms:
+            batch_transform.transform_batch(self.samples)
+        return self.samples, self.cages.completed_trajs()
+
+    def _write_final_values(self) -> None:
+        flags = np.asarray(self.samples.env.truncated)
+        final = [f for f in self.cages.final_observations() if flags[f.row, f.column]]
+        if not final:
+            return
+        observation = stack_final(final, self.samples.env.observation)
+        for transform in self.step_transforms:
+            observation = transform.transform_final(observation)
+        rows = np.array([f.row for f in final], np.intp)
+        columns = np.array([f.column for f in final], np.intp)
+        self.handler.final_value(rows, columns, observation)
+
+    # ------------------------------------------------------------------ the transforms, and the end
+
+    @property
+    def transforms(self) -> list[Transform]:
+        """All transforms, in order."""
+        return [*self.step_transforms, *self.batch_transforms]
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """The `stats` of the transforms, as `Class/name`."""
+        return {
+            f"{type(transform).__name__}/{name}": value
+            for transform in self.transforms
+            for name, value in transform.stats.items()
+        }
+
+    def state(self) -> State:
+        """Return the state of the transforms, in order."""
+        return {"transforms": [transform.state() for transform in self.transforms]}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned; ValueError for another number of transforms."""
+        states = state["transforms"]
+        if len(states) != len(self.transforms):
+            raise ValueError(f"expected {len(self.transforms)} transforms, got {len(states)}")
+        for transform, one in zip(self.transforms, states, strict=True):
+            transform.load_state(one)
+
+    def close(self) -> None:
+        """Close the cages and the handler; may be called twice."""
+        try:
+            self.cages.close()
+        finally:
+            self.handler.close()
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Keep the garbage collector from running, if it is on; it makes up for it afterwards."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
+    """Return the observations of `final` as one tree of arrays [N, ...] in the dtypes of `like`."""
+    parts = [_named(f.observation) for f in final]
+    return buffer_map(
+        lambda array, *values: np.stack(values).astype(array.dtype, copy=False), like, *parts
+    )
+
+
+def _named(observation: Tree) -> Tree:
+    """Give the items of tuples the names that they have in buffers."""
+    if isinstance(observation, (tuple, list)):
+        observation = {f"_{i}": part for i, part in enumerate(observation)}
+    if isinstance(observation, dict):
+        return {name: _named(part) for name, part in observation.items()}
+    return np.asarray(observation)
+
+
+def check_samples(samples: Samples, batch_spec: BatchSpec) -> None:
+    """Raise TypeError or ValueError unless `samples` is a buffer [T, B]."""
+    if not isinstance(samples, Samples):
+        raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
+    reward = samples.env.reward
+    if not isinstance(reward, Array) or reward.shape[:2] != batch_spec.shape:
+        raise ValueError(f"samples: expected [T, B] = {batch_spec.shape}, env.reward is {reward!r}")

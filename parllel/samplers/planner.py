@@ -1,0 +1,197 @@
+"""Choose how to spread environments over processes, from a short measurement and a model of the costs.
+
+One vector step of B environments that cost e each, with W workers, m environments that main steps itself,
+and I(b) for the agent to act for b of them:
+
+    in this process   B e + I(B)
+    one group         I(B) + s + max(ceil((B - m) / W) e, m e)
+    two groups        max(ceil((B - m) / W) e, 2 I(B / 2) + 2 s + m e, (B e + 2 I(B / 2)) / cores)
+
+With two groups the agent acts for one half while the other half steps.
+
+s is what it costs to start workers and to wait for them. With fewer cores than busy processes nobody spins,
+and everyone who waits has to be woken.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.agents import Handler
+from parllel.buffers import buffer_map
+from parllel.cages import EnvFactory, Spaces, example_of
+from parllel.processes import usable_cores
+
+SIGNAL_S = 10e-6  # to write a row of results, post a word and see it, on both sides
+WAKE_S = 60e-6  # to be woken from sleep
+SPIN_US = 1000.0
+GAIN = 0.95  # a plan with more parts has to be this much better
+
+# Seconds that an agent takes to act for a number of environments at once.
+InferenceCost = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to spread environments over processes.
+
+    Attributes:
+        n_workers: processes besides this one; 0 keeps all environments here.
+        n_main: how many environments this process steps; all if there are no workers.
+        n_groups: two let the agent act for one half while the other half steps.
+        spin_us: the longest spin of a wait, in microseconds.
+        cores: core numbers to pin the workers to; None leaves the choice to the system.
+        why: what it was chosen for, in words.
+    """
+
+    n_workers: int
+    n_main: int = 0
+    n_groups: int = 1
+    spin_us: float = SPIN_US
+    cores: tuple[int, ...] | None = None
+    why: str = "fixed by hand"
+
+    def __str__(self) -> str:
+        if not self.n_workers:
+            where = "all environments in this process"
+        else:
+            workers = f"{self.n_workers} worker{'s' if self.n_workers > 1 else ''}"
+            main = f" and {self.n_main} environments in this process" if self.n_main else ""
+            where = f"{workers}{main}, {'one group' if self.n_groups == 1 else 'two groups'}"
+        return f"{where}: {self.why}"
+
+
+def plan_sampling(
+    env_factory: EnvFactory,
+    n_envs: int,
+    *,
+    inference_cost: InferenceCost | None = None,
+    step_s: float | None = None,
+    n_cores: int | None = None,
+) -> Plan:
+    """Return the plan that the model of the costs finds best.
+
+    env_factory: makes the environment that is measured, for a tenth of a second, and closed again.
+    n_envs: how many there will be.
+    inference_cost: of the agent, see `measure_inference`. Without it one group is planned: so results do not
+        depend on the machine, as networks round differently for other numbers of rows.
+    step_s: seconds of one step, instead of a measurement.
+    n_cores: instead of `usable_cores()`.
+
+    Raises:
+        ValueError: if a number is not positive.
+    """
+    n_cores = usable_cores() if n_cores is None else n_cores
+    for name, value in (("n_envs", n_envs), ("n_cores", n_cores), ("step_s", step_s)):
+        if value is not None and not value > 0:
+            raise ValueError(f"{name}: expected a positive number, got {value}")
+    if step_s is None:
+        step_s = measure_step(env_factory)
+    act = inference_cost or (lambda b: 0.0)
+    best, predicted = Plan(0, n_envs), here_s(n_envs, step_s, act(n_envs))
+    here = predicted
+    for plan in candidates(n_envs, n_cores, two_groups=inference_cost is not None):
+        seconds = plan_s(plan, n_envs, step_s, n_cores, act)
+        if seconds < predicted * (GAIN if _parts(plan) > _parts(best) else 1.0):
+            best, predicted = plan, seconds
+    why = (
+        f"{step_s * 1e6:.1f} us per step and {n_cores} core{'s' if n_cores > 1 else ''}; predicted "
+        f"{predicted * 1e6:.0f} us for a step of all {n_envs}, {here * 1e6:.0f} us in one process"
+    )
+    return Plan(best.n_workers, best.n_main, best.n_groups, best.spin_us, None, why)
+
+
+def candidates(n_envs: int, n_cores: int, *, two_groups: bool) -> Iterator[Plan]:
+    """Yield the plans worth a thought, those of fewer parts first."""
+    for n_groups in (1, 2) if two_groups and n_envs > 1 else (1,):
+        for n_workers in range(1, min(n_cores, n_envs) + 1):
+            spin_us = SPIN_US if n_workers < n_cores else 0.0
+            for n_main in range(min(n_envs - n_workers, -(-n_envs // (n_workers + 1))) + 1):
+                if n_workers < n_cores or not n_main:
+                    yield Plan(n_workers, n_main, n_groups, spin_us)
+
+
+def plan_s(plan: Plan, n_envs: int, step_s: float, n_cores: int, act: InferenceCost) -> float:
+    """Return the seconds of one vector step that the model predicts."""
+    workers_s = -(-(n_envs - plan.n_main) // plan.n_workers) * step_s
+    main_s = plan.n_main * step_s
+    signal_s = SIGNAL_S + (WAKE_S if plan.n_workers >= n_cores else 0.0)
+    if plan.n_groups == 1:
+        return act(n_envs) + signal_s + max(workers_s, main_s)
+    acting_s = 2 * act(n_envs // 2)
+    return max(
+        workers_s + 2 * SIGNAL_S,
+        acting_s + 2 * signal_s + main_s,
+        (n_envs * step_s + acting_s) / n_cores,  # all are busy at once, if there are cores for all
+    )
+
+
+def here_s(n_envs: int, step_s: float, act_s: float) -> float:
+    """Return the seconds of one vector step in one process."""
+    return n_envs * step_s + act_s
+
+
+def _parts(plan: Plan) -> int:
+    return plan.n_workers * plan.n_groups
+
+
+def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
+    """Return the seconds of one random step of an environment, its share of resets included."""
+    env = env_factory()
+    try:
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        _steps(env, 3)  # what is loaded or compiled at first is not meant
+        n_steps, began = 0, time.perf_counter()
+        while (passed := time.perf_counter() - began) < seconds:
+            n_steps += _steps(env, 1 if passed > seconds / 10 and n_steps < 10 else 10)
+        return (time.perf_counter() - began) / n_steps
+    finally:
+        env.close()
+
+
+def _steps(env: gym.Env[Any, Any], n: int) -> int:
+    for _ in range(n):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            env.reset()
+    return n
+
+
+def measure_inference(handler: Handler, spaces: Spaces, repetitions: int = 30) -> InferenceCost:
+    """Return what it costs an agent to act for a number of environments; measured when first asked.
+
+    The agent acts in eval mode, so its random state stays as it is; it is in sample mode afterwards.
+    """
+    known: dict[int, float] = {}
+
+    def cost(n: int) -> float:
+        if n not in known:
+            known[n] = _time_acting(handler, spaces, n, repetitions)
+        return known[n]
+
+    return cost
+
+
+def _time_acting(handler: Handler, spaces: Spaces, n: int, repetitions: int) -> float:
+
+    observation = buffer_map(
+        lambda x: np.zeros((n, *np.shape(x)), np.asarray(x).dtype), example_of(spaces.observation)
+    )
+    handler.eval_mode()
+    try:
+        times = []
+        for _ in range(repetitions):
+            began = time.perf_counter()
+            handler.act(observation, slice(0, n))
+            times.append(time.perf_counter() - began)
+    finally:
+        handler.sample_mode()
+    return statistics.median(times)

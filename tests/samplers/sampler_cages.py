@@ -1,0 +1,170 @@
+"""A cage with groups in this process, and the cages that samplers are tested with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+from parllel.cages import Cage, CageInterface, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.samplers import AlternatingSampler, BasicSampler
+from parllel.testing.sampler_setup import CagesOf
+
+
+class GroupedCage(CageInterface):
+    """A VectorizedCage for each group; they step when they are started or, if `late`, when finished.
+
+    What is early shows a sampler that still writes after a start; what is late, one that reads too soon.
+    """
+
+    def __init__(
+        self, env_factories, *, n_groups, late=False, seeds, index=0, buffers=None, **options
+    ):
+        n = len(env_factories)
+        ends = [n * number // n_groups for number in range(n_groups + 1)]
+        self._groups = [slice(*pair) for pair in pairwise(ends)]
+        self._parts = [
+            VectorizedCage(
+                env_factories[group], seeds=seeds[group], index=index + group.start, **options
+            )
+            for group in self._groups
+        ]
+        self._late = late
+        self._waiting = {}
+
+    @property
+    def n(self):
+        return self._groups[-1].stop
+
+    @property
+    def groups(self):
+        return self._groups
+
+    @property
+    def spaces(self):
+        return self._parts[0].spaces
+
+    @property
+    def needs_reset(self):
+        return [flag for part in self._parts for flag in part.needs_reset]
+
+    @property
+    def reset_automatically(self):
+        return self._parts[0].reset_automatically
+
+    def set_samples_buffer(self, samples, columns):
+        for part, group in zip(self._parts, self._groups, strict=True):
+            own = slice(columns.start + group.start, columns.start + group.stop)
+            part.set_samples_buffer(samples, own)
+
+    def _start(self, group, start):
+        assert group not in self._waiting
+        self._waiting[group] = start
+        if not self._late:
+            start()
+
+    def start_reset(self, t=0, *, everyone=True, group=0):
+        self._start(group, partial(self._parts[group].start_reset, t, everyone=everyone))
+
+    def start_row(self, t, group=0):
+        self._start(group, partial(self._parts[group].start_row, t))
+
+    def start_random_row(self, t, group=0):
+        self._start(group, partial(self._parts[group].start_random_row, t))
+
+    def start_decorrelation(self, counts, t=0):
+        assert not self._waiting
+        assert len(counts) == self.n
+        for part, group in zip(self._parts, self._groups, strict=True):
+            part.start_decorrelation(counts[group], t)
+        self._waiting["all"] = None
+
+    def finish_row(self, group=0):
+        if "all" in self._waiting:
+            assert group == 0
+            self._waiting.clear()
+            for part in self._parts:
+                part.finish_row()
+            return
+        start = self._waiting.pop(group)
+        if self._late:
+            start()
+        self._parts[group].finish_row()
+
+    def collect_completed_trajs(self):
+        assert not self._waiting
+        return [traj for part in self._parts for traj in part.collect_completed_trajs()]
+
+    def collect_final_observations(self):
+        assert not self._waiting
+        return [final for part in self._parts for final in part.collect_final_observations()]
+
+    def env_method(self, name, *args, **kwargs):
+        return [value for part in self._parts for value in part.env_method(name, *args, **kwargs)]
+
+    def render(self):
+        return self.env_method("render")
+
+    def close(self):
+        for part in self._parts:
+            part.close()
+
+
+def vectorized(factories, buffers=None, **options):
+    """Make a VectorizedCage, which needs no buffers beforehand."""
+    return VectorizedCage(factories, **options)
+
+
+def grouped(n_groups, late=False):
+    """Return what makes a GroupedCage of at most so many groups."""
+
+    def make(factories, **options):
+        groups = min(n_groups, len(factories))
+        return GroupedCage(factories, n_groups=groups, late=late, **options)
+
+    return make
+
+
+def synchronized(n_workers, n_groups=1, participate=False, start_method="fork"):
+    """Return what makes a SynchronizedProcessCage, of no more workers and groups than environments."""
+
+    def make(factories, **options):
+        n = len(factories)
+        return SynchronizedProcessCage(
+            factories,
+            n_workers=max(1, min(n_workers, n - participate)),
+            n_groups=min(n_groups, n),
+            participate=participate and n > 1,
+            start_method=start_method,
+            **options,
+        )
+
+    return make
+
+
+def make_sampler(cls, setup, **options):
+    """Build a sampler of a class from a setup."""
+    parts = setup.build()
+    try:
+        return cls(
+            parts.batch_spec,
+            parts.cages,
+            parts.handler,
+            parts.samples,
+            parts.step_transforms,
+            parts.batch_transforms,
+            **options,
+        )
+    except BaseException:
+        for cage in parts.cages:
+            cage.close()
+        raise
+
+
+def with_cages(setup, make, sizes=None):
+    return replace(setup, make_cages=CagesOf(make, sizes))
+
+
+FORKED = {"make_cage": ProcessCage, "cage_options": {"start_method": "fork"}}
+SAMPLERS = [BasicSampler, AlternatingSampler]
+SINGLE = {"make_cage": Cage}

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import math
+import time
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parllel.agents import NumpyHandler
+from parllel.cages import Spaces
+from parllel.samplers import Plan, measure_inference, measure_step, plan_sampling
+from parllel.samplers.planner import SIGNAL_S, WAKE_S, candidates, plan_s
+from parllel.testing.dummy_agents import CountingAgent
+from parllel.testing.dummy_envs import CountingEnv
+
+US = 1e-6
+
+
+def plan(n_envs, n_cores, step_us, inference_us=None):
+    act = None if inference_us is None else (lambda b: inference_us * US)
+    return plan_sampling(
+        CountingEnv, n_envs, step_s=step_us * US, n_cores=n_cores, inference_cost=act
+    )
+
+
+def test_one_core_keeps_everything_here():
+    found = plan(16, 1, 1000)
+    assert (found.n_workers, found.n_main) == (0, 16)
+
+
+def test_steps_too_short_to_share_stay_here():
+    assert plan(4, 2, 1).n_workers == 0
+    assert plan(1, 8, 1000).n_workers == 0
+
+
+def test_two_cores_share_evenly():
+    found = plan(16, 2, 10)
+    assert (found.n_workers, found.n_main, found.n_groups) == (1, 8, 1)
+    assert found.spin_us > 0
+
+
+def test_many_cores_are_all_used():
+    found = plan(64, 8, 100)
+    assert (found.n_workers, found.n_main) == (7, 8)
+    assert plan(7, 8, 100).n_workers + 1 == 7
+
+
+def test_an_agent_that_thinks_long_is_alternated_with():
+    # One group: 400 + 6 * 100; two: 8 * 100 in each worker, and as much thought in main.
+    found = plan(16, 3, 100, inference_us=400)
+    assert (found.n_workers, found.n_groups, found.n_main) == (2, 2, 0)
+    assert plan(16, 3, 100, inference_us=1).n_groups == 1
+
+
+def test_without_the_cost_of_the_agent_there_is_one_group():
+    assert {plan(n, c, 100).n_groups for n in (2, 16) for c in (1, 2, 4)} == {1}
+
+
+def brute_force(n_envs, n_cores, step_s, act):
+    """The formulas of the design, for every number of workers, shares and groups."""
+    best = n_envs * step_s + act(n_envs)
+    for workers in range(1, min(n_cores, n_envs) + 1):
+        wake = SIGNAL_S + (WAKE_S if workers == n_cores else 0)
+        for main in range(n_envs - workers + 1):
+            if main and workers == n_cores:
+                continue
+            theirs = math.ceil((n_envs - main) / workers) * step_s
+            best = min(best, act(n_envs) + wake + max(theirs, main * step_s))
+            if n_envs > 1:
+                alone = 2 * act(n_envs // 2) + 2 * wake + main * step_s
+                busy = (n_envs * step_s + 2 * act(n_envs // 2)) / n_cores
+                best = min(best, max(theirs + 2 * SIGNAL_S, alone, busy))
+    return best
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    n_envs=st.integers(1, 40),
+    n_cores=st.integers(1, 9),
+    step_us=st.floats(0.5, 1000),
+    fixed_us=st.floats(1, 1000),
+    each_us=st.floats(0, 20),
+)
+def test_the_plan_is_as_good_as_the_best(n_envs, n_cores, step_us, fixed_us, each_us):
+    def act(b):
+        return (fixed_us + b * each_us) * US
+
+    found = plan_sampling(
+        CountingEnv, n_envs, step_s=step_us * US, n_cores=n_cores, inference_cost=act
+    )
+    if found.n_workers:
+        predicted = plan_s(found, n_envs, step_us * US, n_cores, act)
+        assert found.n_workers + found.n_main <= n_envs
+        assert found.n_workers + bool(found.n_main) <= n_cores
+    else:
+        predicted = n_envs * step_us * US + act(n_envs)
+    # Plans of fewer parts are preferred as long as they are nearly as good, at each of a few choices.
+    assert predicted <= brute_force(n_envs, n_cores, step_us * US, act) / 0.95**3 * (1 + 1e-9)
+
+
+def test_plans_say_what_they_are():
+    assert (
+        "1 worker and 8 environments in this process, one group: 10.0 us per step and 2 cores"
+        in str(plan(16, 2, 10))
+    )
+    assert str(plan(2, 1, 10)).startswith("all environments in this process: ")
+    assert str(Plan(3, n_groups=2)) == "3 workers, two groups: fixed by hand"
+
+
+@pytest.mark.parametrize("wrong", [{"n_envs": 0}, {"n_cores": 0}, {"step_s": -1.0}])
+def test_numbers_have_to_be_positive(wrong):
+    arguments = {"n_envs": 4, "n_cores": 2, "step_s": 1.0, **wrong}
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name}: expected a positive number"):
+        plan_sampling(CountingEnv, **arguments)
+
+
+def test_candidates_leave_every_worker_something():
+    for plan_ in candidates(5, 4, two_groups=True):
+        assert 1 <= plan_.n_workers <= 5 - plan_.n_main
+
+
+class SleepingEnv(CountingEnv):
+    closed_ones = 0
+
+    def step(self, action):
+        time.sleep(0.003)
+        return super().step(action)
+
+    def close(self):
+        SleepingEnv.closed_ones += 1
+        super().close()
+
+
+def test_a_step_is_measured_and_the_environment_closed():
+    before = SleepingEnv.closed_ones
+    seconds = measure_step(partial(SleepingEnv, 4), seconds=0.03)
+    assert seconds >= 0.003
+    assert SleepingEnv.closed_ones == before + 1
+
+
+class ThinkingAgent(CountingAgent):
+    asked: list[int] = []
+
+    def step(self, observation, **options):
+        self.asked.append(len(observation))
+        time.sleep(0.002)
+        return super().step(observation, **options)
+
+
+def test_acting_is_measured_without_touching_what_is_drawn():
+    agent = ThinkingAgent(4, seed=3)
+    handler = NumpyHandler(agent)
+    env = CountingEnv()
+    cost = measure_inference(handler, Spaces(env.observation_space, env.action_space, "x"), 3)
+    assert cost(5) >= 0.002
+    assert set(agent.asked) == {5}
+    asked = len(agent.asked)
+    assert cost(5) >= 0.002
+    assert len(agent.asked) == asked
+    untouched = CountingAgent(4, seed=3)
+    assert (agent.draw_noise(3, 2) == untouched.draw_noise(3, 2)).all()

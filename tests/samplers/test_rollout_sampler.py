@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sampler_cages import FORKED, SINGLE, synchronized, vectorized
+from test_sampler_property import setups
+
+from parllel.agents import NumpyHandler
+from parllel.errors import WrongStateError
+from parllel.samplers import RolloutSampler
+from parllel.testing.dummy_transforms import RecordingStepTransform
+from parllel.testing.faulty_envs import DummyFaultError
+from parllel.testing.sampler_contract import (
+    DOUBLED,
+    ENVIRONMENTS,
+    SamplerContract,
+    check_samples,
+    check_trajs,
+)
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.simulated_batches import simulate
+
+
+class OwnAgent:
+    """Act with an agent made in the worker, which draws the noise of all columns as that of main does."""
+
+    def __init__(self, make_agent, fails_at=None):
+        self.handler = NumpyHandler(make_agent())
+        self.fails_at, self.batch = fails_at, -1
+
+    def bind(self, samples, columns):
+        self.handler.bind(samples)
+        self.columns = columns
+
+    def start_batch(self):
+        self.batch += 1
+        self.handler.start_batch()
+
+    def step(self, t):
+        if (self.batch, t) == self.fails_at:
+            raise DummyFaultError("policy", t)
+        self.handler.step(t, self.columns)
+
+
+def make_rollouts(setup, fails_at=None, **options):
+    parts = setup.build()
+    try:
+        for cage in parts.cages:
+            cage.set_policy(partial(OwnAgent, setup.agent, fails_at))
+        return RolloutSampler(
+            parts.batch_spec,
+            parts.cages,
+            parts.handler,
+            parts.samples,
+            parts.step_transforms,
+            parts.batch_transforms,
+            **options,
+        )
+    except BaseException:
+        for cage in parts.cages:
+            cage.close()
+        raise
+
+
+PLACES = {
+    "worker": CagesOf(synchronized(1)),
+    "workers": CagesOf(synchronized(3)),
+    "groups": CagesOf(synchronized(2, 2)),
+    "main and worker": CagesOf(synchronized(1, participate=True)),
+    "main and workers, groups": CagesOf(synchronized(2, 3, participate=True)),
+}
+
+
+class TestRollouts(SamplerContract):
+    """Those of a plain loop; without step transforms, which are refused."""
+
+    test_statistics_move_between_batches = None
+    test_state_holds_that_of_the_transforms = None
+    test_state_of_other_transforms_is_refused = None
+
+    @pytest.fixture(autouse=True, params=PLACES.values(), ids=PLACES.keys())
+    def choose_cages(self, request):
+        self.make_cages = request.param
+
+    def adapt(self, setup):
+        return replace(setup, make_cages=self.make_cages)
+
+    def check(self, setup, n_batches):
+        super().check(replace(setup, step_transforms=()), n_batches)
+
+    def make_sampler(self, setup):
+        return make_rollouts(setup)
+
+
+def test_several_cages():
+    make_cages = CagesOf(synchronized(1, participate=True), (1, 3))
+    check(SamplerSetup(4, ENVIRONMENTS, make_cages=make_cages), 3)
+
+
+def check(setup, n_batches, **options):
+    expected = simulate(setup, n_batches, **options)
+    with make_rollouts(setup, **options) as sampler:
+        for batch in expected:
+            samples, trajs = sampler.collect_batch(0)
+            check_samples(samples, batch)
+            check_trajs(trajs, batch)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    setup=setups(6),
+    workers=st.integers(1, 3),
+    groups=st.integers(1, 3),
+    participate=st.booleans(),
+    storage=st.sampled_from(["local", "shared", "managed"]),
+    steps=st.integers(0, 5),
+)
+def test_rollouts_are_what_a_plain_loop_does(setup, workers, groups, participate, storage, steps):
+    make = synchronized(workers, groups, participate)
+    placed = replace(setup, step_transforms=(), storage=storage, make_cages=CagesOf(make))
+    check(placed, 3, decorrelation_steps=steps, decorrelation_seed=1)
+
+
+def test_step_transforms_are_refused():
+    setup = SamplerSetup(
+        3, ENVIRONMENTS, step_transforms=(DOUBLED,), make_cages=CagesOf(synchronized(1))
+    )
+    with pytest.raises(ValueError, match=r"step_transforms: expected none.*BasicSampler takes"):
+        make_rollouts(setup)
+    assert isinstance(DOUBLED(), RecordingStepTransform)
+
+
+@pytest.mark.parametrize(
+    "cages",
+    [SINGLE, FORKED, *({"make_cages": CagesOf(make)} for make in (vectorized, synchronized(1)))],
+    ids=["Cage", "ProcessCage", "VectorizedCage", "SynchronizedProcessCage"],
+)
+def test_every_cage_needs_a_policy(cages):
+    parts = SamplerSetup(3, ENVIRONMENTS, **cages).build()
+    try:
+        with pytest.raises(
+            ValueError,
+            match=r"cage 0 \(CountingEnv\): expected a cage with a policy, got a \w*Cage",
+        ):
+            RolloutSampler(parts.batch_spec, parts.cages, parts.handler, parts.samples)
+    finally:
+        for cage in parts.cages:
+            cage.close()
+
+
+@pytest.mark.parametrize("participate", [False, True])
+def test_a_policy_that_raises_leaves_the_rest_closable(participate):
+    make = CagesOf(synchronized(2, participate=participate))
+    setup = SamplerSetup(4, ENVIRONMENTS, make_cages=make)
+    with make_rollouts(setup, fails_at=(1, 2)) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        first = np.array(samples.env.reward)
+        with pytest.raises(DummyFaultError, match="policy number 2 failed"):
+            sampler.collect_batch(16)
+        with pytest.raises(WrongStateError, match="an error ended the last batch halfway"):
+            sampler.collect_batch(32)
+        assert first.any()

@@ -1,0 +1,151 @@
+"""What happens to a sampler when something fails, and to garbage while it samples."""
+
+from __future__ import annotations
+
+import gc
+import os
+from functools import partial
+
+import pytest
+from sampler_cages import FORKED, SAMPLERS, grouped, make_sampler, synchronized, vectorized
+
+from parllel.errors import WorkerError, WrongStateError
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.dummy_transforms import RecordingBatchTransform
+from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
+from parllel.testing.sampler_contract import ENVIRONMENTS
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+
+both = pytest.mark.parametrize("cls", SAMPLERS)
+
+CAGES = {
+    "vectorized": {"make_cages": CagesOf(vectorized, (1, 2))},
+    "late groups": {"make_cages": CagesOf(grouped(2, late=True))},
+    "processes": FORKED,
+    "synchronized": {"make_cages": CagesOf(synchronized(1, 2))},
+    "participating": {"make_cages": CagesOf(synchronized(1, 2, participate=True))},
+}
+every_cage = pytest.mark.parametrize("cages", CAGES.values(), ids=CAGES.keys())
+
+
+@both
+@every_cage
+@pytest.mark.parametrize("position", [0, 2])
+def test_an_error_ends_the_sampler(cls, cages, position):
+    factories = [partial(CountingEnv, lengths=20)] * 3
+    factories[position] = partial(FaultyEnv, "step", number=6, lengths=20)
+    with make_sampler(cls, SamplerSetup(4, tuple(factories), **cages)) as sampler:
+        sampler.collect_batch(0)
+        with pytest.raises(DummyFaultError, match="step number 6 failed"):
+            sampler.collect_batch(12)
+        assert gc.isenabled()
+        with pytest.raises(WrongStateError, match="an error ended the last batch halfway"):
+            sampler.collect_batch(24)
+
+
+class DyingEnv(CountingEnv):
+    def step(self, action):
+        if len(self.actions) == 5:
+            os._exit(3)
+        return super().step(action)
+
+
+@both
+@pytest.mark.parametrize("position", [0, 2])
+@pytest.mark.parametrize("kind", ["processes", "synchronized"])
+def test_a_worker_that_dies_does_not_hang_the_sampler(cls, kind, position):
+    factories = [partial(CountingEnv, lengths=20)] * 3
+    factories[position] = partial(DyingEnv, lengths=20)
+    with make_sampler(cls, SamplerSetup(4, tuple(factories), **CAGES[kind])) as sampler:
+        sampler.collect_batch(0)
+        with pytest.raises(WorkerError, match="exited with code 3"):
+            sampler.collect_batch(12)
+
+
+@both
+def test_an_agent_that_raises_while_environments_step_ends_the_sampler(cls):
+    setup = SamplerSetup(4, (CountingEnv,) * 3, **FORKED)
+    with make_sampler(cls, setup) as sampler:
+        sampler.collect_batch(0)
+        agent = sampler.handler.agent
+        agent.value = agent.step = failing(agent.step, 4)
+        with pytest.raises(RuntimeError, match="agent gave up"):
+            sampler.collect_batch(12)
+        assert gc.isenabled()
+
+
+def failing(step, calls):
+    left = iter(range(calls))
+
+    def fail_in_the_end(*args, **kwargs):
+        if next(left, None) is None:
+            raise RuntimeError("agent gave up")
+        return step(*args, **kwargs)
+
+    return fail_in_the_end
+
+
+@both
+def test_a_batch_transform_that_raises_leaves_the_sampler_usable(cls):
+    # Sampling was done by then: environments and buffer fit each other.
+    class Refusing(RecordingBatchTransform):
+        def transform_batch(self, samples):
+            self.calls.append("batch")
+            if len(self.calls) == 1:
+                raise ValueError("not this one")
+
+    setup = SamplerSetup(3, ENVIRONMENTS, batch_transforms=(partial(Refusing, "refusing"),))
+    with make_sampler(cls, setup) as sampler:
+        with pytest.raises(ValueError, match="not this one"):
+            sampler.collect_batch(0)
+        sampler.collect_batch(12)
+
+
+# ---------------------------------------------------------------------- garbage
+
+
+class WatchingEnv(CountingEnv):
+    """Says in its info whether the garbage collector is on."""
+
+    seen: list[bool] = []
+
+    def step(self, action):
+        self.seen.append(gc.isenabled())
+        return super().step(action)
+
+
+@both
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_rests_during_a_batch(cls, enabled):
+    seen = WatchingEnv.seen
+    seen.clear()
+    cages = {"make_cages": CagesOf(vectorized, (1, 1))}
+    with make_sampler(cls, SamplerSetup(3, (WatchingEnv,) * 2, **cages)) as sampler:
+        if not enabled:
+            gc.disable()
+        try:
+            sampler.collect_batch(0)
+            assert gc.isenabled() is enabled
+            sampler.collect_batch(0)
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
+    assert seen == [False] * 12
+
+
+@both
+def test_garbage_of_a_batch_is_collected_after_it(cls):
+    class Littering(CountingEnv):
+        def step(self, action):
+            for _ in range(50):
+                loop = []
+                loop.append(loop)
+            return super().step(action)
+
+    cages = {"make_cages": CagesOf(vectorized, (1, 1))}
+    with make_sampler(cls, SamplerSetup(50, (Littering,) * 2, **cages)) as sampler:
+        before = gc.get_stats()[0]["collections"]
+        sampler.collect_batch(0)
+        for _ in range(2000):  # a few allocations later
+            _ = [[]]
+        assert gc.get_stats()[0]["collections"] > before
