@@ -7,10 +7,10 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test bench docs wheel train clean
+.PHONY: help install format lint type test soak bench bench-peers bench-end-to-end docs wheel train clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
 
 $(VENV)/.installed: setup.cfg setup.py pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,8 +33,18 @@ type: install  ## check the types
 test: lint type docs  ## lint, types, docs, all tests
 	$(BIN)/python -m pytest $(ARGS)
 
+soak: install  ## hours of steps and hundreds of killed workers: not part of test
+	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
+
 bench: install  ## run the benchmarks and write benchmarks/results/*.json
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-peers: install  ## compare with other libraries and with the ideal, write benchmarks/results/peers.*
+	-$(BIN)/python benchmarks/peers/venvs.py
+	$(BIN)/python benchmarks/peers/run.py $(ARGS)
+
+bench-end-to-end: install  ## train PPO beside Stable-Baselines3 and CleanRL
+	$(BIN)/python -m benchmarks.end_to_end $(ARGS)
 
 docs: install  ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

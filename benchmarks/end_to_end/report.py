@@ -1,0 +1,148 @@
+"""The results as a table for the terminal, as JSON and as a chart."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.end_to_end.comparing import Point, learning_curve, likeness, ratio
+from benchmarks.end_to_end.training import Training
+
+TARGET, AIM = 2.5, 3.5
+WIDTHS = (22, 34, 10, 11, 11, 20, 4, 22)
+HEADER = (
+    "side",
+    "setting",
+    "steps/s",
+    "sampling",
+    "learning",
+    "ours is faster by",
+    "met",
+    "our curve",
+)
+
+
+def summary(training: Training) -> dict[str, Any]:
+    """Return the figures of one training; milliseconds are medians over batches but the first."""
+    curve = learning_curve(training.returns, training.settings.batch_size)
+    return {
+        "seed": training.settings.seed,
+        "start_s": round(training.start_s, 3),
+        "first_batch_s": round(training.sampling_s[0] + training.learning_s[0], 3),
+        "steps_per_second": round(training.steps_per_second, 1),
+        "sampling_ms": round(1e3 * statistics.median(training.sampling_s[1:]), 3),
+        "learning_ms": round(1e3 * statistics.median(training.learning_s[1:]), 3),
+        "curve": [[point.steps, round(point.mean_return, 2)] for point in curve],
+    }
+
+
+def comparison(ours: Sequence[Training], theirs: Sequence[Training]) -> dict[str, Any]:
+    """Return how we stand against one peer."""
+    faster = ratio(*[[training.steps_per_second for training in side] for side in (ours, theirs)])
+    alike = likeness(curves(ours), curves(theirs))
+    return {
+        "times_faster": {
+            "median": faster.median,
+            "min": faster.least,
+            "max": faster.greatest,
+            "target": TARGET,
+            "aim": AIM,
+            "met": faster.median >= TARGET,
+            "aim_met": faster.median >= AIM,
+        },
+        "learning_curves": {
+            "statistic": "mean height of the curve per seed; exact two-sided permutation test",
+            **alike._asdict(),
+            "verdict": alike.verdict,
+        },
+    }
+
+
+def curves(trainings: Sequence[Training]) -> list[list[Point]]:
+    """Return the learning curve of each training."""
+    return [learning_curve(t.returns, t.settings.batch_size) for t in trainings]
+
+
+def print_table(sides: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a line per side of a report; milliseconds are per batch."""
+    _print_row(HEADER)
+    for side in sides.values():
+        figures = [
+            statistics.median(training[name] for training in side["trainings"])
+            for name in ("steps_per_second", "sampling_ms", "learning_ms")
+        ]
+        cells = [
+            side["title"],
+            side["variant"],
+            f"{figures[0]:,.0f}",
+            f"{figures[1]:.1f} ms",
+            f"{figures[2]:.1f} ms",
+        ]
+        against = side.get("against_ours")
+        if against is not None:
+            faster, alike = against["times_faster"], against["learning_curves"]
+            cells += [
+                f"{faster['median']:.2f}x ({faster['min']:.2f}..{faster['max']:.2f})",
+                "yes" if faster["met"] else "no",
+                f"{alike['verdict']} (p = {alike['p_value']:.2f})",
+            ]
+        _print_row(cells)
+
+
+def _print_row(cells: Sequence[str]) -> None:
+    pairs = zip(cells, WIDTHS, strict=False)
+    print(" | ".join(cell.ljust(width) for cell, width in pairs).rstrip(), flush=True)
+
+
+def draw(report: Mapping[str, Any], path: Path) -> None:
+    """Draw the milliseconds of a batch, and the learning curves with the range of their seeds."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    settings, sides = report["settings"], list(report["sides"].values())
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    try:
+        _draw_batches(left, sides, settings["batch_size"])
+        for side in sides:
+            _draw_curves(right, side)
+        right.set_xlabel("environment steps")
+        right.set_ylabel("return")
+        right.legend(loc="lower right", fontsize=9)
+        right.set_title(f"mean and range of {settings['n_seeds']} seeds", fontsize=10)
+        figure.suptitle(f"PPO on {settings['env']}", fontsize=11)
+        figure.savefig(path, dpi=110)
+    finally:
+        pyplot.close(figure)
+
+
+def _draw_batches(axes: Any, sides: Sequence[Mapping[str, Any]], batch_size: int) -> None:
+    sampling, learning, rates = (
+        [statistics.median(training[name] for training in side["trainings"]) for side in sides]
+        for name in ("sampling_ms", "learning_ms", "steps_per_second")
+    )
+    rows = range(len(sides))
+    axes.barh(rows, sampling, color="tab:blue", label="sampling")
+    axes.barh(rows, learning, left=sampling, color="tab:orange", label="learning")
+    for row, rate in enumerate(rates):
+        end = sampling[row] + learning[row]
+        axes.annotate(f" {rate:,.0f} steps/s", (end, row), va="center", fontsize=9)
+    axes.set_yticks(rows, [side["title"] for side in sides])
+    axes.invert_yaxis()  # ours on top, as in the table
+    axes.margins(x=0.35)
+    axes.set_xlabel(f"ms per batch of {batch_size} steps")
+    axes.legend(loc="upper right", fontsize=9)
+
+
+def _draw_curves(axes: Any, side: Mapping[str, Any]) -> None:
+    seeds = [training["curve"] for training in side["trainings"]]
+    n_points = min(map(len, seeds))
+    steps = [point[0] for point in seeds[0][:n_points]]
+    heights = [[curve[i][1] for curve in seeds] for i in range(n_points)]
+    means = [statistics.fmean(values) for values in heights]
+    (line,) = axes.plot(steps, means, label=side["title"])
+    low, high = [min(values) for values in heights], [max(values) for values in heights]
+    axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.15)

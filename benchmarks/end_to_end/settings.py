@@ -1,0 +1,100 @@
+"""What every side trains with, and how it says what came of it; imports the standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hyperparameters of one training, the same for every side.
+
+    Attributes:
+        env: the gymnasium id.
+        n_steps: environment steps to sample, rounded down to whole batches, one at least.
+        learning_rate: falls linearly from batch to batch, to zero behind the last one.
+        minibatches: per epoch; advantages are normalised per minibatch, by ours per batch.
+        value_loss_coeff: weight of half the mean squared error of the values.
+        hidden_sizes: of the policy and of the value function, each with tanh and orthogonal weights.
+        torch_threads: of each process that learns.
+        options: what only one side knows, such as where its environments are.
+    """
+
+    seed: int = 0
+    env: str = "CartPole-v1"
+    n_steps: int = 307_200
+    T: int = 128
+    B: int = 16
+    learning_rate: float = 2.5e-4
+    discount: float = 0.99
+    gae_lambda: float = 0.95
+    epochs: int = 4
+    minibatches: int = 4
+    ratio_clip: float = 0.2
+    value_loss_coeff: float = 0.5
+    entropy_loss_coeff: float = 0.01
+    clip_grad_norm: float = 0.5
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    torch_threads: int = 1
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def batch_size(self) -> int:
+        """Return the steps of one batch."""
+        return self.T * self.B
+
+    @property
+    def n_batches(self) -> int:
+        """Return how often a batch is sampled and learnt from."""
+        return max(1, self.n_steps // self.batch_size)
+
+    def to_json(self) -> str:
+        """Return the settings as an argument of a command."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """Return what `to_json` was made from."""
+        values = json.loads(text)
+        return cls(**{**values, "hidden_sizes": tuple(values["hidden_sizes"])})
+
+
+class Reporter:
+    """Write one JSON line per batch to the standard output that the process was started with.
+
+    Prints of the training itself go to standard error from here on, so that nothing mixes.
+    """
+
+    def __init__(self) -> None:
+        self._lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+        sys.stdout = sys.stderr
+        self._last = 0.0
+
+    def ready(self, **libraries: str) -> None:
+        """Say that training begins now, and with which versions."""
+        self._write({"event": "ready", "libraries": libraries})
+        self._last = time.perf_counter()
+
+    def batch(self, sampled_at: float, returns: Sequence[float]) -> None:
+        """Say that a batch has been sampled and learnt from.
+
+        sampled_at: `time.perf_counter()` between the two.  returns: of the episodes that it ended.
+        """
+        now = time.perf_counter()
+        seconds = {"sampling_s": sampled_at - self._last, "learning_s": now - sampled_at}
+        self._write({"event": "batch", **seconds, "returns": [float(r) for r in returns]})
+        self._last = now
+
+    def end(self) -> None:
+        """Say that training has ended and close the stream."""
+        self._write({"event": "end"})
+        self._lines.close()
+
+    def _write(self, message: dict[str, Any]) -> None:
+        self._lines.write(json.dumps(message) + "\n")

@@ -1,0 +1,95 @@
+"""The sides, and the settings among which the best of each is looked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.end_to_end import pythons
+from benchmarks.end_to_end.pythons import Requirements
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run a side."""
+
+    name: str
+    torch_threads: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One library.
+
+    Attributes:
+        name: for the command line and the results.
+        title: for people.
+        module: what is started, of this package.
+        requirements: gives what its interpreter needs; None for the interpreter that runs this.
+        variants: ways to run it, the one that its users take first.
+    """
+
+    name: str
+    title: str
+    module: str
+    requirements: Callable[[], Requirements] | None
+    variants: tuple[Variant, ...]
+
+
+def _workers() -> int:
+    """Return how many processes to start beside the main one, which steps environments as well."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) - 1)
+
+
+SHARED: dict[str, Any] = {"n_workers": _workers(), "participate": True}
+GROUPS: dict[str, Any] = {"n_workers": _workers(), "n_groups": 2}
+
+OURS = Side(
+    "ours",
+    "parllel",
+    "ours",
+    None,
+    (
+        Variant(
+            "participating main, small policy", 1, {"synchronized": SHARED, "handler": "small"}
+        ),
+        Variant("participating main, torch", 1, {"synchronized": SHARED}),
+        Variant("this process, small policy", 1, {"handler": "small"}),
+        Variant("this process, torch", 1, {}),
+        Variant(
+            "alternating groups, small policy",
+            1,
+            {"synchronized": GROUPS, "handler": "small", "sampler": "alternating"},
+        ),
+    ),
+)
+SB3 = Side(
+    "sb3",
+    "Stable-Baselines3",
+    "sb3_side",
+    pythons.stable_baselines3,
+    tuple(
+        Variant(f"{vec_env}, {threads} threads", threads, {"vec_env": vec_env})
+        for vec_env in ("dummy", "subproc")
+        for threads in (1, 2)
+    ),
+)
+CLEANRL = Side(
+    "cleanrl",
+    "CleanRL, as published",
+    "cleanrl_side",
+    pythons.cleanrl,
+    tuple(Variant(f"{threads} threads", threads, {}) for threads in (1, 2)),
+)
+CLEANRL_STYLE = Side(
+    "cleanrl_style",
+    "CleanRL's way by hand",
+    "cleanrl_style",
+    None,
+    tuple(Variant(f"{threads} threads", threads, {}) for threads in (1, 2)),
+)
+SIDES = (OURS, SB3, CLEANRL, CLEANRL_STYLE)

@@ -1,0 +1,260 @@
+"""Take turns: a short choice of settings for each side, then rounds A B C A B C of all at their best.
+
+A side that is not measured is halted, so that one which spins while it waits takes no core from the others.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from benchmarks.peers.catalogue import FORWARD, IDEAL, Entry, Settings
+from benchmarks.peers.client import SideError, SideProcess, Together
+from benchmarks.peers.scenes import Scene
+from benchmarks.peers.workload import Workload
+
+Server: TypeAlias = SideProcess | Together
+Say: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        rounds: turns of each side.
+        turn_s: about how long one turn is.
+        trials: turns of each setting while choosing.
+        trial_s: about how long one of those is.
+        settings: how many settings a side may try at most; None for all.
+    """
+
+    rounds: int = 15
+    turn_s: float = 0.4
+    trials: int = 3
+    trial_s: float = 0.15
+    settings: int | None = None
+
+
+@dataclass
+class Measured:
+    """One side of a scene."""
+
+    name: str
+    kind: str
+    settings: Settings
+    versions: dict[str, str]
+    trace: dict[str, float]
+    trials: list[dict[str, Any]]
+    batches: int = 0
+    # Whether the first batch was the ideal's; None for sides that do not promise it.
+    agrees: bool | None = None
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Median steps per second."""
+        return statistics.median(self.rates)
+
+
+@dataclass
+class SceneResult:
+    """What came of a scene."""
+
+    scene: Scene
+    sides: list[Measured] = field(default_factory=list)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    # Of each round, where the scene has a model: seconds of a forward pass over B, and over B / 2.
+    forward_s: list[tuple[float, float]] = field(default_factory=list)
+
+    def side(self, name: str) -> Measured | None:
+        """Return a side that was measured, or None."""
+        return next((side for side in self.sides if side.name == name), None)
+
+    def best(self, kind: str) -> Measured | None:
+        """Return the fastest side of a kind, by its median, or None."""
+        of_kind = [side for side in self.sides if side.kind == kind]
+        return max(of_kind, key=lambda side: side.median, default=None)
+
+
+def usable_cores() -> list[int]:
+    """Return the numbers of the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def measure_scene(scene: Scene, effort: Effort, say: Say = lambda line: None) -> SceneResult:
+    """Choose settings, then interleave; what fails is left out with its reason.
+
+    Raises:
+        SideError: if every side failed.
+    """
+    result = SceneResult(scene)
+    chosen: list[tuple[Entry, Settings, list[dict[str, Any]]]] = []
+    for entry in scene.entries:
+        try:
+            chosen.extend(choose(entry, scene.workload, effort))
+        except SideError as error:
+            _leave_out(result, entry, str(error), say)
+    with ExitStack() as stack:
+        servers: list[tuple[Server, Measured]] = []
+        for entry, settings, trials in chosen:
+            try:
+                server, prepared = stack.enter_context(opened(entry, scene.workload, settings))
+                batches = batches_for(server, effort.turn_s)
+                server.stop()
+            except SideError as error:
+                _leave_out(result, entry, str(error), say)
+                continue
+            name = entry.name if entry is not IDEAL else ideal_name(settings)
+            side = Measured(name, entry.kind, settings, **prepared, trials=trials, batches=batches)
+            servers.append((server, side))
+        if not servers:
+            raise SideError(f"{scene.name}: no side could be measured: {result.left_out}")
+        for number in range(effort.rounds):
+            if servers:
+                _round(result, servers, number, say)
+    result.sides = [side for _, side in servers]
+    _compare_traces(result)
+    return result
+
+
+def _round(
+    result: SceneResult, servers: list[tuple[Server, Measured]], number: int, say: Say
+) -> None:
+    # Each round begins with another side, so that none is always the first after a pause.
+    first = number % len(servers)
+    for server, side in servers[first:] + servers[:first]:
+        try:
+            server.go_on()
+            if side.name == FORWARD.name:
+                B = result.scene.workload.B
+                forward = [server.ask("forward_s", batch=b) for b in (B, B // 2)]
+                result.forward_s.append((forward[0], forward[1]))
+                side.rates.append(B / forward[0])
+            else:
+                side.rates.append(server.run(side.batches).rate)
+            server.stop()
+        except SideError as error:
+            servers.remove((server, side))
+            result.left_out.append({"side": side.name, "why": str(error)})
+            say(f"  left out: {side.name}: {error}")
+
+
+def _compare_traces(result: SceneResult) -> None:
+    """Note which sides stepped the same environments as the ideal did."""
+    ideal = result.best("ideal")
+    promised = {entry.name for entry in result.scene.entries if entry.same_steps}
+    for side in result.sides:
+        if ideal is not None and side.name in promised:
+            side.agrees = same_trace(side.trace, ideal.trace)
+
+
+def same_trace(trace: dict[str, float], other: dict[str, float]) -> bool:
+    """Return whether two first batches are the same: counts exactly, sums to float32 rounding."""
+    if any(trace[key] != other[key] for key in ("steps", "ended")):
+        return False
+    sums = ("reward", "observation")
+    return all(math.isclose(trace[key], other[key], rel_tol=1e-4, abs_tol=1e-2) for key in sums)
+
+
+def choose(
+    entry: Entry, workload: Workload, effort: Effort
+) -> list[tuple[Entry, Settings, list[dict[str, Any]]]]:
+    """Return the entry with its fastest setting and all trials; the ideal with every setting.
+
+    Raises:
+        SideError: if there is nothing to try, or every setting failed.
+    """
+    if entry.python is None:
+        raise SideError(
+            f"the virtual environment {entry.venv!r} has not been made: "
+            f"run python benchmarks/peers/venvs.py {entry.venv}"
+        )
+    cores = len(usable_cores())
+    candidates = entry.settings(workload, cores)[: effort.settings]
+    if not candidates:
+        raise SideError(f"no setting fits {workload.B} environments on {cores} cores")
+    if entry is IDEAL or len(candidates) == 1:
+        return [(entry, settings, []) for settings in candidates]
+    trials, failures = _try_all(entry, workload, candidates, effort)
+    if not trials:
+        raise SideError("; ".join(failures))
+    best = max(trials, key=lambda trial: float(trial["median"]))
+    return [(entry, best["settings"], [*trials, *({"failed": why} for why in failures)])]
+
+
+def _try_all(
+    entry: Entry, workload: Workload, candidates: Sequence[Settings], effort: Effort
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Take turns among settings; return what each came to, and why others failed."""
+    failures: list[str] = []
+    trials: list[tuple[Server, int, dict[str, Any]]] = []
+    with ExitStack() as stack:
+        for settings in candidates:
+            try:
+                server, _ = stack.enter_context(opened(entry, workload, settings))
+                batches = batches_for(server, effort.trial_s)
+                server.stop()
+                trials.append((server, batches, {"settings": settings, "rates": []}))
+            except SideError as error:
+                failures.append(f"{settings}: {error}")
+        for _ in range(effort.trials):
+            for trial in list(trials):
+                server, batches, answer = trial
+                try:
+                    server.go_on()
+                    answer["rates"].append(server.run(batches).rate)
+                    server.stop()
+                except SideError as error:
+                    trials.remove(trial)
+                    failures.append(f"{answer['settings']}: {error}")
+    answers = [answer for _, _, answer in trials]
+    for answer in answers:
+        answer["median"] = statistics.median(answer["rates"])
+    return answers, failures
+
+
+@contextmanager
+def opened(
+    entry: Entry, workload: Workload, settings: Settings
+) -> Iterator[tuple[Server, dict[str, Any]]]:
+    """Start a side and prepare it; end it behind the caller."""
+    python = entry.python
+    assert python is not None
+    server: Server
+    wanted: Any = settings
+    if entry is IDEAL:
+        cores = usable_cores()[: workload.B]
+        server = Together(entry.name, python, len(cores))
+        wanted = [
+            {"share": i, "shares": len(cores), "core": core if settings["pinned"] else None}
+            for i, core in enumerate(cores)
+        ]
+    else:
+        server = SideProcess(entry.name, python)
+    try:
+        yield server, server.prepare(entry.side, workload, wanted)
+    finally:
+        server.close()
+
+
+def batches_for(server: Server, turn_s: float) -> int:
+    """Return how many batches take about `turn_s`, at least one."""
+    server.run(1)  # first calls compile, make views and touch memory
+    seconds = min(server.run(1).seconds for _ in range(2))
+    return max(1, round(turn_s / seconds))
+
+
+def ideal_name(settings: Settings) -> str:
+    """Return the name of one of the ideals."""
+    return "ideal, pinned" if settings["pinned"] else "ideal"
+
+
+def _leave_out(result: SceneResult, entry: Entry, why: str, say: Say) -> None:
+    result.left_out.append({"side": entry.name, "why": why})
+    say(f"  left out: {entry.name}: {why}")

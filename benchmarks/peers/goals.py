@@ -1,0 +1,239 @@
+"""The figures to reach, and what a run makes of them.
+
+A ratio is taken within each round; its median and interval are those of `interval.py`. The bound on the bad
+side counts: the lower one of what must be large, the upper one of what must be small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.peers.catalogue import (
+    CLEANRL_STYLE,
+    GYMNASIUM_ASYNC,
+    OURS,
+    OURS_COMPILED,
+    OURS_TORCH,
+)
+from benchmarks.peers.driver import Measured, SceneResult
+from benchmarks.peers.interval import Estimate, estimate
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line of the table.
+
+    Attributes:
+        values: one for each round; `estimate` is theirs.
+        at_least, aim: to reach; None if none was set.
+        small: whether small values are good.
+        unit: behind the figures.
+        void: why the figure must not be used, or "".
+        note: settings and peers that it stands for.
+    """
+
+    name: str
+    what: str
+    values: list[float]
+    at_least: float | None
+    aim: float | None
+    unit: str = ""
+    small: bool = False
+    void: str = ""
+    note: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Median and interval, or None where nothing was measured."""
+        return estimate(self.values) if self.values else None
+
+    def reaches(self, goal: float | None) -> bool | None:
+        """Return whether the bound that counts reaches a goal; None without goal or figure."""
+        found = self.estimate
+        if goal is None or found is None or self.void:
+            return None
+        return found.high <= goal if self.small else found.low >= goal
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        found = self.estimate
+        return {
+            "name": self.name,
+            "what": self.what,
+            "at_least": self.at_least,
+            "aim": self.aim,
+            "unit": self.unit,
+            "small_is_good": self.small,
+            "measured": None if found is None else found._asdict(),
+            "met": self.reaches(self.at_least),
+            "aim_met": self.reaches(self.aim),
+            "void": self.void,
+            "note": self.note,
+            "settings": self.settings,
+            "values": self.values,
+        }
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A ratio between our side of a scene and something else there."""
+
+    name: str
+    what: str
+    scene: str
+    ours: str
+    against: Callable[[SceneResult], tuple[str, Sequence[float]] | None]
+    at_least: float | None = None
+    aim: float | None = None
+    unit: str = "x"
+    is_share: bool = False
+
+    def answer(self, result: SceneResult, cores: int) -> Answer:
+        """Return what a scene says; a figure without rounds if a side is missing."""
+        ours, other = result.side(self.ours), self.against(result)
+        if ours is None or other is None:
+            missing = self.ours if ours is None else "what it is compared with"
+            return self._line([], note=f"not measured: {missing} was left out")
+        name, rates = other
+        values = [mine / theirs for mine, theirs in zip(ours.rates, rates, strict=True)]
+        return self._line(values, ours, f"{ours.settings}, against {name}")
+
+    def _line(self, values: list[float], ours: Measured | None = None, note: str = "") -> Answer:
+        void = ""
+        if ours is not None and ours.agrees is False:
+            void = "the sides did not step the same environments"
+        elif values and self.is_share and estimate(values).low > 1:
+            void = "a share above 1 beyond noise: the ideal is a wrong one"
+        return Answer(
+            self.name,
+            self.what,
+            values,
+            self.at_least,
+            self.aim,
+            self.unit,
+            void=void,
+            note=note,
+            settings=ours.settings if ours is not None else {},
+        )
+
+
+def ideal(result: SceneResult) -> tuple[str, Sequence[float]] | None:
+    """Return the faster of the ideals."""
+    return _named(result.best("ideal"))
+
+
+def best_peer(result: SceneResult) -> tuple[str, Sequence[float]] | None:
+    """Return the fastest peer whose environments are Python."""
+    return _named(result.best("peer"))
+
+
+def side(name: str) -> Callable[[SceneResult], tuple[str, Sequence[float]] | None]:
+    """Return what finds a side by name."""
+    return lambda result: _named(result.side(name))
+
+
+def best_schedule(cores: int) -> Callable[[SceneResult], tuple[str, Sequence[float]] | None]:
+    """Return what computes, for each round, the bound of the best schedule on so many cores.
+
+    With step cost e and forward pass I(b): waiting in turn, B / (B e / c + I(B)); two alternating groups that
+    keep all cores busy, c B / (B e + 2 I(B / 2)). The larger counts.
+    """
+
+    def bound(result: SceneResult) -> tuple[str, Sequence[float]] | None:
+        found, B = result.best("ideal"), result.scene.workload.B
+        if found is None or len(result.forward_s) != len(found.rates):
+            return None
+        return "the best schedule", [
+            schedule_bound(B, cores, cores / rate, whole, half)
+            for rate, (whole, half) in zip(found.rates, result.forward_s, strict=True)
+        ]
+
+    return bound
+
+
+def schedule_bound(
+    B: int, cores: int, step_s: float, forward_s: float, half_forward_s: float
+) -> float:
+    """Return the most steps per second that any schedule reaches, see `best_schedule`."""
+    in_turn = B / (B * step_s / cores + forward_s)
+    alternating = cores * B / (B * step_s + 2 * half_forward_s)
+    return max(in_turn, alternating)
+
+
+def _named(found: Measured | None) -> tuple[str, Sequence[float]] | None:
+    return None if found is None else (f"{found.name} {found.settings}", found.rates)
+
+
+def _share(scene: str, what: str, at_least: float | None = None, aim: float | None = None) -> Goal:
+    text = f"{what}, share of the ideal"
+    return Goal(f"share/{scene}", text, scene, OURS.name, ideal, at_least, aim, "", True)
+
+
+def _best(scene: str, what: str, at_least: float | None = None, aim: float | None = None) -> Goal:
+    text = f"{what}, against the best peer"
+    return Goal(f"best-peer/{scene}", text, scene, OURS.name, best_peer, at_least, aim)
+
+
+def goals(cores: int) -> list[Goal]:
+    """Return all goals that scenes answer, in the order of the table."""
+    torch, compiled = OURS_TORCH.name, OURS_COMPILED.name
+    asynchronous = side(GYMNASIUM_ASYNC.name)
+    return [
+        _share("cartpole", "CartPole-v1", 0.80, 0.92),
+        _share("cartpole-4", "CartPole-v1, B=4", 0.65, 0.80),
+        _share("cartpole-128", "CartPole-v1, B=128", 0.85, 0.93),
+        _share("halfcheetah", "HalfCheetah-v5", 0.88, 0.96),
+        _share("pong", "ALE/Pong-v5, 210x160x3", 0.92, 0.97),
+        _share("ant", "Ant-v5"),
+        _share("pendulum", "Pendulum-v1"),
+        _share("minigrid", "MiniGrid-DoorKey-8x8-v0"),
+        _share("synthetic", "synthetic, 50 us"),
+        _share("synthetic-uneven", "synthetic, 0 to 100 us, 4 info keys"),
+        _share("synthetic-large", "synthetic, 50 us, 100 kB observations"),
+        _best("cartpole", "CartPole-v1", 1.9, 2.2),
+        _best("halfcheetah", "HalfCheetah-v5", 1.8, 2.0),
+        _best("pong", "ALE/Pong-v5", 1.6, 1.8),
+        Goal(
+            "async/cartpole",
+            "CartPole-v1, against gymnasium AsyncVectorEnv",
+            *("cartpole", OURS.name, asynchronous, 14, 16),
+        ),
+        Goal(
+            "policy/bound",
+            "2x64 torch policy, share of the best schedule's bound",
+            *("policy", torch, best_schedule(cores), 0.75, 0.88, "", True),
+        ),
+        Goal(
+            "policy/cleanrl-style",
+            "2x64 torch policy, against a CleanRL-style loop",
+            *("policy", torch, side(CLEANRL_STYLE.name), 3, 4),
+        ),
+        Goal(
+            "policy/compiled",
+            "compiled small policy, against our own torch path",
+            *("policy", compiled, side(torch), 1.3, 1.8),
+        ),
+    ]
+
+
+# Lines of the table that need parts which are not written yet.
+PENDING: Mapping[str, tuple[str, float, float]] = {
+    "native/envpool": (
+        "EnvPool inside a VectorizedCage, against EnvPool's own loop into the same buffer",
+        0.95,
+        1.0,
+    ),
+    "native/compiled": ("compiled CartPole, against EnvPool's CartPole at B=128", 10, 50),
+}
+
+
+def pending() -> list[Answer]:
+    """Return the lines that nothing can answer yet."""
+    note = "not measured: comes with the vector-environment work"
+    return [
+        Answer(name, what, [], at_least, aim, "x", note=note)
+        for name, (what, at_least, aim) in PENDING.items()
+    ]

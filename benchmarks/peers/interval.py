@@ -1,0 +1,45 @@
+"""The median of a few measurements and how far it can be trusted."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+CONFIDENCE = 0.95
+ENOUGH = 6  # fewer values have no interval for their median at 95 %
+
+
+class Estimate(NamedTuple):
+    """A median with the ends of its interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Return the median and its interval from order statistics, which assume no distribution.
+
+    The interval runs from the k-th least to the k-th greatest value, with the largest k for which fewer
+    than k of n fair coins show heads with probability (1 - confidence) / 2 at most. Too few values for
+    that give their least and greatest, which say less.
+
+    Raises:
+        ValueError: if there are no values.
+    """
+    if not values:
+        raise ValueError("values: expected at least one")
+    ordered = sorted(values)
+    k = max(1, _rank(len(ordered), (1 - confidence) / 2))
+    return Estimate(statistics.median(ordered), ordered[k - 1], ordered[-k])
+
+
+def _rank(n: int, tail: float) -> int:
+    below, k = 0.0, 0
+    while True:
+        below += math.comb(n, k) / 2**n
+        if below > tail:
+            return k
+        k += 1

@@ -1,0 +1,59 @@
+"""What is measured together: a workload, and the sides that do it in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.peers.catalogue import (
+    CLEANRL_STYLE,
+    FORWARD,
+    IDEAL,
+    OURS,
+    OURS_COMPILED,
+    OURS_TORCH,
+    PEERS,
+    Entry,
+)
+from benchmarks.peers.workload import Workload
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One workload.
+
+    Attributes:
+        name: as `--only` and the figures know it.
+        entries: the sides; those that cannot run it are left out, with the reason.
+        quick: whether a quick run shows it.
+    """
+
+    name: str
+    workload: Workload
+    entries: tuple[Entry, ...]
+    quick: bool = False
+
+
+EVERYONE = (IDEAL, OURS, *PEERS)
+POLICIES = (IDEAL, FORWARD, OURS_TORCH, OURS_COMPILED, CLEANRL_STYLE)
+SCENES = [
+    Scene("cartpole", Workload("CartPole-v1"), EVERYONE, quick=True),
+    Scene("cartpole-4", Workload("CartPole-v1", B=4), EVERYONE),
+    Scene("cartpole-128", Workload("CartPole-v1", B=128), EVERYONE),
+    Scene("halfcheetah", Workload("HalfCheetah-v5"), EVERYONE),
+    Scene("ant", Workload("Ant-v5"), EVERYONE),
+    Scene("pendulum", Workload("Pendulum-v1"), EVERYONE),
+    Scene("minigrid", Workload("MiniGrid-DoorKey-8x8-v0"), EVERYONE),
+    Scene("pong", Workload("ALE/Pong-v5"), EVERYONE),
+    Scene("synthetic", Workload("synthetic", options={"turns": 5000}), EVERYONE),
+    Scene(
+        "synthetic-uneven",
+        Workload("synthetic", options={"turns": 5000, "spread": 1.0, "info_keys": 4}),
+        EVERYONE,
+    ),
+    Scene(
+        "synthetic-large",
+        Workload("synthetic", options={"turns": 5000, "observation_size": 25_000}),
+        EVERYONE,
+    ),
+    Scene("policy", Workload("CartPole-v1"), POLICIES, quick=True),
+]

@@ -1,0 +1,1 @@
+"""One file for each library; imported by its server alone."""

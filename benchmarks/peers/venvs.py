@@ -1,0 +1,147 @@
+"""Virtual environments of the sides: one for all whose pins agree, one for each that clashes.
+
+    python benchmarks/peers/venvs.py [NAME ...]
+
+They lie in benchmarks/peers/.venvs and hold the versions of numpy, gymnasium, mujoco, ale-py, numba and torch
+that the running Python has, so that all sides step the same code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name(".venvs")
+SHARED = ("numpy", "gymnasium", "mujoco", "ale-py", "numba", "torch", "cloudpickle")
+ENVIRONMENTS = ("numpy", "gymnasium[mujoco]", "mujoco<4", "ale-py", "minigrid", "cloudpickle")
+INSTALL_S = 1800
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of pip.
+
+    Attributes:
+        packages: what to install.
+        options: of `pip install`.
+        variables: further environment variables.
+        start_up: source that each Python of this step runs when it starts, for a build that needs help.
+    """
+
+    packages: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    start_up: str = ""
+
+
+RECIPES: dict[str, tuple[Step, ...]] = {
+    "peers": (
+        Step(
+            (
+                *ENVIRONMENTS,
+                *("numba", "rich", "torch"),
+                *("stable-baselines3==2.9.2", "tianshou==2.0.1"),
+            )
+        ),
+        Step(("torchrl==0.14.1", "envpool==1.2.5")),
+    ),
+    # Its pins (numpy<2, gymnasium<=0.29.1) exclude the environments that are measured (HalfCheetah-v5), so
+    # it is installed without them. Its environments in C, which need downloads, and its trainer are
+    # left out by its own switches; with the first one, its setup.py uses a name that it has not set.
+    "pufferlib": (
+        Step((*ENVIRONMENTS, "pettingzoo", "psutil", "gym<=0.23", "torch", "cython", "setuptools")),
+        Step(
+            ("pufferlib==3.0.0",),
+            ("--no-deps", "--no-build-isolation"),
+            {"NO_OCEAN": "1", "NO_TRAIN": "1"},
+            "import builtins; builtins.c_extension_paths = []\n",
+        ),
+    ),
+}
+# What is not measured, and why.
+NOT_MEASURED = {
+    "Sample Factory": "2.1.1 installs, but its pins (gymnasium<1.0, numpy<2) exclude the environments "
+    "that are measured, and its rollout workers take actions from its own policy workers only",
+}
+
+
+def python_of(venv: str) -> Path | None:
+    """Return the interpreter of a finished virtual environment, or None."""
+    python = FOLDER / venv / "bin" / "python"
+    return python if (FOLDER / venv / "installed.json").exists() and python.exists() else None
+
+
+def create(venv: str) -> None:
+    """Make a virtual environment and install into it; do nothing if it is finished.
+
+    Raises:
+        RuntimeError: if pip fails, with the last of what it said.
+    """
+    if python_of(venv) is not None:
+        return
+    folder = FOLDER / venv
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        constraints = Path(scratch) / "constraints.txt"
+        constraints.write_text("".join(f"{pin}\n" for pin in shared_pins()))
+        for step in RECIPES[venv]:
+            _install(folder / "bin" / "python", step, constraints)
+    # Written last: a run that was broken off leaves no environment that looks finished.
+    (folder / "installed.json").write_text(json.dumps({"pins": shared_pins()}) + "\n")
+
+
+def shared_pins() -> list[str]:
+    """Return the versions that all sides are to have, as those that run here."""
+    pins = []
+    for library in SHARED:
+        try:
+            pins.append(f"{library}=={metadata.version(library)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return pins
+
+
+def _install(python: Path, step: Step, constraints: Path) -> None:
+    variables = {**os.environ, **step.variables}
+    if step.start_up:
+        (constraints.parent / "sitecustomize.py").write_text(step.start_up)
+        variables["PYTHONPATH"] = str(constraints.parent)
+    command = [str(python), "-m", "pip", "install", "--quiet", *step.options]
+    command += ["--constraint", str(constraints), *step.packages]
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, timeout=INSTALL_S, check=False
+    )
+    if done.returncode:
+        said = " ".join(done.stderr.split()[-60:])
+        raise RuntimeError(f"pip install {' '.join(step.packages)} failed: {said}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the environments that are named, all without a name; say what could not be made."""
+    parser = argparse.ArgumentParser(description="Make the virtual environments of the sides.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECIPES))
+    names = parser.parse_args(arguments).names or list(RECIPES)
+    unknown = set(names) - set(RECIPES)
+    if unknown:
+        parser.error(f"NAME: expected some of {', '.join(RECIPES)}, got {', '.join(unknown)}")
+    failed = 0
+    for name in names:
+        try:
+            create(name)
+            print(f"{name}: ready", flush=True)
+        except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+            failed += 1
+            print(f"{name}: not made: {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
