@@ -2,12 +2,13 @@
 
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.environments import EnvFactory, FinalObservation, TrajInfoFactory
+from parllel.cages.environments import EnvFactory, FinalObservation
 from parllel.cages.process_cage import ProcessCage
 from parllel.cages.spaces import Spaces, example_of
 from parllel.cages.step_result import StepResult
 from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.cages.worker_policy import MakePolicy, WorkerPolicy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.cages.environments import EnvFactory, TrajInfoFactory
+from parllel.cages.environments import EnvFactory
 from parllel.cages.step_result import (
     StepResult,
     by_part,
@@ -13,6 +13,7 @@ from parllel.cages.step_result import (
     plain_action,
 )
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import WrongStateError
 from parllel.types import Tree

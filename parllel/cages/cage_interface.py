@@ -107,8 +107,11 @@ class CageInterface(ABC):
         """Return the episodes that ended since the last call, by column, then in time."""
 
     @abstractmethod
-    def collect_final_observations(self) -> list[FinalObservation]:
-        """Return the true last observations of episodes that ended in rows since the last call."""
+    def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
+        """Return the true last observations of episodes that ended in rows since the last call.
+
+        truncated_only: leave those out that were not truncated, with no way to get them later.
+        """
 
     @abstractmethod
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -7,8 +7,9 @@
                                    it failed and its process ends
     (g = n_groups for calls, which concern the whole cage and go over pipes)
 
-In a rollout the payload of a done line is the number of rows that worker w has finished. Main looks at it
-when it has waited for long.
+The payload of a done line for calls is the length of the answer in the worker's mail box, which follows the
+lines, or 0 for one that is too long for it and goes over the pipe. In a rollout the payload of a done line is
+the number of rows that worker w has finished; main looks at it when it has waited for long.
 
     main:    record of command n; go = n                     worker: go > handled; record of handled + 1;
              waits for W words of a group to be n                    does it; done = handled + 1
@@ -24,14 +25,17 @@ from typing import Any
 import numpy as np
 
 from parllel.arrays import Array, SharedMemoryArray
-from parllel.processes.waits import LINE_WORDS, Berths, SemaphoreWait, Wait, make_wait
+from parllel.processes.waits import LINE_BYTES, LINE_WORDS, Berths, SemaphoreWait, Wait, make_wait
 
 GO = 0
 STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT = range(6)
+# What stands for the row in the record of a call: those of every batch need no message.
+BY_PIPE, COLLECT_ALL, COLLECT_TRUNCATED = range(3)
 _PAYLOAD = 2  # words of a line before its payload
 _RECORD = 2  # words: command with its group, row
 MOST_GROUPS = (LINE_WORDS - _PAYLOAD) // _RECORD - 2
 _GROUP_SHIFT = 8
+MAIL_LINES = 256  # 16 KiB for each worker
 
 
 class ControlSize:
@@ -63,7 +67,8 @@ class ControlSize:
         berths = (
             SemaphoreWait.make(self.n_lines, self.n_workers + 1) if kind == "semaphore" else None
         )
-        return SharedMemoryArray((self.n_lines, LINE_WORDS), np.int32), berths
+        n_lines = self.n_lines + self.n_workers * MAIL_LINES
+        return SharedMemoryArray((n_lines, LINE_WORDS), np.int32), berths
 
 
 class Control:
@@ -71,7 +76,7 @@ class Control:
 
     Args:
         size: of which cage.
-        lines: int32 [size.n_lines, 16], from `size.allocate`, as are `berths`.
+        lines: from `size.allocate`, as are `berths`.
         kind, spin_us: of the wait.
     """
 
@@ -80,8 +85,11 @@ class Control:
     ) -> None:
         memory = np.asarray(lines)
         self.size = size
-        self.wait: Wait = make_wait(memory, kind, spin_us=spin_us, berths=berths)
+        words = memory[: size.n_lines]
+        self.wait: Wait = make_wait(words, kind, spin_us=spin_us, berths=berths)
         self._words: Any = memory.data.cast("B").cast("i")
+        mail = memory[size.n_lines :].reshape(size.n_workers, -1)
+        self._mail: list[Any] = [box.data.cast("B") for box in mail]
         self._records: Any = self._words[_PAYLOAD:LINE_WORDS]
         self.number = 0
 
@@ -101,6 +109,23 @@ class Control:
         at = number % self.size.n_records * _RECORD
         word, row = self._records[at : at + _RECORD]
         return word & ((1 << _GROUP_SHIFT) - 1), word >> _GROUP_SHIFT, row
+
+    def put_mail(self, worker: int, message: bytes) -> bool:
+        """Leave the answer to a call where main finds it, if there is room; call before the post."""
+        fits = len(message) <= MAIL_LINES * LINE_BYTES
+        if fits:
+            self._mail[worker][: len(message)] = message
+        self._words[self._mail_word(worker)] = len(message) if fits else 0
+        return fits
+
+    def take_mail(self, worker: int) -> bytes:
+        """Return the answer of a worker, empty if it goes over the pipe."""
+        size = self._words[self._mail_word(worker)]
+        self._words[self._mail_word(worker)] = 0
+        return bytes(self._mail[worker][:size])
+
+    def _mail_word(self, worker: int) -> int:
+        return self.size.done_line(self.size.n_groups, worker) * LINE_WORDS + _PAYLOAD
 
     def tell_rows(self, group: int, worker: int, rows: int) -> None:
         """Say how many rows of a rollout a worker has finished."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from parllel.arrays import Array
-from parllel.cages.control import CALL, Control
+from parllel.cages.control import BY_PIPE, CALL, COLLECT_ALL, COLLECT_TRUNCATED, Control
 from parllel.cages.participant import Participant
 from parllel.cages.spaces import Spaces
 from parllel.cages.worker_end import WorkerEnd
@@ -114,9 +114,15 @@ class Crew:
         """Have all processes do something, and return their results, main's last."""
         return self.end_call(self.begin_call(op, args), op, args)
 
+    def collect(self, truncated_only: bool) -> list[Any]:
+        """Have all processes hand over what ended since the last call."""
+        row = COLLECT_TRUNCATED if truncated_only else COLLECT_ALL
+        number = self.control.command(CALL, self._calls, row)
+        return self.end_call(number, "collect", (truncated_only,))
+
     def begin_call(self, op: str, args: tuple[Any, ...]) -> int:
         """Have the workers begin; return the number of the call."""
-        number = self.control.command(CALL, self._calls, 0)
+        number = self.control.command(CALL, self._calls, BY_PIPE)
         n, sent = len(self.workers), 0
         try:
             while sent < n:
@@ -190,7 +196,7 @@ class Crew:
     def _receive(self, w: int, number: int, doing: str) -> Any:
         worker = self.workers[w]
         try:
-            return worker.receive(number, self._timeout_s, doing)
+            return worker.receive(number, self._timeout_s, doing, self.control.take_mail(w))
         except BaseException as error:
             if not worker.failed_well:
                 self.end(error)
@@ -212,7 +218,7 @@ class Crew:
     def close_environments(self) -> list[Exception]:
         """Close them all while everyone is idle; return what went wrong."""
         errors: list[Exception] = []
-        number = self.control.command(CALL, self._calls, 0)
+        number = self.control.command(CALL, self._calls, BY_PIPE)
         timeout_s = min(self._timeout_s, CLOSE_S)
         steps: list[Callable[[], Any]] = [
             partial(worker.send, number, "close", (), timeout_s) for worker in self.workers

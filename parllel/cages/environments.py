@@ -17,8 +17,7 @@ from parllel.cages.made_envs import EnvFactory as EnvFactory
 from parllel.cages.made_envs import make_env, seeded_action_space, spaces_of, words_of
 from parllel.cages.rows import Rows
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import End, follow, is_number
-from parllel.cages.trajectories import TrajInfoFactory as TrajInfoFactory
+from parllel.cages.trajectories import End, Packed, TrajInfoFactory, follow, is_number
 from parllel.errors import WrongStateError, add_note
 from parllel.types import Tree
 
@@ -40,6 +39,7 @@ class FinalObservation(NamedTuple):
     row: int
     column: int
     observation: Tree
+    truncated: bool
 
 
 class Environments:
@@ -99,6 +99,7 @@ class Environments:
         self._copied: Callable[[Tree], Tree] = partial(buffer_map, np.array) if nested else np.array
         self._final: list[FinalObservation] = []
         self._rows: Rows | None = None
+        self._indices = range(n)
 
     def __len__(self) -> int:
         return len(self.envs)
@@ -187,10 +188,17 @@ class Environments:
                 rows.write_observation(t, i, observation)
         self._started = True
 
-    def prepare_resets(self) -> None:
-        """Reset ended environments ahead of time, into private memory."""
-        if not self._n_waiting:
-            return
+    def prepare(self, t: int) -> None:
+        """Do after row `t`, while nobody waits, what would be waited for later.
+
+        Ended environments are reset, into private memory; after the last row statistics are added up.
+        """
+        if self._rows is not None and t + 1 == self._rows.T:
+            self._trajs.prepare()
+        if self._n_waiting:
+            self._prepare_resets()
+
+    def _prepare_resets(self) -> None:
         for i in range(len(self.envs)):
             if self._started and self.needs_reset[i] and self._prepared[i] is None:
                 observation, info = self._reset(i)
@@ -198,11 +206,13 @@ class Environments:
 
     def step_row(self, t: int) -> None:
         """Step everyone with the actions of row `t`; ended ones stay still and get zeros."""
-        rows = self._bound()
-        if rows.read_actions is None:
-            raise WrongStateError(f"{self.name(0)}: bound without a buffer of actions")
-        self._check_row(t, rows)
-        self._run_row(t, rows, rows.read_actions(t))
+        rows = self._rows
+        if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
+            self._refuse_row(t)
+        elif rows.cells is None or self._n_waiting or self._trajs.per_step:
+            self._run_row(t, rows, rows.read_actions(t))
+        else:
+            self._run_quick(t, rows, rows.read_actions(t), rows.cells[t + 1])
 
     def random_row(self, t: int) -> None:
         """Draw the actions of row `t` from the action spaces, write them, and step."""
@@ -213,11 +223,40 @@ class Environments:
             rows.write_action(t, i, action)
         self._run_row(t, rows, actions)
 
+    def _refuse_row(self, t: int) -> None:
+        """Raise what is wrong with stepping a row with the buffer's actions."""
+        rows = self._bound()
+        if rows.read_actions is None:
+            raise WrongStateError(f"{self.name(0)}: bound without a buffer of actions")
+        self._check_row(t, rows)
+
     def _check_row(self, t: int, rows: Rows) -> None:
-        if not 0 <= t < rows.T:
-            check_row(t, rows.T, self.name(0))
+        check_row(t, rows.T, self.name(0))
         if not self._started:
             raise WrongStateError(f"{self.name(0)}: stepped before a reset")
+
+    def _run_quick(self, t: int, rows: Rows, actions: list[Any], cells: list[NDArray[Any]]) -> None:
+        """Do what `_run_row` does, where nobody waits and there is one array of observations."""
+        rewards: list[Any] = []
+        ended: list[End] = []
+        add_reward = rewards.append
+        i = -1
+        try:
+            for i, step, action, cell in zip(
+                self._indices, self._steps, actions, cells, strict=False
+            ):
+                observation, reward, terminated, truncated, _ = step(action)
+                add_reward(reward)
+                if terminated or truncated:
+                    ended.append((i, bool(terminated), bool(truncated)))
+                    observation, final = self._end_episode(i, observation)
+                    self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
+                cell[...] = observation
+        except Exception as error:
+            add_note(error, f"in {self.name(i)}, during step")
+            self._trajs.abandon_row(rewards, ended)
+            raise
+        rows.write_results(t, self._add_row(rewards, ended), ended)
 
     def _run_row(self, t: int, rows: Rows, actions: list[Any]) -> None:
         # None stands for a step that was not made.
@@ -225,11 +264,10 @@ class Environments:
         ended: list[End] = []
         try:
             self._step_all(t, rows, actions, rewards, ended)
-            raw = self._add_row(rewards, ended)
         except Exception:
             self._trajs.abandon_row(rewards, ended)
             raise
-        rows.write_results(t, raw, ended)
+        rows.write_results(t, self._add_row(rewards, ended), ended)
 
     def _step_all(
         self, t: int, rows: Rows, actions: list[Any], rewards: list[Any], ended: list[End]
@@ -253,7 +291,7 @@ class Environments:
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
                     observation, final = self._end_episode(i, observation)
-                    self._final.append(FinalObservation(t, rows.lo + i, final))
+                    self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
                 if nested:
                     rows.write_observation(t + 1, i, observation)
                 else:
@@ -278,6 +316,7 @@ class Environments:
         try:
             return self._trajs.add_row(rewards, ended)
         except Exception as error:
+            self._trajs.abandon_row(rewards, ended)
             for i, reward in enumerate(rewards):
                 if not is_number(reward):
                     what = f"{self.name(i)}: reward: expected a number, got {reward!r}"
@@ -323,10 +362,19 @@ class Environments:
         """Return the episodes that ended since the last call, by column, then in time."""
         return self._trajs.take()
 
-    def take_final(self) -> list[FinalObservation]:
+    def take_packed(self) -> Packed:
+        """Return the same for `unpack`."""
+        return self._trajs.take_packed()
+
+    @property
+    def packs_numbers(self) -> bool:
+        """Whether `take_packed` returns nothing but numbers."""
+        return not self._trajs.per_step
+
+    def take_final(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of the episodes that ended in rows since the last call."""
         final, self._final = self._final, []
-        return final
+        return [one for one in final if one.truncated] if truncated_only else final
 
     @property
     def has_completed(self) -> bool:

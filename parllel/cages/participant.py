@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, Samples
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
-from parllel.cages.environments import Environments, FinalObservation
+from parllel.cages.environments import Environments
 from parllel.cages.spaces import Spaces
-from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import Packed
 from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.cages.worker_policy import MakePolicy, WorkerPolicy, make_policy
 from parllel.errors import add_note
@@ -88,6 +88,8 @@ class Participant:
             return
         if operation == STEP:
             envs.step_row(row)
+            if self._automatic:
+                return
         elif operation == ROLLOUT:
             self._roll_out(group, envs, row)
         elif operation == RANDOM:
@@ -117,11 +119,11 @@ class Participant:
                 add_note(error, f"in the policy, during {doing}")
             raise
 
-    def prepare_resets(self, group: int) -> None:
-        """Reset ended environments ahead of time, while nobody waits."""
+    def prepare(self, group: int, row: int) -> None:
+        """Do after a row, while nobody waits, what would be waited for later."""
         envs = self.groups[group]
-        if envs is not None and not self._automatic:
-            envs.prepare_resets()
+        if envs is not None:
+            envs.prepare(row)
 
     def set_policy(self, make: MakePolicy) -> None:
         """Make a policy for each group; environments and policies are to be bound next."""
@@ -144,12 +146,18 @@ class Participant:
                 policy.bind(samples, columns)
         return bound
 
-    def collect(self) -> list[tuple[list[TrajInfo], list[tuple[Any, ...]]]]:
-        """Return for each group the episodes and final observations since the last call."""
-        return [
-            ([], []) if envs is None else (envs.take_completed(), [*map(tuple, envs.take_final())])
-            for envs in self.groups
-        ]
+    def collect(self, truncated_only: bool) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
+        """Return for each group the packed episodes and final observations since the last call."""
+        found: list[tuple[Packed, list[tuple[Any, ...]]]] = []
+        for envs in self.groups:
+            final = [] if envs is None else envs.take_final(truncated_only=truncated_only)
+            found.append(([] if envs is None else envs.take_packed(), [*map(tuple, final)]))
+        return found
+
+    @property
+    def collects_values(self) -> bool:
+        """Whether what `collect` returns holds nothing that only cloudpickle can pickle."""
+        return all(envs is None or envs.packs_numbers for envs in self.groups)
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[column]` random steps of each environment, of all groups."""
@@ -187,8 +195,3 @@ class Participant:
                 errors.append(error)
         if errors:
             raise errors[0]
-
-
-def final_observation(parts: tuple[Any, ...]) -> FinalObservation:
-    """Return what travelled as a plain tuple."""
-    return FinalObservation(*parts)

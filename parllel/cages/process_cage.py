@@ -16,7 +16,6 @@ from parllel.cages.environments import (
     EnvFactory,
     Environments,
     FinalObservation,
-    TrajInfoFactory,
     check_counts,
     check_row,
 )
@@ -24,6 +23,7 @@ from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.step_result import STEP_OUTS, StepResult, by_part, check_outs
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.worker import (
     CALL,
     ERROR,
@@ -213,13 +213,13 @@ class ProcessCage(CageInterface):
         completed: list[TrajInfo] = self._call("completed")
         return completed
 
-    def collect_final_observations(self) -> list[FinalObservation]:
+    def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
         self._check_idle("collect_final_observations")
         if not self._final:
             return []
         self._final = False
-        return [FinalObservation(*final) for final in self._call("final")]
+        return [FinalObservation(*final) for final in self._call("final", truncated_only)]
 
     # ------------------------------------------------------------------ plain face
 

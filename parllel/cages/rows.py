@@ -13,6 +13,7 @@ from parllel.buffers import EnvSamples, NamedArrayTuple, Samples, buffer_leaves
 from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
 from parllel.types import Tree
 
+MOST_CELLS = 2**16  # views that are made when a cage is bound, of about 100 bytes each
 CAGE_FIELDS = ("observation", "reward", "terminated", "truncated", "done", "env_info")
 
 
@@ -42,12 +43,16 @@ class Rows:
         self.T = len(env.reward)
         self.observation = self._leaves(env.observation, self.T + 1)
         self.single = self.observation[0][1] if isinstance(env.observation, Array) else None
-        self.reward = self._views(env.reward, self.T)
-        self.terminated = self._views(env.terminated, self.T)
-        self.truncated = self._views(env.truncated, self.T)
-        self.done = self._views(env.done, self.T)
+        # What a row of results is written to, looked up together.
+        results = (env.reward, env.terminated, env.truncated, env.done)
+        self.results = list(zip(*(self._views(field, self.T) for field in results), strict=True))
         info = env.env_info
         self.env_info = [] if info is None else self._leaves(info, self.T)
+        # A view of each cell of the observations, where that is not too many and nothing else is stored.
+        self.cells: list[list[NDArray[Any]]] | None = None
+        n = self.hi - self.lo
+        if self.single is not None and not self.env_info and n * self.T <= MOST_CELLS:
+            self.cells = [[row[i, ...] for i in range(n)] for row in self.single]
         self.read_actions: ActionReader | None = None
         self.action: list[tuple[tuple[str, ...], list[NDArray[Any]]]] = []
         if action is not None:
@@ -84,8 +89,8 @@ class Rows:
 
         ended: (environment, terminated, truncated) of those whose episode ended.
         """
-        self.reward[t][...] = reward
-        terminations, truncations, dones = self.terminated[t], self.truncated[t], self.done[t]
+        rewards, terminations, truncations, dones = self.results[t]
+        rewards[...] = reward
         # Whatever the row held before, in most rows nobody ends.
         terminations.fill(False)
         truncations.fill(False)

@@ -27,16 +27,16 @@ from parllel.cages.environments import (
     EnvFactory,
     Environments,
     FinalObservation,
-    TrajInfoFactory,
     check_counts,
     check_row,
 )
-from parllel.cages.participant import METHOD, Participant, final_observation
+from parllel.cages.participant import METHOD, Participant
 from parllel.cages.rows import cage_part
 from parllel.cages.shares import divide
 from parllel.cages.spaces import Spaces
 from parllel.cages.synchronized_worker import WorkerSettings, serve
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import TrajInfoFactory, unpack
 from parllel.cages.worker_end import WorkerEnd
 from parllel.cages.worker_policy import MakePolicy
 from parllel.errors import (
@@ -71,7 +71,7 @@ class SynchronizedProcessCage(CageInterface):
             then they are ended and WorkerTimeoutError raised.
         buffers: tree of arrays in "shared" storage, which can be handed over at the start alone.
         wait: kind of the waits, see `parllel.processes.waits`; default the best that works here.
-        spin_us: the longest spin, in microseconds; default 1000, or 0 with fewer cores than processes.
+        spin_us: the longest spin, in microseconds; default 1000, or 0 if there is no core for each process.
         cores: core numbers to pin the workers to, in turn; default no pinning.
 
     Attributes and methods of the environments are reached as through a VectorizedCage, by lists.
@@ -118,6 +118,7 @@ class SynchronizedProcessCage(CageInterface):
             n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
         self._n = n
         self._groups, shares = divide(n, n_workers, n_groups, n_main)
+        self._traj_info = traj_info
         self._reset_automatically = reset_automatically
         self._index = index
         self._spaces: Spaces | None = None
@@ -125,7 +126,7 @@ class SynchronizedProcessCage(CageInterface):
         size = ControlSize(n_workers, n_groups)
         kind = available_kinds()[0] if wait is None else wait
         if spin_us is None:
-            spin_us = SPIN_US if n_workers + (n_main > 0) <= usable_cores() else 0.0
+            spin_us = SPIN_US if n_workers < usable_cores() else 0.0
         lines, berths = size.allocate(kind)
         flags = SharedMemoryArray((n,), bool)
         self._needs_reset: NDArray[np.bool_] = np.asarray(flags)
@@ -378,22 +379,22 @@ class SynchronizedProcessCage(CageInterface):
         completed, self._completed = self._completed, []
         return completed
 
-    def collect_final_observations(self) -> list[FinalObservation]:
+    def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
-        self._collect("collect_final_observations")
+        self._collect("collect_final_observations", truncated_only)
         final, self._final = self._final, []
-        return final
+        return [one for one in final if one.truncated] if truncated_only else final
 
-    def _collect(self, method: str) -> None:
+    def _collect(self, method: str, truncated_only: bool = False) -> None:
         """Fetch both from all processes, unless nothing has happened since."""
         self._check_idle(method)
         if not self._to_collect:
             return
         self._to_collect = False
-        by_group = zip(*self._crew.call("collect"), strict=True)
+        by_group = zip(*self._crew.collect(truncated_only), strict=True)
         for completed, final in (part for parts in by_group for part in parts):
-            self._completed += completed
-            self._final += map(final_observation, final)
+            self._completed += unpack(self._traj_info, completed)
+            self._final += [FinalObservation(*one) for one in final]
 
     # ------------------------------------------------------------------ the environments themselves
 

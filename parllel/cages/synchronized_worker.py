@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from parllel.buffers import REGISTER, Link
+from parllel.cages.control import BY_PIPE, COLLECT_TRUNCATED, GO, Control, ControlSize
 from parllel.cages.control import CALL as CALL_OPERATION
-from parllel.cages.control import GO, Control, ControlSize
 from parllel.cages.environments import Environments
 from parllel.cages.participant import Participant
 from parllel.cages.worker import CALL, ERROR, SEQUENCE
@@ -32,7 +32,6 @@ from parllel.errors import WrongStateError
 from parllel.processes import EXCEPTION, Channel, Placement, pack_exception
 
 _WAIT_S = 3600.0  # a worker ends with its parent, whatever it waits for
-_ROOM = 16384  # a pipe takes a message of this size although nobody reads yet
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,11 @@ class SynchronizedWorker:
                     operation, group, row = control.record(handled)
                     doing = group, handled
                     if operation == CALL_OPERATION:
-                        more = self._call(handled)
+                        more = self._call(handled, row)
                     else:
                         self._participant.run(operation, group, row)
                         wait.post(self._size.done_line(group, self._worker), handled)
-                        self._participant.prepare_resets(group)
+                        self._participant.prepare(group, row)
                         self._placement.check()
         except BaseException as error:
             # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
@@ -126,29 +125,31 @@ class SynchronizedWorker:
         # The parent takes answers while it waits for them; meanwhile there is no hurry.
         self._channel.write(message, timeout_s=math.inf)
 
-    def _call(self, number: int) -> bool:
-        """Answer a call; return whether there will be more commands."""
+    def _read_call(self) -> tuple[str, tuple[Any, ...]]:
         message = self._channel.read(None)
         while message[:1] == REGISTER:
             self._link.accept(message)
             message = self._channel.read(None)
         _, op, args = self._link.loads(message[1:])
+        return op, args
+
+    def _call(self, number: int, row: int) -> bool:
+        """Answer a call; return whether there will be more commands."""
+        op, args = self._read_call() if row == BY_PIPE else ("collect", (row == COLLECT_TRUNCATED,))
+        plain = op == "collect" and self._participant.collects_values
         begun = op in ("decorrelate", "close")
         try:
             result = self._participant.calls[op](*args)
-            reply = CALL + self._link.dumps((number, result))
+            reply = CALL + self._link.dumps((number, result), plain=plain)
         except Exception as error:
             # Of a failure in a step the environment's state is unknown, so the worker ends.
             if begun and not isinstance(error, WrongStateError):
                 raise
             reply = SEQUENCE.pack(ERROR, number) + pack_exception(error)
         done = self._size.done_line(self._size.n_groups, self._worker)
-        # Main looks at the pipe when all are done; what has no room there must be read meanwhile.
-        if len(reply) <= _ROOM:
-            self._send(reply)
-            self._control.wait.post(done, number)
-        else:
-            self._control.wait.post(done, number)
+        mailed = op != "close" and self._control.put_mail(self._worker, reply)
+        self._control.wait.post(done, number)
+        if not mailed:
             self._send(reply)
         more: bool = op != "close"
         return more

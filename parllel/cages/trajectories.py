@@ -19,6 +19,8 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.types import Tree
 
 TrajInfoFactory: TypeAlias = Callable[[], TrajInfo]
+# Finished TrajInfos, or [n, 4] of their length, return, discounted return and weight.
+Packed: TypeAlias = list[TrajInfo] | NDArray[np.float64]
 # (environment, terminated, truncated) of an episode that ended in a row.
 End: TypeAlias = tuple[int, bool, bool]
 
@@ -42,7 +44,7 @@ class Trajectories(ABC):
     def __init__(self, make: TrajInfoFactory, n: int) -> None:
         self._make = make
         self._n = n
-        self._completed: list[tuple[int, TrajInfo]] = []
+        self._completed: list[tuple[int, Any]] = []
 
     @abstractmethod
     def begin(self, i: int) -> None:
@@ -79,6 +81,10 @@ class Trajectories(ABC):
 
     def take(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by environment, then in time."""
+        return unpack(self._make, self.take_packed())
+
+    def take_packed(self) -> Packed:
+        """Return what `unpack` makes the same of, here or in another process."""
         completed, self._completed = self._completed, []
         return [traj for _, traj in sorted(completed, key=lambda pair: pair[0])]
 
@@ -90,10 +96,26 @@ class Trajectories(ABC):
         """Drop all but the first `count` episodes that `take` would return."""
         del self._completed[count:]
 
+    def prepare(self) -> None:
+        """Do ahead of time what `take` would have to do."""
+
     @property
     def has_completed(self) -> bool:
         """Whether `take` would return anything."""
         return bool(self._completed)
+
+
+def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
+    """Return the TrajInfos of finished episodes."""
+    if isinstance(packed, list):
+        return packed
+    trajs = []
+    for numbers in packed.tolist():
+        traj = make()
+        length, traj.return_, traj.discounted_return, traj._weight = numbers
+        traj.length = int(length)
+        trajs.append(traj)
+    return trajs
 
 
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
@@ -172,6 +194,8 @@ class PiledTrajectories(Trajectories):
         self._piled = 0
         # Row, environment, 1 for an end or 0 for a beginning, and so on: what follows starts with that row.
         self._events: list[int] = []
+        # Environment and sums of each episode that ended, in the order of time, in parts.
+        self._reported: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._n_ended = 0
 
     def begin(self, i: int) -> None:
@@ -207,7 +231,7 @@ class PiledTrajectories(Trajectories):
     def end(self, i: int) -> None:
         """Report the sums."""
         self._add_up()
-        self._report(i, self._sums[i].tolist())
+        self._reported.append((np.array([i]), self._sums[i : i + 1].copy()))
         self._sums[i] = self._start
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
@@ -232,24 +256,37 @@ class PiledTrajectories(Trajectories):
         for i, _, _ in ended:
             self.end(i)
 
-    def take(self) -> list[TrajInfo]:
-        """Add up, and return the episodes that ended since the last call."""
+    def prepare(self) -> None:
+        """Add up."""
         self._add_up()
-        return super().take()
+
+    def take_packed(self) -> Packed:
+        """Add up, and return the numbers of each episode."""
+        self._add_up()
+        parts, self._reported = self._reported, []
+        if not parts:
+            return np.zeros((0, 4))
+        envs = np.concatenate([envs for envs, _ in parts])
+        numbers: NDArray[np.float64] = np.concatenate([numbers for _, numbers in parts])
+        return numbers[np.argsort(envs, kind="stable")]
 
     def count(self) -> int:
         """Return how many episodes `take` would return."""
-        return len(self._completed) + self._n_ended
+        return sum(len(envs) for envs, _ in self._reported) + self._n_ended
 
     def forget_after(self, count: int) -> None:
         """Drop all but the first `count` episodes that `take` would return."""
         self._add_up()
-        super().forget_after(count)
+        kept = []
+        for envs, numbers in self._reported:
+            kept.append((envs[:count], numbers[:count]))
+            count -= len(envs[:count])
+        self._reported = kept
 
     @property
     def has_completed(self) -> bool:
         """Whether `take` would return anything."""
-        return bool(self._n_ended or self._completed)
+        return self.count() > 0
 
     def _add_up(self) -> None:
         if not self._piled:
@@ -262,18 +299,9 @@ class PiledTrajectories(Trajectories):
         events = np.array(self._events, np.int64).reshape(-1, 3)
         ended = np.empty((len(events), 4))
         add(self._rewards, self._piled, events, self._start, self._discount, self._sums, ended)
-        for i, ends, numbers in zip(
-            self._events[1::3], self._events[2::3], ended.tolist(), strict=True
-        ):
-            if ends:
-                self._report(i, numbers)
+        ends = events[:, 2] == 1
+        self._reported.append((events[ends, 1], ended[ends]))
         self._events, self._n_ended, self._piled = [], 0, 0
-
-    def _report(self, i: int, numbers: list[float]) -> None:
-        traj = self._make()
-        length, traj.return_, traj.discounted_return, traj._weight = numbers
-        traj.length = int(length)
-        self._completed.append((i, traj))
 
 
 def add_up(

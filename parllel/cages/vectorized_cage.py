@@ -14,11 +14,11 @@ from parllel.cages.environments import (
     EnvFactory,
     Environments,
     FinalObservation,
-    TrajInfoFactory,
 )
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.errors import ClosedError, WrongStateError
 
 
@@ -135,10 +135,10 @@ class VectorizedCage(CageInterface):
         self._check_idle("collect_completed_trajs")
         return self._envs.take_completed()
 
-    def collect_final_observations(self) -> list[FinalObservation]:
+    def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
         self._check_idle("collect_final_observations")
-        return self._envs.take_final()
+        return self._envs.take_final(truncated_only=truncated_only)
 
     # ------------------------------------------------------------------ the environments themselves
 

@@ -63,7 +63,7 @@ class Worker:
         self._calls: dict[str, Callable[..., Any]] = {
             "bind": self._bind,
             "completed": self._envs.take_completed,
-            "final": lambda: [tuple(final) for final in self._envs.take_final()],
+            "final": self._final,
             "get": self._get,
             "set": lambda name, value: set_env_attribute(self._envs.envs[0], name, value),
             "method": self._method,
@@ -116,7 +116,7 @@ class Worker:
             )
         )
         # The parent is on its way already: an ended environment resets in its shadow.
-        envs.prepare_resets()
+        envs.prepare(t)
 
     def _call(self, sequence: int, op: str, args: tuple[Any, ...]) -> bool:
         begun = False
@@ -132,6 +132,9 @@ class Worker:
             reply = SEQUENCE.pack(ERROR, sequence) + pack_exception(error)
         self._send(reply)
         return op != "close"
+
+    def _final(self, truncated_only: bool) -> list[tuple[Any, ...]]:
+        return [tuple(final) for final in self._envs.take_final(truncated_only=truncated_only)]
 
     def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> None:
         self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi))

@@ -35,8 +35,10 @@ class WorkerEnd:
         message = self._link.dumps((number, op, tuple(args)))
         self.child.send_bytes(CALL + message, timeout_s)
 
-    def receive(self, number: int, timeout_s: float, doing: str) -> Any:
+    def receive(self, number: int, timeout_s: float, doing: str, mail: bytes = b"") -> Any:
         """Return the answer to a call; answers to earlier ones, interrupted, are dropped.
+
+        mail: the answer, if it came that way.
 
         Raises:
             WorkerDiedError, WorkerTimeoutError: as Child.receive.
@@ -44,7 +46,7 @@ class WorkerEnd:
         """
         self.failed_well = False
         while True:
-            reply = self.child.receive(timeout_s, doing)
+            reply = mail or self.child.receive(timeout_s, doing)
             kind = reply[:1]
             if kind == REGISTER:
                 self._link.accept(reply)

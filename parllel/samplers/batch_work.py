@@ -11,7 +11,7 @@ import numpy as np
 
 from parllel.agents import Handler
 from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_map, buffer_rotate
+from parllel.buffers import Samples, buffer_arrays, buffer_map
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.cage_columns import CageColumns
@@ -55,6 +55,7 @@ class BatchWork:
         self.batch_transforms = list(batch_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = self._within = False
+        self._arrays = buffer_arrays(samples)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
         self.cages.bind(samples)
         handler.bind(samples)
@@ -84,7 +85,8 @@ class BatchWork:
 
     def _begin(self) -> None:
         if self._started:
-            buffer_rotate(self.samples)  # the observation behind the last batch becomes row 0
+            for array in self._arrays:  # the observation behind the last batch becomes row 0
+                array.rotate()
             return
         self.cages.reset(0, everyone=True)
         most, seed = self._decorrelation
@@ -117,8 +119,7 @@ class BatchWork:
         return self.samples, self.cages.completed_trajs()
 
     def _write_final_values(self) -> None:
-        flags = np.asarray(self.samples.env.truncated)
-        final = [f for f in self.cages.final_observations() if flags[f.row, f.column]]
+        final = self.cages.final_observations()
         if not final:
             return
         observation = stack_final(final, self.samples.env.observation)

@@ -84,11 +84,15 @@ class CageColumns:
         return [traj for cage in self.cages for traj in cage.collect_completed_trajs()]
 
     def final_observations(self) -> list[FinalObservation]:
-        """Return the last observations of ended episodes by row, then column.
+        """Return the last observations of truncated episodes by row, then column.
 
         The order is the same however environments are spread over cages.
         """
-        found = [final for cage in self.cages for final in cage.collect_final_observations()]
+        found = [
+            final
+            for cage in self.cages
+            for final in cage.collect_final_observations(truncated_only=True)
+        ]
         return sorted(found, key=lambda final: (final.row, final.column))
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ class EvalSampler(Sampler):
             for b, traj in zip(ended, trajs, strict=True):
                 played[b].append(traj)
             if ended:
-                cage.collect_final_observations()
+                cage.collect_final_observations(truncated_only=True)
         buffer_rotate(self.samples)
 
     def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, Units]]:

@@ -79,7 +79,7 @@ def test_contract_finds_a_wrong_cage() -> None:
     class ForgetsTheFlags(Cage):
         def finish_row(self, group: int = 0) -> None:
             super().finish_row(group)
-            self._envs._rows.done[2][:] = False
+            self._envs._rows.results[2][3][:] = False
 
     class Wrong(CageContract):
         def make(

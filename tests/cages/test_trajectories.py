@@ -109,7 +109,7 @@ def perform(envs: Environments, what: str, k: int) -> list[TrajInfo]:
     elif what == "plain":
         envs.step_one(k % n, 1)
     elif what == "prepare":
-        envs.prepare_resets()
+        envs.prepare(0)
     elif what == "decorrelate" and not envs.needs_reset.any():
         envs.decorrelate([(k + i) % 8 for i in range(n)], 0)
     elif what == "take":

@@ -240,8 +240,11 @@ def test_spin_budget_follows_the_usual_wait() -> None:
     spins = [budget.next_ns() for _ in range(96)]
     assert [i for i, spin in enumerate(spins, 1) if spin] == [32, 64, 96]
     assert set(spins) == {0, LIMIT_NS}
-    budget.record(6_000, True)
-    assert budget.next_ns() == 12_000
+    budget.record(7_000, True)
+    assert budget.next_ns() == 14_000
+    for _ in range(100):
+        budget.record(1_000, True)
+    assert budget.next_ns() == LIMIT_NS // 4
 
 
 @settings(max_examples=50, deadline=None)

@@ -95,9 +95,13 @@ class GroupedCage(CageInterface):
         assert not self._waiting
         return [traj for part in self._parts for traj in part.collect_completed_trajs()]
 
-    def collect_final_observations(self):
+    def collect_final_observations(self, *, truncated_only=False):
         assert not self._waiting
-        return [final for part in self._parts for final in part.collect_final_observations()]
+        return [
+            final
+            for part in self._parts
+            for final in part.collect_final_observations(truncated_only=truncated_only)
+        ]
 
     def env_method(self, name, *args, **kwargs):
         return [value for part in self._parts for value in part.env_method(name, *args, **kwargs)]

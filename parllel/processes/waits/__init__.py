@@ -9,9 +9,10 @@ from parllel.processes.waits.compiled_wait import CompiledWait
 from parllel.processes.waits.futex_wait import FutexWait
 from parllel.processes.waits.make_wait import available_kinds, make_wait
 from parllel.processes.waits.semaphore_wait import SemaphoreWait
-from parllel.processes.waits.wait import LINE_WORDS, Wait
+from parllel.processes.waits.wait import LINE_BYTES, LINE_WORDS, Wait
 
 __all__ = [
+    "LINE_BYTES",
     "LINE_WORDS",
     "Berths",
     "CompiledWait",

@@ -26,7 +26,7 @@ from parllel.processes.waits.atomics import (
 )
 from parllel.processes.waits.spin_budget import (
     FAILURE_SHIFT,
-    LEAST_SPIN_NS,
+    LEAST_SHIFT,
     PROBE_EVERY,
     SUCCESS_SHIFT,
 )
@@ -85,7 +85,7 @@ def spin_budget(memory: int, limit_ns: int) -> int:
     twice: int = 2 * peek(memory)
     if twice <= limit_ns:
         poke(memory + _SKIPPED, 0)
-        return min(max(twice, LEAST_SPIN_NS), limit_ns)
+        return max(twice, limit_ns >> LEAST_SHIFT)
     skipped = peek(memory + _SKIPPED) + 1
     poke(memory + _SKIPPED, skipped)
     return 0 if skipped % PROBE_EVERY else limit_ns

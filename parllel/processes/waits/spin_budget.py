@@ -1,17 +1,18 @@
 """How long to spin before sleeping, from how spins went; `compiled.py` has the same in numba.
 
-About twice the usual wait, if that is within the limit, else not at all. A spin that ended with a change
-moves the average by 1/8 of how long it took; one that did not, because the wait is long or because the
-writer waits for this very core, by 1/4 of the limit. Waits that only slept say nothing, as
-most of such a wait may be the time to be woken: so one in 32 of them spins to the limit after all, and if
-that ends with a change, it is the new average.
+Twice the usual wait and at least a quarter of the limit, if twice is within the limit, else not at all. So a
+wait that is longer than usual, as between two batches, still ends without a sleep. A spin that ended with a
+change moves the average by 1/8 of how long it took; one that did not, because the wait is long or because the
+writer waits for this very core, by 1/4 of the limit. Waits that only slept say nothing, as most of such a
+wait may be the time to be woken: so one in 32 of them spins to the limit after all, and if that ends with a
+change, it is the new average.
 """
 
 from __future__ import annotations
 
 SUCCESS_SHIFT, FAILURE_SHIFT = 3, 2  # by 1/8 and by 1/4
 PROBE_EVERY = 32
-LEAST_SPIN_NS = 4000  # less is over before the other process has done anything
+LEAST_SHIFT = 2  # a quarter
 
 
 class SpinBudget:
@@ -33,7 +34,7 @@ class SpinBudget:
         twice = 2 * self.usual_ns
         if twice <= self._limit_ns:
             self._skipped = 0
-            return min(max(twice, LEAST_SPIN_NS), self._limit_ns)
+            return max(twice, self._limit_ns >> LEAST_SHIFT)
         self._skipped += 1
         return 0 if self._skipped % PROBE_EVERY else self._limit_ns
 
