@@ -92,16 +92,16 @@ class Control:
         self._mail: list[Any] = [box.data.cast("B") for box in mail]
         self._records: Any = self._words[_PAYLOAD:LINE_WORDS]
         self.number = 0
+        self._post_go = self.wait.poster(GO)
 
     def command(self, operation: int, group: int, row: int) -> int:
         """Tell all workers what to do, and return the number of the command."""
-        size = self.size
+        size, records = self.size, self._records
         self.number = number = self.number % size.last_number + 1
         at = number % size.n_records * _RECORD
-        records = self._records
         records[at] = operation | group << _GROUP_SHIFT
         records[at + 1] = row
-        self.wait.post(GO, number)
+        self._post_go(number)
         return number
 
     def record(self, number: int) -> tuple[int, int, int]:

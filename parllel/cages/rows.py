@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class Rows:
         # What a row of results is written to, looked up together.
         results = (env.reward, env.terminated, env.truncated, env.done)
         self.results = list(zip(*(self._views(field, self.T) for field in results), strict=True))
+        self.flags = [_together(flags) for _, *flags in self.results]
         info = env.env_info
         self.env_info = [] if info is None else self._leaves(info, self.T)
         # A view of each cell of the observations, where that is not too many and nothing else is stored.
@@ -92,9 +94,8 @@ class Rows:
         rewards, terminations, truncations, dones = self.results[t]
         rewards[...] = reward
         # Whatever the row held before, in most rows nobody ends.
-        terminations.fill(False)
-        truncations.fill(False)
-        dones.fill(False)
+        for flags in self.flags[t]:
+            flags.fill(False)
         for i, terminated, truncated in ended:
             terminations[i], truncations[i], dones[i] = terminated, truncated, True
 
@@ -112,6 +113,30 @@ class Rows:
         """Write an action that the environment's own space was asked for."""
         for path, rows in self.action:
             rows[t][i] = at_path(action, path)
+
+
+def _together(views: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return one array over equal views at equal distances in one memory; else the views themselves.
+
+    Fields of one type are allocated side by side, and one call that writes all costs a third.
+    """
+    first, second = views[:2]
+    places = [view.ctypes.data for view in views]
+    distance = places[1] - places[0]
+    alike = all(view.dtype == first.dtype and view.strides == first.strides for view in views)
+    even = all(b - a == distance for a, b in pairwise(places))
+    if not (alike and even and distance > 0 and _owner(first) is _owner(second)):
+        return views
+    shape, strides = (len(views), *first.shape), (distance, *first.strides)
+    return [np.lib.stride_tricks.as_strided(first, shape, strides)]
+
+
+def _owner(view: NDArray[Any]) -> Any:
+    """Return the object whose memory it is."""
+    owner: Any = view
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    return owner.obj if isinstance(owner, memoryview) else owner
 
 
 def at_path(tree: Tree, path: tuple[str, ...]) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from parllel.cages import CageInterface
@@ -35,8 +36,14 @@ class Units:
         self._starts = [(unit.cage.start_row, unit.group) for unit in units]
         self._finishes = [(unit.cage.finish_row, unit.group) for unit in units]
 
-    def start_row(self, t: int) -> None:
-        """Begin to step all environments with the actions of row `t`."""
+        # Begin to step all environments with the actions of row `t`; wait for what was started.
+        self.start_row: Callable[[int], None] = self._start_row
+        self.finish_row: Callable[[], None] = self._finish_row
+        if len(units) == 1:  # no need to go through a list of one
+            self.start_row = partial(units[0].cage.start_row, group=units[0].group)
+            self.finish_row = partial(units[0].cage.finish_row, units[0].group)
+
+    def _start_row(self, t: int) -> None:
         for start_row, group in self._starts:
             start_row(t, group)
 
@@ -50,8 +57,7 @@ class Units:
         for unit in self.units:
             unit.cage.start_reset(t, everyone=everyone, group=unit.group)
 
-    def finish_row(self) -> None:
-        """Wait for what was started."""
+    def _finish_row(self) -> None:
         for finish_row, group in self._finishes:
             finish_row(group)
 

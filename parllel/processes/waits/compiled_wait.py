@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib import util
 
 import numpy as np
@@ -66,6 +68,9 @@ class CompiledWait(Wait):
     def post(self, line: int, value: int) -> None:
         if not self._post(self._addresses[line], value):
             raise ValueError(f"line {line}: expected an int32, got {value}")
+
+    def poster(self, line: int) -> Callable[[int], object]:
+        return partial(self._post, self._addresses[line])
 
     def wait(self, line: int, seen: int, timeout_s: float) -> int:
         address, memory = self._addresses[line], self._memories[line]

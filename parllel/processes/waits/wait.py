@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -65,6 +67,10 @@ class Wait(ABC):
         Raises:
             ValueError: if `value` is not an int32.
         """
+
+    def poster(self, line: int) -> Callable[[int], object]:
+        """Return a function that posts on a line, for values that are known to be int32."""
+        return partial(self.post, line)
 
     @abstractmethod
     def wait(self, line: int, seen: int, timeout_s: float) -> int:
