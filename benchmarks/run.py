@@ -21,9 +21,12 @@ from benchmarks import (
     bench_indexing,
     bench_process_cage,
     bench_registered_send,
+    bench_small_policy,
     bench_storage,
     bench_torch_views,
+    bench_vectorized_cage,
     bench_wait,
+    bench_worker_policy,
 )
 from benchmarks.figures import RESULTS, update_readme
 from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
@@ -36,6 +39,9 @@ COMPARISONS: list[Comparison] = [
     *bench_process_cage.COMPARISONS,
     *bench_torch_views.COMPARISONS,
     *bench_wait.COMPARISONS,
+    *bench_vectorized_cage.COMPARISONS,
+    *bench_small_policy.COMPARISONS,
+    *bench_worker_policy.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS]
 PAIRS, BATCH_S = 15, 0.1
