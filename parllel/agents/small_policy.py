@@ -88,7 +88,7 @@ class SmallPolicy:
     def set_parameters(
         self, policy: Layers, critic: Layers, log_std: NDArray[np.float32] | None = None
     ) -> None:
-        """Copy the parameters; `log_std` [*action_shape] is that of normal distributions."""
+        """Copy the parameters; `log_std`, of the shape of an action, is that of normal distributions."""
         self._policy.set_layers(policy)
         self._critic.set_layers(critic)
         if log_std is not None:

@@ -24,9 +24,9 @@ class AlternatingSampler(Sampler):
         agent          | second t    | first t+1    | second t+1    | first t+2      |
 
     Args:
-        batch_spec, handler, samples, step_transforms, batch_transforms, decorrelation_steps,
-            decorrelation_seed: as for `BasicSampler`; step transforms and agent are given one half of the
-            columns at a time.
+        batch_spec, handler, samples: as for `BasicSampler`; the agent is given one half at a time.
+        step_transforms, batch_transforms: the same; a step transform is given one half at a time.
+        decorrelation_steps, decorrelation_seed: the same.
         cages: as for `BasicSampler`, and at least two of them, or one with two groups. They are divided where
             one group ends and the next begins, as near to the middle column as there is.
 

@@ -78,12 +78,13 @@ def plan_sampling(
 ) -> Plan:
     """Return the plan that the model of the costs finds best.
 
-    env_factory: makes the environment that is measured, for a tenth of a second, and closed again.
-    n_envs: how many there will be.
-    inference_cost: of the agent, see `measure_inference`. Without it one group is planned: so results do not
-        depend on the machine, as networks round differently for other numbers of rows.
-    step_s: seconds of one step, instead of a measurement.
-    n_cores: instead of `usable_cores()`.
+    Args:
+        env_factory: makes the environment that is measured, for a tenth of a second, and closed again.
+        n_envs: how many there will be.
+        inference_cost: of the agent, see `measure_inference`. Without it one group is planned: so results do
+            not depend on the machine, as networks round differently for other numbers of rows.
+        step_s: seconds of one step, instead of a measurement.
+        n_cores: instead of `usable_cores()`.
 
     Raises:
         ValueError: if a number is not positive.
