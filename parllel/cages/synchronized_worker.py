@@ -87,8 +87,8 @@ class SynchronizedWorker:
 
     def run(self) -> None:
         """Follow the commands in their order; the first message tells the spaces."""
-        # What is there now stays: the collector need not look at it again and again.
-        gc.collect()
+        # What is there now stays: the collector need not look at it again and again. It is not asked to
+        # collect first: in a fork it would touch, and so copy, all that the parent has.
         gc.freeze()
         doing = -1, 0
         try:
