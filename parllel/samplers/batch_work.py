@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,8 +57,6 @@ class BatchWork:
         self._started = self._within = False
         self._arrays = buffer_arrays(samples)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
-        # Transform row `t` of `columns` and write the agent's answer to it.
-        self.act: Callable[[int, slice], None] = self._act if step_transforms else handler.step
         self.cages.bind(samples)
         handler.bind(samples)
         for transform in self.transforms:
@@ -97,7 +95,8 @@ class BatchWork:
             self.cages.decorrelate(counts.tolist())
         self._started = True
 
-    def _act(self, t: int, columns: slice) -> None:
+    def act(self, t: int, columns: slice) -> None:
+        """Transform row `t` of `columns` and write the agent's answer to it."""
         for transform_step in self._transform_steps:
             transform_step(self.samples, t, columns)
         self.handler.step(t, columns)
