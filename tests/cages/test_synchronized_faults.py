@@ -43,7 +43,7 @@ ENDED: dict[str, tuple[type[Exception], str]] = {
     "kill": (WorkerDiedError, "was killed by SIGKILL"),
 }
 SILENT = dict.fromkeys(
-    ("hang", "hang_in_c", "stop"), (WorkerTimeoutError, r"did not answer within 0\.3 s")
+    ("hang", "hang_in_c", "stop"), (WorkerTimeoutError, r"did not answer within (0\.)?3 s")
 )
 FAULTS = {**RAISED, **ENDED, **SILENT}
 DOING = {
