@@ -246,6 +246,11 @@ def test_kill_from_outside(name: str) -> None:
     class Slow(CountingEnv):
         """Takes for ever over what it is asked to."""
 
+        def __init__(self) -> None:
+            super().__init__()
+            if name == "start":
+                time.sleep(60)
+
         def reset(self, **options: Any) -> Any:
             if name == "reset":
                 time.sleep(60)
