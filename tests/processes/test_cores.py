@@ -40,11 +40,11 @@ def test_a_part_of_a_core_counts_as_one(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_quotas_of_all_groups_above_a_process(tmp_path: Path) -> None:
     write(tmp_path, cpu_max="max 100000\n")
-    write(tmp_path / "work", cpu_max="400000 100000\n")
-    write(tmp_path / "work" / "mine", cpu_max="150000 100000\n")
-    write(tmp_path / "work" / "other", cpu_max="10000 100000\n")
+    write(tmp_path / "job", cpu_max="400000 100000\n")
+    write(tmp_path / "job" / "mine", cpu_max="150000 100000\n")
+    write(tmp_path / "job" / "other", cpu_max="10000 100000\n")
     process = tmp_path / "process"
-    process.write_text("0::/work/mine\n")
+    process.write_text("0::/job/mine\n")
     assert sorted(cgroup_quotas(tmp_path, process)) == [1.5, 4.0]
 
 
