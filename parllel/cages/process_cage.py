@@ -296,7 +296,8 @@ class ProcessCage(CageInterface):
         if name == "spaces" and self._error is not None:
             raise self._error  # an AttributeError of the environment's constructor led here
         value = self._call("get", name)
-        return partial(self.env_method, name) if value is METHOD or value == METHOD else value
+        is_method = isinstance(value, str) and value == METHOD
+        return partial(self.env_method, name) if is_method else value
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_") or hasattr(type(self), name):

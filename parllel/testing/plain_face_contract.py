@@ -243,6 +243,9 @@ class PlainFaceContract(CageHooks):
             cage.gravity = 1.62
             cage.novel = {"a": [1]}
             assert cage.gravity == 1.62
+            cage.gravity = np.array([0.0, -9.8])  # which compares with texts item by item
+            assert np.asarray(cage.gravity).tolist() == [0.0, -9.8]
+            cage.gravity = 1.62
             assert cage.novel == {"a": [1]}
             assert cage.env_method("get_wrapper_attr", "gravity") == 1.62
             assert cage.add(2, right=3) == 5
