@@ -35,9 +35,9 @@ class Effort:
     """
 
     rounds: int = 15
-    turn_s: float = 0.25
-    trials: int = 2
-    trial_s: float = 0.12
+    turn_s: float = 0.4
+    trials: int = 3
+    trial_s: float = 0.15
     settings: int | None = None
 
 
