@@ -5,7 +5,7 @@
     1 + g W + w       worker w     done: number of the last command of      -
                                    group g that it finished, -number if
                                    it failed and its process ends
-    (g = n_groups for calls, which concern the whole cage and go over pipes)
+    (g = n_groups for calls, which concern the whole cage; what is asked goes over pipes)
 
 The payload of a done line for calls is the length of the answer in the worker's mail box, which follows the
 lines, or 0 for one that is too long for it and goes over the pipe. In a rollout the payload of a done line is

@@ -4,8 +4,8 @@ main -> worker     go: a number                     rows: nothing else is sent
                    CALL, (number, op, arguments)    over the pipe, after the go that announces it
                    REGISTER ...                     over the pipe, before that: introduces a buffer
 worker -> main     done: that number                what it wrote to the batch is visible then
-                   CALL, (number, result)           over the pipe
-                   ERROR, number, exception         of a call that leaves the worker well
+                   CALL, (number, result)           in the mail box, or over the pipe if it is too long
+                   ERROR, number, exception         the same, of a call that leaves the worker well
                    EXCEPTION, exception             the worker ends; done is then the negative number
 """
 
