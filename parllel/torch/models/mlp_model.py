@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from parllel.torch.models.tanh import tanh_
+
 HIDDEN_GAIN = math.sqrt(2)
 
 
@@ -64,5 +66,5 @@ class MlpModel(nn.Module):
             x = x.to(weight.dtype)
         # Calling the functions saves the modules' own overhead, a tenth of a small step.
         for layer in hidden:
-            x = functional.linear(x, layer.weight, layer.bias).tanh_()
+            x = tanh_(functional.linear(x, layer.weight, layer.bias))
         return functional.linear(x, weight, last.bias)
