@@ -20,8 +20,12 @@ class Agent(ABC):
 
     Observations, actions and agent infos are trees whose leaves have one leading dimension per
     environment, `[N, ...]`, in the types of the agent's own framework; the handler converts.
-    All recurrent state is the agent's, one entry per environment.
+    All recurrent state (what a network remembers, the previous action) is the agent's, one entry per
+    environment, of one kind while sampling and of another in eval mode.
     """
+
+    # Whether `step` remembers anything of an environment from one call to the next.
+    recurrent: bool = False
 
     @abstractmethod
     def step(
@@ -44,15 +48,19 @@ class Agent(ABC):
         """
         return None
 
-    def initial_rnn_state(self) -> Tree:
-        """Return the recurrent state at the start of an episode, [N, ...], or None."""
+    def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
+        """Return the recurrent state that the next step starts from, [N, ...], or None.
+
+        Together with the observations of a batch, and the previous actions if the agent looks at them, it
+        is all that is needed to compute the states of the batch again.
+        """
         return None
 
     def reset(self) -> None:
-        """Forget the recurrent state of all environments."""
+        """Forget the recurrent state of all environments, of the present mode."""
 
     def reset_one(self, env_indices: EnvIndices) -> None:
-        """Forget the recurrent state of some environments."""
+        """Forget the recurrent state of some environments, of the present mode."""
 
     def sample_mode(self) -> None:
         """Explore: actions are drawn."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent, EnvIndices
-from parllel.agents.row_views import Path, RowViews, leaf_at, leaf_paths, map_plain
+from parllel.agents.row_views import Path, RowViews, dotted, leaf_at, leaf_paths, map_plain
 from parllel.agents.row_writer import ColumnWriter, RowWriter
 from parllel.buffers import Field, NamedTuple, Samples, buffer_map
 from parllel.errors import WrongStateError
@@ -129,6 +129,12 @@ class Handler(ABC):
         cells = buffer_map(lambda leaf: self.to_numpy(leaf)[0, 0], noise)
         return buffer_map(lambda cell: Field(cell, dtype=cell.dtype), cells)
 
+    def initial_state_example(self) -> Tree:
+        """Return a numpy tree of the recurrent state of one environment, or None if there is none."""
+        if not self.agent.recurrent:
+            return None
+        return buffer_map(self._cell, self.agent.initial_rnn_state(slice(0, 1)))
+
     def bind(self, samples: Samples) -> None:
         """Take the buffer to read from and write to; views are made when first used."""
         self._samples = samples
@@ -142,18 +148,25 @@ class Handler(ABC):
         self._info_writer = self._writer("agent.agent_info", agent_info)
         self._value_writer = self._writer("agent.agent_info.value", value)
         self._has_value = value is not None
-        self._final_value = None if final_value is None else np.asarray(final_value)
+        self._final_values = [(path, np.asarray(leaf)) for path, leaf in leaf_paths(final_value)]
+        initial = getattr(agent, "initial_rnn_state", None)
+        self._initial_states = [(path, np.asarray(leaf)[0]) for path, leaf in leaf_paths(initial)]
         noise = getattr(agent, "noise", None)
         self._noise_fields = [(path, np.asarray(leaf)) for path, leaf in leaf_paths(noise)]
 
     def start_batch(self) -> None:
-        """Draw the noise of the batch, in sample mode, and clear the final values.
+        """Draw the noise of the batch, in sample mode, clear the final values, keep the recurrent state.
 
-        Where the samples have a field `agent.noise` it is written there too, for policies in other processes.
+        Where the samples have a field `agent.noise` it is written there too, for policies in other processes;
+        and the state that the batch starts from to `agent.initial_rnn_state` [1, B, ...].
         """
         T, B = self._batch_shape()
-        if self._final_value is not None:
-            self._final_value.fill(0)
+        for _, final_value in self._final_values:
+            final_value.fill(0)
+        if self._initial_states:
+            state = self.agent.initial_rnn_state(slice(0, B))
+            for path, field in self._initial_states:
+                np.copyto(field, self.to_numpy(leaf_at(state, path)))
         self._noise = self.agent.draw_noise(T, B) if self._sampling else None
         for prepared in self._prepared.values():
             prepared.noise = None
@@ -193,21 +206,23 @@ class Handler(ABC):
     def final_value(
         self, rows: NDArray[np.intp], columns: NDArray[np.intp], observation: Tree
     ) -> None:
-        """Write the values of final observations into `agent.final_value[rows, columns]`.
+        """Write the values of final observations into `agent.final_value[rows, columns]`, leaf by leaf.
 
         rows, columns: [N].  observation: numpy tree, leaves [N, ...], as the agent should see
         them.  Does nothing where there is no such field.
         """
-        if self._final_value is None or len(rows) == 0:
+        if not self._final_values or len(rows) == 0:
             return
         inputs = self.agent_inputs(map_plain(self.convert, observation), rows, columns)
-        value = self.to_numpy(self.agent.value(**inputs, env_indices=columns))
-        if value.shape != np.shape(rows):
-            raise ValueError(
-                f"agent.final_value: expected shape {np.shape(rows)} for {len(rows)} final "
-                f"observations, the agent returned {value.shape}"
-            )
-        self._final_value[rows, columns] = value
+        values = self.agent.value(**inputs, env_indices=columns)
+        for path, field in self._final_values:
+            value = self.to_numpy(leaf_at(values, path))
+            if value.shape != np.shape(rows):
+                raise ValueError(
+                    f"{dotted('agent.final_value', path)}: expected shape {np.shape(rows)} for "
+                    f"{len(rows)} final observations, the agent returned {value.shape}"
+                )
+            field[rows, columns] = value
 
     def act(self, observation: Tree, env_indices: EnvIndices) -> Tree:
         """Return actions, a numpy tree [N, ...], for a numpy tree of observations [N, ...].
@@ -234,6 +249,14 @@ class Handler(ABC):
         """Let the agent exploit; its sampling state stays untouched."""
         self._sampling, self._restore_mode = False, self.agent.eval_mode
         self.agent.eval_mode()
+
+    def reset(self) -> None:
+        """Let the agent forget all recurrent state of the present mode."""
+        self.agent.reset()
+
+    def reset_one(self, env_indices: EnvIndices) -> None:
+        """Let the agent forget that of some environments."""
+        self.agent.reset_one(env_indices)
 
     def state(self) -> State:
         """Return the state of the agent."""

@@ -123,11 +123,12 @@ class OnPolicyRunner:
         begin = time.perf_counter()
         samples, trajs = self.sample()
         middle = time.perf_counter()
-        self.result.elapsed_steps += self.batch_spec.size
+        steps = count_steps(samples, self.batch_spec)
+        self.result.elapsed_steps += steps
         diagnostics = self.algorithm.optimize_agent(self.result.elapsed_steps, samples)
         self._seconds["sampling"] += middle - begin
         self._seconds["optimising"] += time.perf_counter() - middle
-        self._steps_in_row += self.batch_spec.size
+        self._steps_in_row += steps
         self._trajs += trajs
         return diagnostics
 
@@ -193,3 +194,9 @@ class OnPolicyRunner:
         save_state(self.folder.checkpoint, self.state())
         title = self.folder.path.name
         plot_learning_curve(self.folder.learning_curve, self.result.curves, title)
+
+
+def count_steps(samples: Samples, batch_spec: BatchSpec) -> int:
+    """Return how many environment steps a batch holds: all, or those where `env.valid` is true."""
+    valid = getattr(samples.env, "valid", None)
+    return batch_spec.size if valid is None else int(np.count_nonzero(np.asarray(valid)))

@@ -2,10 +2,12 @@
 
 from parllel.samplers.alternating_sampler import AlternatingSampler
 from parllel.samplers.basic_sampler import BasicSampler
-from parllel.samplers.batch_work import BatchWork
+from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.eval_sampler import EvalSampler
+from parllel.samplers.full_episode_sampler import FullEpisodeSampler
 from parllel.samplers.planner import Plan, measure_inference, measure_step, plan_sampling
+from parllel.samplers.recurrent_sampler import RecurrentSampler
 from parllel.samplers.rollout_sampler import RolloutSampler
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Unit, Units
@@ -13,10 +15,12 @@ from parllel.samplers.units import Unit, Units
 __all__ = [
     "AlternatingSampler",
     "BasicSampler",
-    "BatchWork",
+    "BatchSampler",
     "CageColumns",
     "EvalSampler",
+    "FullEpisodeSampler",
     "Plan",
+    "RecurrentSampler",
     "RolloutSampler",
     "Sampler",
     "Unit",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parllel.buffers import Samples
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
 from parllel.samplers.units import Unit, Units
@@ -66,6 +69,11 @@ class CageColumns:
         """Reset into row `t`: all environments, or those that need it."""
         self.everyone.start_reset(t, everyone=everyone)
         self.everyone.finish_row()
+
+    @property
+    def needs_reset(self) -> NDArray[np.bool_]:
+        """Whether each environment has ended and waits for a reset, [B]."""
+        return np.concatenate([cage.needs_reset for cage in self.cages])
 
     def step(self, t: int) -> None:
         """Step all environments with the actions of row `t`."""

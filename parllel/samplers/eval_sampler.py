@@ -10,7 +10,7 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_asarray, buffer_rotate
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
-from parllel.samplers.batch_work import check_samples
+from parllel.samplers.batch_sampler import check_samples
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
@@ -66,6 +66,7 @@ class EvalSampler(Sampler):
         """Play the episodes and return them; the samples hold the last step only."""
         self.handler.eval_mode()
         try:
+            self.handler.reset()
             self._cages.reset(0, everyone=True)
             self._cages.completed_trajs()  # what an evaluation that was cut short left behind
             played: list[list[TrajInfo]] = [[] for _ in self._quota]
@@ -100,6 +101,8 @@ class EvalSampler(Sampler):
                 played[b].append(traj)
             if ended:
                 cage.collect_final_observations(truncated_only=True)
+        if done.any():
+            self.handler.reset_one(np.flatnonzero(done))
         buffer_rotate(self.samples)
 
     def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, Units]]:

@@ -8,13 +8,12 @@ from typing import Any
 from parllel.agents import Handler
 from parllel.buffers import Samples
 from parllel.cages import CageInterface, TrajInfo
-from parllel.samplers.batch_work import BatchWork
-from parllel.samplers.sampler import Sampler
+from parllel.samplers.batch_sampler import BatchSampler
 from parllel.transforms import BatchTransform, StepTransform
-from parllel.types import BatchSpec, State
+from parllel.types import BatchSpec
 
 
-class RolloutSampler(Sampler):
+class RolloutSampler(BatchSampler):
     """Let every process act and step through a whole batch by itself.
 
     Samples are those of `BasicSampler` with the same handler, if policies in workers compute what it does.
@@ -44,9 +43,7 @@ class RolloutSampler(Sampler):
         samples: Samples,
         step_transforms: Sequence[StepTransform] = (),
         batch_transforms: Sequence[BatchTransform] = (),
-        *,
-        decorrelation_steps: int = 0,
-        decorrelation_seed: Any = None,
+        **decorrelation: Any,
     ) -> None:
         if step_transforms:
             raise ValueError(
@@ -59,43 +56,13 @@ class RolloutSampler(Sampler):
                     f"cage {i} ({cage.spaces.name}): expected a cage with a policy, got a "
                     f"{type(cage).__name__} without; SynchronizedProcessCage.set_policy gives it one"
                 )
-        self.batch_spec = batch_spec
-        self.handler = handler
-        self.samples = samples
-        self._work = BatchWork(
-            batch_spec,
-            cages,
-            handler,
-            samples,
-            step_transforms,
-            batch_transforms,
-            decorrelation_steps,
-            decorrelation_seed,
-        )
-        self._everyone = self._work.cages.everyone
+        super().__init__(batch_spec, cages, handler, samples, (), batch_transforms, **decorrelation)
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Fill the buffer with `T` further steps of every environment."""
-        work, everyone = self._work, self._everyone
-        with work.batch():
+        everyone = self.cages.everyone
+        with self.batch():
             everyone.start_rollout(self.batch_spec.T)
             everyone.finish_row()
-            work.bootstrap(everyone.columns)
-            return work.finish()
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        """Return the `stats` of the transforms, as `Class/name`."""
-        return self._work.stats
-
-    def state(self) -> State:
-        """Return the state of the transforms, in order."""
-        return self._work.state()
-
-    def load_state(self, state: State) -> None:
-        """Take back what `state` returned; ValueError for another number of transforms."""
-        self._work.load_state(state)
-
-    def close(self) -> None:
-        """Close the cages and the handler; may be called twice."""
-        self._work.close()
+            self.bootstrap(everyone.columns)
+            return self.finish()

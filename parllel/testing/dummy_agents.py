@@ -78,6 +78,63 @@ class CountingAgent(Agent):
         self.closed += 1
 
 
+class RecurrentCountingAgent(CountingAgent):
+    """Remember a number of each environment, and the previous action.
+
+    With `m` remembered, 0 at first, value and action are those of CountingAgent with `m` added to the
+    fingerprint, and the action with the previous action added; then `m` becomes
+    `(2 m + floor(fingerprint)) % 16`.
+    Agent info has `prev_action` [N] too.
+
+    Args:
+        n_actions, seed: see `CountingAgent`.
+        n_envs: how many environments there are.
+    """
+
+    recurrent = True
+
+    def __init__(self, n_actions: int, seed: int = 0, *, n_envs: int) -> None:
+        super().__init__(n_actions, seed)
+        # Of eval mode, and of the others.
+        self.remembered = {key: np.zeros(n_envs) for key in (True, False)}
+        self.previous = {key: np.zeros(n_envs, np.int64) for key in (True, False)}
+
+    def step(
+        self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, noise: Tree = None
+    ) -> tuple[Tree, Tree]:
+        """Return `(action, agent_info)` and remember."""
+        memory = self.remembered[self.mode == "eval"]
+        previous = self.previous[self.mode == "eval"]
+        seen = fingerprint(observation)
+        value = seen + memory[env_indices]
+        before = previous[env_indices].copy()
+        if noise is None:
+            drawing = self.mode == "sample"
+            noise = self._draw(1, len(value))[0] if drawing else np.zeros(len(value), np.int32)
+        action = (np.floor(value).astype(np.int64) + noise + before) % self.n_actions
+        memory[env_indices] = (2 * memory[env_indices] + np.floor(seen)) % 16
+        previous[env_indices] = action
+        return action, NamedTuple(value=value.astype(np.float32), draw=noise, prev_action=before)
+
+    def value(self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS) -> Tree:
+        """Return the fingerprint with what is remembered added, [N] float32."""
+        memory = self.remembered[self.mode == "eval"]
+        return (fingerprint(observation) + memory[env_indices]).astype(np.float32)
+
+    def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
+        """Return what is remembered, [N] float32."""
+        return self.remembered[self.mode == "eval"][env_indices].astype(np.float32)
+
+    def reset(self) -> None:
+        """Forget everything, in the present mode."""
+        self.reset_one(ALL_ENVS)
+
+    def reset_one(self, env_indices: EnvIndices) -> None:
+        """Forget some environments, in the present mode."""
+        self.remembered[self.mode == "eval"][env_indices] = 0
+        self.previous[self.mode == "eval"][env_indices] = 0
+
+
 def fingerprint(observation: Tree) -> NDArray[np.float64]:
     """Return a number for each observation, [N] from leaves [N, ...].
 

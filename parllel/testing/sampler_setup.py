@@ -23,7 +23,7 @@ from parllel.buffers import (
     insert_field,
 )
 from parllel.cages import Cage, CageInterface, Spaces, TrajInfo, example_of
-from parllel.testing.dummy_agents import CountingAgent
+from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.types import BatchSpec
 
@@ -100,6 +100,7 @@ class SamplerSetup:
             environment.
         make_cages: makes them otherwise, of all factories and their seeds; see `CagesOf`.
         cage_options: further arguments of either.
+        recurrent: with a RecurrentCountingAgent and environments that wait to be reset.
     """
 
     T: int
@@ -111,6 +112,7 @@ class SamplerSetup:
     make_cage: Callable[..., CageInterface] = Cage
     make_cages: Callable[..., list[CageInterface]] | None = None
     cage_options: Mapping[str, Any] = field(default_factory=dict)
+    recurrent: bool = False
 
     @property
     def batch_spec(self) -> BatchSpec:
@@ -129,7 +131,10 @@ class SamplerSetup:
 
     def agent(self) -> CountingAgent:
         """Return a fresh agent."""
-        return CountingAgent(int(self.spaces().action.n), self.seed)  # type: ignore[attr-defined]
+        n_actions = int(self.spaces().action.n)  # type: ignore[attr-defined]
+        if self.recurrent:
+            return RecurrentCountingAgent(n_actions, self.seed, n_envs=len(self.factories))
+        return CountingAgent(n_actions, self.seed)
 
     def build(self) -> SamplerParts:
         """Make the parts; the caller closes the cages."""
@@ -141,7 +146,9 @@ class SamplerSetup:
 
     def cages(self, samples: Samples) -> list[CageInterface]:
         """Make the cages; those of shared storage get the buffer at their start."""
-        options = {"traj_info": DiscountedTrajInfo, **self.cage_options}
+        options: dict[str, Any] = {"traj_info": DiscountedTrajInfo, **self.cage_options}
+        if self.recurrent:
+            options["reset_automatically"] = False
         if self.storage == "shared" and (self.make_cages or self.make_cage) is not Cage:
             options["buffers"] = samples
         if self.make_cages is not None:
@@ -180,6 +187,13 @@ class SamplerSetup:
             ),
         )
         samples: Samples = allocate(examples, self.batch_spec, storage=self.storage)
+        if self.recurrent:
+            samples = add_fields(
+                samples, {"env.valid": False}, self.batch_spec, storage=self.storage
+            )
+            state = {"agent.initial_rnn_state": handler.initial_state_example()}
+            one_row = BatchSpec(1, self.batch_spec.B)
+            samples = add_fields(samples, state, one_row, storage=self.storage)
         for transform in transforms:
             samples = add_fields(
                 samples, transform.fields(samples), self.batch_spec, storage=self.storage

@@ -11,11 +11,17 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("parllel.torch needs PyTorch: pip install parllel[torch]") from error
 
-from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
-from parllel.torch.algos import PPO
+from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent, RecurrentPgAgent
+from parllel.torch.algos import PPO, RecurrentPPO
 from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
 from parllel.torch.handler import TorchHandler
-from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+from parllel.torch.models import (
+    CategoricalPgModel,
+    CategoricalRecurrentPgModel,
+    GaussianPgModel,
+    GaussianRecurrentPgModel,
+    MlpModel,
+)
 from parllel.torch.small_policy_handler import SmallPolicyHandler
 
 __all__ = [
@@ -23,13 +29,17 @@ __all__ = [
     "Categorical",
     "CategoricalPgAgent",
     "CategoricalPgModel",
+    "CategoricalRecurrentPgModel",
     "Distribution",
     "Gaussian",
     "GaussianPgAgent",
     "GaussianPgModel",
+    "GaussianRecurrentPgModel",
     "MlpModel",
     "MultiDiscrete",
     "PgAgent",
+    "RecurrentPPO",
+    "RecurrentPgAgent",
     "SmallPolicyHandler",
     "TorchHandler",
 ]

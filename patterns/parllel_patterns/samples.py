@@ -40,7 +40,9 @@ def allocate_samples(
     noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch.
     storage: default local if all cages are in this process, else managed.
 
-    `agent.observation`, what the agent sees, is `env.observation` itself unless a transform owns it.
+    `agent.observation`, what the agent sees, is `env.observation` itself unless a transform owns it. For
+    cages that wait to reset there is `env.valid`, and for a recurrent agent the state that a batch starts
+    from, `agent.initial_rnn_state` [1, B, ...].
 
     A sampler whose policies act in the workers is built like this::
 
@@ -60,6 +62,12 @@ def allocate_samples(
     samples = allocate(
         _examples(spaces, _indexing(action), agent_info, env_info), batch_spec, storage=storage
     )
+    if not cages[0].reset_automatically:
+        samples = add_fields(samples, {"env.valid": False}, batch_spec, storage=storage)
+    initial_state = handler.initial_state_example()
+    if initial_state is not None:
+        fields = {"agent.initial_rnn_state": initial_state}
+        samples = add_fields(samples, fields, BatchSpec(1, batch_spec.B), storage=storage)
     for transform in transforms:
         samples = add_fields(samples, transform.fields(samples), batch_spec, storage=storage)
     if noise:

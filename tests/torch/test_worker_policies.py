@@ -270,7 +270,7 @@ def test_parameters_are_loaded_when_they_have_changed():
     handler = SmallPolicyHandler(categorical())
     policies = []
     with sampling(handler, categorical, rollouts=True, n_workers=1, participate=True) as sampler:
-        cage = sampler._work.cages.cages[0]
+        cage = sampler.cages.cages[0]
         policies = [policy for policy in cage._crew.main._policies if policy is not None]
         assert [type(policy) for policy in policies] == [SmallWorkerPolicy]
         versions, values = [], []

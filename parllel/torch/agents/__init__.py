@@ -3,5 +3,6 @@
 from parllel.torch.agents.categorical_pg_agent import CategoricalPgAgent
 from parllel.torch.agents.gaussian_pg_agent import GaussianPgAgent
 from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.agents.recurrent_pg_agent import RecurrentPgAgent
 
-__all__ = ["CategoricalPgAgent", "GaussianPgAgent", "PgAgent"]
+__all__ = ["CategoricalPgAgent", "GaussianPgAgent", "PgAgent", "RecurrentPgAgent"]

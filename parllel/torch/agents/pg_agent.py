@@ -54,13 +54,7 @@ class PgAgent(Agent):
     ) -> tuple[Tensor, Tree]:
         """Return `(action, agent_info)`; in eval mode the action is the distribution's mode."""
         params, value = self._forward(observation, inputs)
-        if self._evaluating:
-            action = self.distribution.mode(params)
-            log_prob = self.distribution.log_prob(params, action)
-        else:
-            if noise is None:
-                noise = self._draw(1, value.shape[0])[0]
-            action, log_prob = self.distribution.sample_and_log_prob(params, noise)
+        action, log_prob = self._choose(params, value, noise)
         return action, NamedTuple(value=value, log_prob=log_prob)
 
     @torch.inference_mode()
@@ -131,6 +125,15 @@ class PgAgent(Agent):
         """
         load_module_state(self.model, state["model"])
         self._generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
+
+    def _choose(self, params: Any, value: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return an action for each of `value` [N], and its log probability."""
+        if self._evaluating:
+            action = self.distribution.mode(params)
+            return action, self.distribution.log_prob(params, action)
+        if noise is None:
+            noise = self._draw(1, value.shape[0])[0]
+        return self.distribution.sample_and_log_prob(params, noise)
 
     def _forward(self, observation: Tree, inputs: dict[str, Tree]) -> Any:
         if not self._on_cpu:

@@ -101,7 +101,7 @@ class PPO(Algorithm):
             FloatingPointError: if a loss or gradient is not finite; the parameters are unharmed.
         """
         inputs = self.construct_agent_inputs(samples)
-        learning_rate = self.anneal_learning_rate(elapsed_steps - len(inputs.return_))
+        learning_rate = self.anneal_learning_rate(elapsed_steps - inputs.n_steps)
         history: dict[str, list[float]] = defaultdict(list)
         self.agent.train_mode()
         epochs, stopped = 0, False

@@ -35,6 +35,11 @@ class PpoInputs:
     return_: Tensor
     valid: Tensor | None
 
+    @property
+    def n_steps(self) -> int:
+        """How many steps count."""
+        return int(self.return_.numel() if self.valid is None else self.valid.sum())
+
     def select(self, indices: Tensor) -> PpoInputs:
         """Return copies of the steps at `indices`, int64."""
         selected = {
@@ -49,10 +54,8 @@ def _select(value: Any, indices: Tensor) -> Any:
     return map_plain(lambda leaf: leaf.index_select(0, indices), value)
 
 
-def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
-    """Return the field at `path` with T and B as one dimension, [T * B, ...].
-
-    On the CPU these are views of the samples, unless a field's rows do not lie in one piece.
+def tensors(samples: Samples, path: str, device: torch.device) -> Any:
+    """Return the field at `path` as tensors [T, B, ...]; on the CPU these are views of the samples.
 
     Raises:
         ValueError: if there is no such field, or it is None; the message says which there are.
@@ -65,9 +68,12 @@ def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
             raise ValueError(
                 f"PPO needs samples.{path}, but {name!r} is missing; there are {sorted(there)}"
             )
+    return map_plain(lambda leaf: torch.from_numpy(np.asarray(leaf)).to(device), node)
 
-    def flatten(leaf: Any) -> Tensor:
-        array = np.asarray(leaf)
-        return torch.from_numpy(array.reshape(-1, *array.shape[2:])).to(device)
 
-    return map_plain(flatten, node)
+def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
+    """Return what `tensors` does with T and B as one dimension, [T * B, ...].
+
+    On the CPU these are views of the samples, unless a field's rows do not lie in one piece.
+    """
+    return map_plain(lambda leaf: leaf.flatten(0, 1), tensors(samples, path, device))

@@ -20,5 +20,18 @@ from parllel.torch.models.categorical_pg_model import CategoricalPgModel
 from parllel.torch.models.gaussian_pg_model import GaussianPgModel
 from parllel.torch.models.mlp_model import MlpModel
 from parllel.torch.models.pg_output import PgOutput
+from parllel.torch.models.recurrent_pg_models import (
+    CategoricalRecurrentPgModel,
+    GaussianRecurrentPgModel,
+)
+from parllel.torch.models.recurrent_trunk import RecurrentTrunk
 
-__all__ = ["CategoricalPgModel", "GaussianPgModel", "MlpModel", "PgOutput"]
+__all__ = [
+    "CategoricalPgModel",
+    "CategoricalRecurrentPgModel",
+    "GaussianPgModel",
+    "GaussianRecurrentPgModel",
+    "MlpModel",
+    "PgOutput",
+    "RecurrentTrunk",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,21 +15,37 @@ from parllel.buffers import Samples, buffer_arrays, buffer_map
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.sampler import Sampler
 from parllel.transforms import BatchTransform, StepTransform, Transform
 from parllel.types import BatchSpec, State, Tree
 
 
-class BatchWork:
-    """Cages that reset by themselves, handler, transforms and buffer, and what they do to a batch.
+class BatchSampler(Sampler):
+    """Cages, handler, transforms and buffer, and what they do to a batch; a subclass says when.
 
-    A sampler says when: within `batch()` it lets the agent `act` on each row of some columns and steps their
-    environments; after the last row it calls `bootstrap` for all columns and returns `finish()`.
+    Within `batch()` it lets the agent `act` on each row of some columns and steps their environments;
+    after the last row it calls `bootstrap` for all columns and returns `finish()`.
 
-    Args: those of `BasicSampler`.
+    Args:
+        batch_spec: T and B.
+        cages: B environments together, that reset as `resets_automatically` says.
+        handler: of the agent; its buffer views are made here.
+        samples: the buffer to fill, [T, B].
+        step_transforms: applied in order to each row before the agent sees it.
+        batch_transforms: applied in order to the finished batch.
+        decorrelation_steps: before the first batch each environment takes a random number of random
+            steps, up to this many, so that episodes do not end in step. They are no samples.
+        decorrelation_seed: for those numbers; needed if `decorrelation_steps` is not 0.
+
+    The garbage collector rests during a batch. A sampler that an error stopped halfway through one can only
+    be closed.
 
     Raises:
-        ValueError: if cages, buffer and batch spec do not fit.
+        ValueError: if cages, agent, buffer and batch spec do not fit.
     """
+
+    # Whether environments reset within the step that ends their episode, or wait until a batch begins.
+    resets_automatically: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -37,18 +53,25 @@ class BatchWork:
         cages: Sequence[CageInterface],
         handler: Handler,
         samples: Samples,
-        step_transforms: Sequence[StepTransform],
-        batch_transforms: Sequence[BatchTransform],
-        decorrelation_steps: int,
-        decorrelation_seed: Any,
+        step_transforms: Sequence[StepTransform] = (),
+        batch_transforms: Sequence[BatchTransform] = (),
+        *,
+        decorrelation_steps: int = 0,
+        decorrelation_seed: Any = None,
     ) -> None:
         check_samples(samples, batch_spec)
         if decorrelation_steps < 0:
             raise ValueError(f"decorrelation_steps: expected 0 or more, got {decorrelation_steps}")
         if decorrelation_steps and decorrelation_seed is None:
             raise ValueError("decorrelation_seed: expected a seed, as decorrelation_steps is not 0")
+        name = type(self).__name__
+        if handler.agent.recurrent and self.resets_automatically:
+            raise ValueError(
+                f"{name}: expected an agent without recurrent state, as environments reset within a "
+                f"batch, got a {type(handler.agent).__name__}; RecurrentSampler takes it"
+            )
         self.batch_spec = batch_spec
-        self.cages = CageColumns(cages, batch_spec.B, reset_automatically=True)
+        self.cages = CageColumns(cages, batch_spec.B, reset_automatically=self.resets_automatically)
         self.handler = handler
         self.samples = samples
         self.step_transforms = list(step_transforms)
@@ -89,6 +112,7 @@ class BatchWork:
                 array.rotate()
             return
         self.cages.reset(0, everyone=True)
+        self.handler.reset()
         most, seed = self._decorrelation
         if most:
             counts = np.random.default_rng(seed).integers(0, most + 1, self.batch_spec.B)

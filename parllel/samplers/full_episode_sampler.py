@@ -1,0 +1,49 @@
+"""Batches of whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.agents import Handler
+from parllel.buffers import Samples
+from parllel.cages import CageInterface
+from parllel.errors import EpisodeTooLongError
+from parllel.samplers.recurrent_sampler import RecurrentSampler
+from parllel.transforms import BatchTransform, StepTransform
+from parllel.types import BatchSpec
+
+
+class FullEpisodeSampler(RecurrentSampler):
+    """Play one whole episode of every environment per batch: a RecurrentSampler whose T no episode exceeds.
+
+    Row t of `env.valid` is false behind the end of an episode; the batch ends with the longest one.
+
+    Args: those of `RecurrentSampler`, without decorrelation; T is the length of the longest episode.
+
+    Raises:
+        ValueError: if cages, buffer and batch spec do not fit.
+        EpisodeTooLongError: from `collect_batch`, if an episode has not ended after T steps.
+    """
+
+    def __init__(
+        self,
+        batch_spec: BatchSpec,
+        cages: Sequence[CageInterface],
+        handler: Handler,
+        samples: Samples,
+        step_transforms: Sequence[StepTransform] = (),
+        batch_transforms: Sequence[BatchTransform] = (),
+    ) -> None:
+        super().__init__(batch_spec, cages, handler, samples, step_transforms, batch_transforms)
+
+    def _run(self) -> NDArray[np.bool_]:
+        live = super()._run()
+        if live.any():
+            raise EpisodeTooLongError(
+                f"environments {np.flatnonzero(live).tolist()}: expected episodes of at most T = "
+                f"{self.batch_spec.T} steps, these have not ended; raise T or limit the episodes"
+            )
+        return live

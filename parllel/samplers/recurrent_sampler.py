@@ -1,0 +1,117 @@
+"""Sampling for agents with a memory: environments are reset between batches only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays import Array
+from parllel.buffers import Samples, buffer_leaves, buffer_map
+from parllel.cages import TrajInfo
+from parllel.samplers.batch_sampler import BatchSampler
+
+
+class RecurrentSampler(BatchSampler):
+    """Step environments up to `T` times; one that ends within the batch waits for the next.
+
+    So a column is a piece of one episode, and the recurrent state that the batch starts from is enough to
+    compute all later ones again. A batch ends early when all environments wait.
+
+    Row t of `env.valid` says which environments were still stepped; their number is what a batch counts.
+    Where it is false, what the agent, the transforms and the environments would have written is zero, but for
+    `env.observation`: there the episode's last observation comes first. The value of that observation, by the
+    state that the agent had then, goes to `agent.final_value` if the episode was truncated.
+
+    Args: those of `BatchSampler`; cages that wait (`reset_automatically=False`), which reset their
+        environments in the background as soon as these have ended; and samples with a field `env.valid`.
+
+    Raises:
+        ValueError: if cages, buffer and batch spec do not fit.
+    """
+
+    resets_automatically = False
+
+    def __init__(self, *arguments: Any, **named_arguments: Any) -> None:
+        super().__init__(*arguments, **named_arguments)
+        valid = getattr(self.samples.env, "valid", None)
+        if not isinstance(valid, Array) or valid.shape[:2] != self.batch_spec.shape:
+            raise ValueError(
+                f"samples: expected a field env.valid, bool {list(self.batch_spec.shape)}, which says "
+                f"what of a batch was sampled, got {valid!r}; allocate_samples makes one for cages "
+                "that wait to reset"
+            )
+        # What is to be zero where nothing was sampled. Observations are the environments' own affair.
+        self._observed = [leaf for _, leaf in buffer_leaves(self.samples.env.observation)]
+        self._written = [
+            leaf
+            for leaf in self._arrays
+            if leaf.shape[:2] == self.batch_spec.shape
+            and not any(leaf == observed for observed in self._observed)
+        ]
+
+    def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
+        """Fill the buffer with up to `T` further steps of every environment."""
+        with self.batch():
+            live = self._run()
+            if not live.all():
+                self._clear(np.asarray(self.samples.env.valid), live)
+            return self.finish()
+
+    def _begin(self) -> None:
+        started = self._started
+        super()._begin()
+        if started:
+            ended = np.flatnonzero(self.cages.needs_reset)
+            if len(ended):
+                self.cages.reset(0, everyone=False)
+                self.handler.reset_one(ended)
+
+    def _run(self) -> NDArray[np.bool_]:
+        """Step until the batch is full or everyone waits; return who does not."""
+        samples, everyone = self.samples, self.cages.everyone
+        columns, T = everyone.columns, self.batch_spec.T
+        valid, done = np.asarray(samples.env.valid), np.asarray(samples.env.done)
+        truncated = np.asarray(samples.env.truncated)
+        live = np.ones(self.batch_spec.B, bool)
+        valid[:] = False
+        for t in range(T):
+            valid[t] = live
+            self.act(t, columns)
+            everyone.start_row(t)
+            everyone.finish_row()
+            if done[t].any():
+                if truncated[t].any():
+                    self._write_values_of_ends(t, np.flatnonzero(truncated[t]))
+                live &= ~done[t]
+                if not live.any():
+                    return live
+        self.bootstrap(columns)
+        return live
+
+    def _write_values_of_ends(self, t: int, columns: NDArray[np.intp]) -> None:
+        """Write the values of the observations behind row `t`, while the agent's state is of that step."""
+        observation = buffer_map(
+            lambda leaf: np.asarray(leaf[t + 1])[columns], self.samples.env.observation
+        )
+        for transform in self.step_transforms:
+            observation = transform.transform_final(observation)
+        self.handler.final_value(np.full(len(columns), t, np.intp), columns, observation)
+
+    def _clear(self, valid: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:
+        """Leave nothing behind the ends that an earlier batch or a waiting environment has written."""
+        waiting = ~valid
+        for leaf in self._written:
+            np.asarray(leaf)[waiting] = 0
+            if leaf.padding:
+                np.asarray(leaf[leaf.last + 1])[~live] = 0
+        stop = int(valid.any(axis=1).sum())
+        if stop < len(valid):
+            for leaf in self._observed:
+                np.asarray(leaf)[stop + 1 :] = 0
+                np.asarray(leaf[leaf.last + 1])[...] = 0
+
+    def _write_final_values(self) -> None:
+        # They have been written, step by step; the cages' own record of last observations is not needed.
+        self.cages.final_observations()

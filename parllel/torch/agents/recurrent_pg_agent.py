@@ -1,0 +1,195 @@
+"""Policy gradients with a memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parllel.agents import ALL_ENVS, EnvIndices
+from parllel.buffers import NamedTuple, buffer_map
+from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.distributions import Distribution
+from parllel.types import State, Tree
+
+
+class RecurrentPgAgent(PgAgent):
+    """Draw actions from a distribution whose parameters come from a model with a memory.
+
+    What it remembers of each environment, the state of the model and the previous action, starts at zero and
+    is kept apart for sampling and for eval mode. Its info is `value` [N] and `log_prob` [N] of the action,
+    and what else is asked for here.
+
+    Args:
+        model: takes `(observation, rnn_state)` and `prev_action` if there is one, all of T rows, and returns
+            `(PgOutput, rnn_state)`; its `initial_state(N)` is the state at the start of an episode. See
+            `CategoricalRecurrentPgModel`.
+        distribution: what the model's `params` are parameters of.
+        prev_action: an example of one action, which asks for the previous action: the model is given it, and
+            `agent_info.prev_action` keeps it for the algorithm. None does without.
+        store_rnn_state: also keep the state before each step, as `agent_info.rnn_state`. An algorithm can do
+            without: it computes states anew from `agent.initial_rnn_state`.
+        seed, device: see `PgAgent`.
+    """
+
+    recurrent = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        distribution: Distribution,
+        *,
+        prev_action: Any = None,
+        store_rnn_state: bool = False,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(model, distribution, seed=seed, device=device)
+        self.store_rnn_state = store_rnn_state
+        self._no_action = (
+            None if prev_action is None else torch.zeros_like(torch.as_tensor(prev_action))
+        )
+        self._memories: dict[bool, NamedTuple] = {}  # of eval mode, and of all others
+
+    @property
+    def uses_prev_action(self) -> bool:
+        """Whether `agent_info.prev_action` is there, and needed by `evaluate`."""
+        return self._no_action is not None
+
+    @torch.inference_mode()
+    def step(
+        self,
+        observation: Tree,
+        *,
+        env_indices: EnvIndices = ALL_ENVS,
+        noise: Tensor | None = None,
+        **inputs: Tree,
+    ) -> tuple[Tensor, Tree]:
+        """Return `(action, agent_info)` and remember both state and action."""
+        memory, indices = self._remembered(env_indices, observation)
+        before = buffer_map(lambda leaf: leaf[indices].clone(), memory)
+        (params, value), state = self._recur(observation, before, inputs)
+        if not self._evaluating:
+            noise = self._draw(1, value.shape[1]) if noise is None else noise.unsqueeze(0)
+        action, log_prob = (row[0] for row in self._choose(params, value, noise))
+        info: dict[str, Tree] = {"value": value[0], "log_prob": log_prob}
+        if self.uses_prev_action:
+            info["prev_action"] = before.prev_action
+            memory.prev_action[indices] = action
+        if self.store_rnn_state:
+            info["rnn_state"] = before.rnn_state
+        for name in state._fields:
+            memory.rnn_state._get(name)[indices] = state._get(name)
+        return action, NamedTuple(**info)
+
+    @torch.inference_mode()
+    def value(
+        self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, **inputs: Tree
+    ) -> Tensor:
+        """Return the value estimate [N] with what is remembered, which stays as it is."""
+        memory, indices = self._remembered(env_indices, observation)
+        before = buffer_map(lambda leaf: leaf[indices], memory)
+        value: Tensor = self._recur(observation, before, inputs)[0][1][0]
+        return value
+
+    def evaluate(
+        self, observation: Tree, action: Tensor, **inputs: Tree
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return `(log_prob, entropy, value)`, each [T, N], of pieces of episodes, with gradients.
+
+        observation, action: [T, N, ...].  inputs: `initial_rnn_state`, leaves [N, ...], before row 0; if it
+        is looked at, `prev_action` [T, N, ...]; and what else the model takes.
+        """
+        if not self._on_cpu:
+            observation, action, inputs = buffer_map(self._to_device, (observation, action, inputs))
+        rnn_state = inputs.pop("initial_rnn_state")
+        (params, value), _ = self.model(observation, rnn_state, **inputs)
+        log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
+        return log_prob, entropy, value
+
+    def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
+        """Return the state that the next step starts from, leaves [N, ...]."""
+        memory, indices = self._remembered(env_indices)
+        return buffer_map(lambda leaf: leaf[indices].clone(), memory.rnn_state)
+
+    def reset(self) -> None:
+        """Forget all environments of the present mode."""
+        self._memories.pop(self._evaluating, None)
+
+    def reset_one(self, env_indices: EnvIndices) -> None:
+        """Forget some environments of the present mode."""
+        memory, indices = self._remembered(env_indices)
+        start = buffer_map(lambda leaf: leaf[:1], self._start(1))
+
+        def forget(leaf: Tensor, first: Tensor) -> None:
+            leaf[indices] = first
+
+        with torch.inference_mode():
+            buffer_map(forget, memory, start)
+
+    def state(self) -> State:
+        """Return parameters, the generator's state, and what is remembered while sampling."""
+        state = super().state()
+        memory = self._memories.get(False)
+        if memory is not None:
+            state["memory"] = [leaf.cpu().numpy().copy() for leaf in _leaves(memory)]
+        return state
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        super().load_state(state)
+        self._memories.clear()
+        if "memory" in state:
+            leaves = iter([torch.from_numpy(np.array(leaf)) for leaf in state["memory"]])
+            like = self._start(len(state["memory"][0]))
+            self._memories[False] = buffer_map(lambda leaf: next(leaves).to(leaf), like)
+
+    def _recur(self, observation: Tree, before: NamedTuple, inputs: dict[str, Tree]) -> Any:
+        """Run the model for one row; return its output [1, N, ...] and the state behind."""
+        if self.uses_prev_action:
+            inputs = {**inputs, "prev_action": before.prev_action}
+        if not self._on_cpu:
+            observation, inputs = buffer_map(self._to_device, (observation, inputs))
+        observation, inputs = buffer_map(lambda leaf: leaf.unsqueeze(0), (observation, inputs))
+        return self.model(observation, before.rnn_state, **inputs)
+
+    def _remembered(
+        self, env_indices: EnvIndices, observation: Tree = None
+    ) -> tuple[NamedTuple, slice | Tensor]:
+        """Return the memory, large enough, and the indices for it."""
+        if isinstance(env_indices, slice):
+            stop = env_indices.stop
+            if stop is None:
+                stop = 1 if observation is None else len(next(iter(_leaves(observation))))
+            indices: slice | Tensor = env_indices
+        else:
+            indices = torch.as_tensor(np.asarray(env_indices, np.int64), device=self.device)
+            stop = int(indices.max()) + 1 if len(indices) else 0
+        memory = self._memories.get(self._evaluating)
+        size = 0 if memory is None else len(next(iter(_leaves(memory))))
+        if memory is None or size < stop:
+            more = self._start(max(stop - size, 1))
+            memory = more if memory is None else buffer_map(_joined, memory, more)
+            self._memories[self._evaluating] = memory
+        return memory, indices
+
+    def _start(self, N: int) -> NamedTuple:
+        """Return the memory at the start of an episode."""
+        fields = {"rnn_state": self.model.initial_state(N)}  # type: ignore[operator]
+        if self._no_action is not None:
+            fields["prev_action"] = (
+                self._no_action.to(self.device).expand(N, *self._no_action.shape).clone()
+            )
+        return NamedTuple(**fields)
+
+
+def _joined(first: Tensor, second: Tensor) -> Tensor:
+    return torch.cat((first, second))
+
+
+def _leaves(tree: Tree) -> list[Tensor]:
+    leaves: list[Tensor] = []
+    buffer_map(leaves.append, tree)
+    return leaves

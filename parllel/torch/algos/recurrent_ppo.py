@@ -1,0 +1,102 @@
+"""Proximal policy optimisation for agents with a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parllel.agents.row_views import map_plain
+from parllel.buffers import Samples
+from parllel.torch.algos.ppo import PPO
+from parllel.torch.algos.ppo_inputs import PpoInputs, tensors
+from parllel.types import Tree
+
+INITIAL = "initial_rnn_state"
+
+
+class SequenceInputs(PpoInputs):
+    """A batch or a minibatch of N columns, T rows each: fields are [T, N, ...].
+
+    `agent["initial_rnn_state"]`, with leaves [N, ...], is the state before row 0.
+    """
+
+    def select(self, indices: Tensor) -> PpoInputs:
+        """Return copies of the columns at `indices`, int64."""
+        chosen = self.over_rows(lambda leaf: leaf.index_select(1, indices))
+        chosen.agent[INITIAL] = map_plain(
+            lambda leaf: leaf.index_select(0, indices), self.agent[INITIAL]
+        )
+        return chosen
+
+    def over_rows(self, function: Callable[[Tensor], Tensor]) -> SequenceInputs:
+        """Apply a function to every tensor that has rows, so to all but the initial state."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        agent = {
+            name: map_plain(function, value)
+            for name, value in values.pop("agent").items()
+            if name != INITIAL
+        }
+        agent[INITIAL] = self.agent[INITIAL]
+        return SequenceInputs(
+            agent=agent, **{name: map_plain(function, value) for name, value in values.items()}
+        )
+
+
+class RecurrentPPO(PPO):
+    """Do what PPO does, with the columns of a batch as its sequences.
+
+    A minibatch is some of the columns, whole: their states are computed anew from
+    `agent.initial_rnn_state`, and steps count where `env.valid` is true. Reads what PPO reads, and
+    `agent.agent_info.prev_action` if the agent asks for it. Batches come from a RecurrentSampler.
+
+    Args: those of PPO; `agent` is a RecurrentPgAgent, and there are as many columns as minibatches at least.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def construct_agent_inputs(self, samples: Samples) -> PpoInputs:
+        """Return the batch as tensors [T, B, ...]."""
+
+        def rows(path: str) -> Any:
+            return tensors(samples, path, self.agent.device)
+
+        agent: dict[str, Tree] = {
+            "observation": rows("agent.observation"),
+            INITIAL: map_plain(lambda leaf: leaf[0], rows(f"agent.{INITIAL}")),
+        }
+        if getattr(self.agent, "uses_prev_action", False):
+            agent["prev_action"] = rows("agent.agent_info.prev_action")
+        return SequenceInputs(
+            agent=agent,
+            action=rows("agent.action"),
+            log_prob=rows("agent.agent_info.log_prob"),
+            value=rows("agent.agent_info.value"),
+            advantage=rows("agent.advantage"),
+            return_=rows("agent.return_"),
+            valid=rows("env.valid"),
+        )
+
+    def minibatches(self, inputs: PpoInputs) -> Iterator[PpoInputs]:
+        """Yield the minibatches of one epoch; every column is in exactly one of them."""
+        B = inputs.return_.shape[1]
+        if self.n_minibatches > B:
+            raise ValueError(
+                f"RecurrentPPO: expected at least one column for each of {self.n_minibatches} "
+                f"minibatches, got B={B}"
+            )
+        shuffled = torch.from_numpy(self._generator.permutation(np.arange(B)))
+        for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
+            yield _without_empty_rows(cast(SequenceInputs, inputs.select(indices)))
+
+
+def _without_empty_rows(inputs: SequenceInputs) -> PpoInputs:
+    """Leave out the rows behind the last valid one: nothing is computed for them."""
+    assert inputs.valid is not None
+    T = int(inputs.valid.any(dim=1).sum())
+    return inputs if len(inputs.valid) == T else inputs.over_rows(lambda leaf: leaf[:T])

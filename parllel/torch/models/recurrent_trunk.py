@@ -1,0 +1,107 @@
+"""What recurrent policies and value functions have in common: layers, then a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from parllel.buffers import NamedTuple
+from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel
+from parllel.torch.models.tanh import tanh_
+from parllel.types import Tree
+
+CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
+Cell = Literal["lstm", "gru"]
+
+
+class RecurrentTrunk(nn.Module):
+    """Fully connected layers with tanh, then one LSTM or GRU layer (Hochreiter 1997; Cho et al. 2014).
+
+    Weights are orthogonal, with gain sqrt(2) in the layers and 1 in each gate; biases are zero.
+
+    Args:
+        n_inputs: numbers in one observation.
+        hidden_sizes: units of the layers before the memory; may be empty.
+        rnn_size: units of the memory.
+        cell: "lstm", whose state is `hidden` and `cell`, or "gru" with `hidden` only; each [N, rnn_size].
+        n_actions: numbers of the previous action, which go past the layers; 0 without.
+        generator: draws the weights.
+
+    Raises:
+        ValueError: if a size is less than one, or the cell is not one of these.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        hidden_sizes: Sequence[int],
+        rnn_size: int,
+        cell: Cell,
+        n_actions: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        if cell not in CELLS:
+            raise ValueError(f"cell: expected one of {sorted(CELLS)}, got {cell!r}")
+        if rnn_size < 1:
+            raise ValueError(f"rnn_size: expected at least 1, got {rnn_size}")
+        self.cell, self.rnn_size, self.n_actions = cell, rnn_size, n_actions
+        self.layers: MlpModel | None = None
+        n_features = n_inputs
+        if hidden_sizes:
+            *hidden, n_features = hidden_sizes
+            self.layers = MlpModel(
+                n_inputs, hidden, n_features, output_gain=HIDDEN_GAIN, generator=generator
+            )
+        # Made without memory first: a plain LSTM would draw weights from the global generator.
+        unmade = CELLS[cell](n_features + n_actions, rnn_size, device="meta")
+        self.rnn: Any = unmade.to_empty(device="cpu")
+        for name, parameter in self.rnn.named_parameters():
+            if name.startswith("bias"):
+                nn.init.zeros_(parameter)
+            else:
+                for gate in parameter.data.split(rnn_size):
+                    nn.init.orthogonal_(gate, generator=generator)
+
+    def initial_state(self, N: int) -> NamedTuple:
+        """Return the state at the start of an episode, zeros [N, rnn_size]."""
+        names = ("hidden", "cell") if self.cell == "lstm" else ("hidden",)
+        like = self.rnn.weight_hh_l0
+        return NamedTuple(**{name: like.new_zeros(N, self.rnn_size) for name in names})
+
+    def forward(
+        self, observation: Tensor, rnn_state: Tree, prev_action: Tensor | None = None
+    ) -> tuple[Tensor, NamedTuple]:
+        """Return features [T, N, rnn_size], and the state behind the last row.
+
+        observation: [T, N, ...].  rnn_state: before the first row, leaves [N, rnn_size].
+        prev_action: numbers [T, N, n_actions].
+        """
+        T, N = observation.shape[:2]
+        x = observation.reshape(T * N, -1)
+        weight = self.rnn.weight_hh_l0
+        x = tanh_(self.layers(x)) if self.layers is not None else x.to(weight.dtype)
+        x = x.reshape(T, N, -1)
+        if self.n_actions:
+            if prev_action is None:
+                raise ValueError(
+                    "prev_action: expected the previous actions, got None; give the agent an example "
+                    "of an action as prev_action"
+                )
+            x = torch.cat((x, prev_action.to(x.dtype)), dim=-1)
+        before = [leaf.unsqueeze(0).contiguous() for leaf in rnn_state]
+        features, after = self.rnn(x, tuple(before) if self.cell == "lstm" else before[0])
+        leaves = after if self.cell == "lstm" else (after,)
+        state = {name: leaf[0] for name, leaf in zip(rnn_state._fields, leaves, strict=True)}
+        return features, NamedTuple(**state)
+
+
+def head(n_inputs: int, n_outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    """Return a linear layer with orthogonal weights and no bias at first."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer

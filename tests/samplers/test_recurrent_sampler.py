@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+from test_sampler_property import in_this_process, setups
+
+from parllel.agents import NumpyHandler
+from parllel.errors import EpisodeTooLongError
+from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSampler, RecurrentSampler
+from parllel.testing.dummy_agents import RecurrentCountingAgent
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.dummy_transforms import RecordingStepTransform
+from parllel.testing.sampler_contract import (
+    ENVIRONMENTS,
+    SamplerContract,
+    check_samples,
+    check_trajs,
+)
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.simulated_sequences import simulate_sequences
+
+
+class RecurrentContract(SamplerContract):
+    def make_sampler(self, setup):
+        return make_sampler(RecurrentSampler, replace(setup, recurrent=True))
+
+    def simulate(self, setup, n_batches):
+        return simulate_sequences(setup, n_batches)
+
+
+class TestSingleCages(RecurrentContract):
+    @pytest.fixture(autouse=True, params=[SINGLE, FORKED], ids=["Cage", "ProcessCage"])
+    def choose_cages(self, request):
+        self.cages = request.param
+
+    @pytest.fixture(autouse=True, params=["local", "shared", "managed"])
+    def choose_storage(self, request):
+        self.storage = request.param
+
+    def adapt(self, setup):
+        return replace(setup, storage=self.storage, **self.cages)
+
+
+CAGES_OF_SEVERAL = {
+    "vectorized": vectorized,
+    "groups": grouped(2),
+    "late groups": grouped(3, late=True),
+    "workers": synchronized(2),
+    "main and workers with groups": synchronized(2, 2, participate=True),
+}
+
+
+class TestCagesOfSeveral(RecurrentContract):
+    @pytest.fixture(autouse=True, params=CAGES_OF_SEVERAL.values(), ids=CAGES_OF_SEVERAL.keys())
+    def choose_cages(self, request):
+        self.make_cages = CagesOf(request.param)
+
+    def adapt(self, setup):
+        return replace(setup, make_cages=self.make_cages)
+
+
+def check(cls, setup, n_batches):
+    setup = replace(setup, recurrent=True)
+    with make_sampler(cls, setup) as sampler:
+        for number, expected in enumerate(simulate_sequences(setup, n_batches)):
+            samples, trajs = sampler.collect_batch(number)
+            check_samples(samples, expected)
+            check_trajs(trajs, expected)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_samples_of_any_environments(data):
+    setup = data.draw(setups(4))
+    check(RecurrentSampler, replace(setup, make_cages=CagesOf(vectorized)), 4)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_samples_are_the_same_in_cages_of_any_sizes(data):
+    setup = data.draw(setups(5, fewest=2))
+    check(RecurrentSampler, data.draw(in_this_process(setup)), 3)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_samples_are_the_same_in_processes(data):
+    setup = data.draw(setups(5, fewest=2))
+    make = synchronized(data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2)))
+    check(RecurrentSampler, replace(setup, make_cages=CagesOf(make), storage="managed"), 3)
+
+
+def three(length):
+    return tuple(partial(CountingEnv, lengths=n, end="terminated") for n in (1, length, 3))
+
+
+def test_a_batch_ends_with_its_last_environment():
+    setup = SamplerSetup(6, three(4), recurrent=True)
+    with make_sampler(RecurrentSampler, setup) as sampler:
+        for _ in range(3):
+            samples, trajs = sampler.collect_batch(0)
+            valid = np.asarray(samples.env.valid)
+            np.testing.assert_array_equal(valid.sum(axis=0), [1, 4, 3])
+            assert len(trajs) == 3
+            # Row 4 is the last observation of the longest; nothing of earlier batches is behind it.
+            assert np.asarray(samples.env.observation)[4, 1].any()
+            assert not np.asarray(samples.env.observation)[5:].any()
+            assert not np.asarray(samples.env.done)[4:].any()
+
+
+def test_environments_that_wait_are_not_stepped_and_not_seen_by_transforms():
+    step = partial(RecordingStepTransform, "shifted", shift=0.5)
+    setup = SamplerSetup(4, three(9), step_transforms=(step,), recurrent=True)
+    with make_sampler(RecurrentSampler, setup) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        assert not np.asarray(samples.agent.observation)[1:, 0].any()
+        assert np.asarray(samples.agent.observation)[:, 1].all()
+
+
+def test_an_agent_with_a_memory_needs_environments_that_wait():
+    for cls in (BasicSampler, AlternatingSampler):
+        setup = SamplerSetup(4, ENVIRONMENTS, make_cages=CagesOf(grouped(2)))
+        parts = setup.build()
+        agent = RecurrentCountingAgent(4, n_envs=4)
+        with pytest.raises(
+            ValueError, match=r"expected an agent without recurrent state.*Recurrent"
+        ):
+            cls(parts.batch_spec, parts.cages, NumpyHandler(agent), parts.samples)
+        for cage in parts.cages:
+            cage.close()
+
+
+def test_samples_without_a_mask_are_refused():
+    setup = replace(SamplerSetup(4, ENVIRONMENTS), cage_options={"reset_automatically": False})
+    with pytest.raises(ValueError, match=r"expected a field env\.valid, bool"):
+        make_sampler(RecurrentSampler, setup)
+
+
+def test_cages_that_reset_at_once_are_refused():
+    with pytest.raises(ValueError, match="expected reset_automatically=False"):
+        make_sampler(RecurrentSampler, SamplerSetup(4, ENVIRONMENTS))
+
+
+class TestFullEpisodes:
+    def test_every_batch_holds_one_whole_episode_of_each(self):
+        factories = tuple(
+            partial(CountingEnv, lengths=(1, 3, 7, 2), random_lengths=True, end=end)
+            for end in ("terminated", "truncated", "alternate")
+        )
+        check(FullEpisodeSampler, SamplerSetup(7, factories), 6)
+
+    def test_sampling_stops_with_the_longest(self):
+        with make_sampler(FullEpisodeSampler, SamplerSetup(6, three(4), recurrent=True)) as sampler:
+            for _ in range(2):
+                samples, trajs = sampler.collect_batch(0)
+                assert sorted(traj.length for traj in trajs) == [1, 3, 4]
+                assert np.asarray(samples.env.done).sum() == 3
+
+    def test_an_episode_longer_than_a_batch_is_an_error(self):
+        setup = SamplerSetup(6, three(7), recurrent=True)
+        with (
+            make_sampler(FullEpisodeSampler, setup) as sampler,
+            pytest.raises(EpisodeTooLongError, match=r"environments \[1\].*T = 6"),
+        ):
+            sampler.collect_batch(0)
+
+
+def test_evaluation_leaves_what_is_remembered_while_sampling_alone():
+    agent = RecurrentCountingAgent(4, n_envs=2)
+    handler = NumpyHandler(agent)
+    observation = np.array([[3.0], [4.0]], np.float32)
+    handler.act(observation, slice(0, 2))
+    before = agent.initial_rnn_state(slice(0, 2)).copy()
+    handler.eval_mode()
+    handler.reset()
+    handler.act(observation, slice(0, 2))
+    handler.reset_one(np.array([1]))
+    np.testing.assert_array_equal(agent.initial_rnn_state(slice(0, 2)), [3, 0])
+    handler.sample_mode()
+    np.testing.assert_array_equal(agent.initial_rnn_state(slice(0, 2)), before)
+    assert before.any()
