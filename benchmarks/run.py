@@ -20,6 +20,7 @@ from benchmarks import (
     bench_gae,
     bench_indexing,
     bench_process_cage,
+    bench_recurrent,
     bench_registered_send,
     bench_small_policy,
     bench_storage,
@@ -42,6 +43,7 @@ COMPARISONS: list[Comparison] = [
     *bench_vectorized_cage.COMPARISONS,
     *bench_small_policy.COMPARISONS,
     *bench_worker_policy.COMPARISONS,
+    *bench_recurrent.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS]
 PAIRS, BATCH_S = 15, 0.1

@@ -13,6 +13,7 @@ except ModuleNotFoundError as error:
 
 from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent, RecurrentPgAgent
 from parllel.torch.algos import PPO, RecurrentPPO
+from parllel.torch.cpu_sampling_handler import CpuSamplingHandler
 from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models import (
@@ -30,6 +31,7 @@ __all__ = [
     "CategoricalPgAgent",
     "CategoricalPgModel",
     "CategoricalRecurrentPgModel",
+    "CpuSamplingHandler",
     "Distribution",
     "Gaussian",
     "GaussianPgAgent",

@@ -30,6 +30,18 @@ COMMANDS = {
         "--parallel",
     ],
     "half_cheetah": ["half_cheetah/train_ppo.py", "--n-steps", "2048", "--curve", "curve"],
+    "cartpole_memory": [
+        "cartpole_memory/train_ppo.py",
+        "--n-steps",
+        "1024",
+        "--memory",
+        "gru",
+        "--curve",
+        "curve",
+    ],
+    "mpe independent": ["mpe/train_ppo.py", "independent", "--n-steps", "2048", "--curve", "curve"],
+    "mpe shared": ["mpe/train_ppo.py", "shared", "--n-steps", "2048"],
+    "extra_input": ["extra_input/train_ppo.py", "--n-steps", "2048"],
 }
 UNSOLVED = 1  # what the script of CartPole exits with
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -39,7 +51,7 @@ def run(name, folder):
     script, *arguments = COMMANDS[name]
     command = [sys.executable, str(EXAMPLES / script), *arguments, "--runs", "runs"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    expected = 0 if name == "half_cheetah" else UNSOLVED
+    expected = UNSOLVED if script == "cartpole/train_ppo.py" else 0
     assert done.returncode == expected, done.stdout + done.stderr
     # MuJoCo has something to say about the model that comes with Gymnasium.
     lines = [line for line in done.stderr.splitlines() if line and "settotalmass" not in line]
@@ -136,6 +148,38 @@ def test_half_cheetah_leaves_a_complete_folder_and_a_curve(cheetah):
     assert [step for step, _ in curve["curves"]["evaluation"]] == [0, 2048]
     assert curve["config"]["env_id"] == "HalfCheetah-v5"
     assert (cheetah.parent.parent / "curve.png").read_bytes().startswith(PNG)
+
+
+def test_a_policy_with_a_memory_leaves_curves(tmp_path):
+    made = run("cartpole_memory", tmp_path)
+    curve = json.loads((tmp_path / "curve.json").read_text())
+    assert [step for step, _ in curve["curves"]["gru, seed 0"]][0] == 0
+    assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
+    # Steps that environments waited through are none.
+    (_, last) = rows_of(made)
+    assert 1024 <= int(last["step"]) < 1024 + 128 * 16
+    assert load_state(made / "checkpoint.zip")["elapsed_steps"] == int(last["step"])
+
+
+def test_an_input_of_the_users_own(tmp_path):
+    check_folder(run("extra_input", tmp_path))
+
+
+def test_independent_agents_leave_curves_and_a_return_for_each(tmp_path):
+    made = run("mpe independent", tmp_path)
+    curve = json.loads((tmp_path / "curve.json").read_text())
+    assert [step for step, _ in curve["curves"]["seed 0"]] == [0, 2048]
+    assert curve["random"]["mean"] < 0 < curve["random"]["standard_error"]
+    assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
+    last = rows_of(made)[-1]
+    returns = [float(last[f"training/return_agent_{i}/mean"]) for i in range(3)]
+    assert sum(returns) == pytest.approx(float(last["training/return/mean"]))
+    state = load_state(made / "checkpoint.zip")
+    assert set(state["agent"]) == {"agent_0", "agent_1", "agent_2"}
+
+
+def test_agents_that_share_a_model(tmp_path):
+    check_folder(run("mpe shared", tmp_path))
 
 
 # ---------------------------------------------------------------------- from Python

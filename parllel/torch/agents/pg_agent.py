@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from parllel.buffers import NamedTuple, buffer_map
 from parllel.torch.distributions import Distribution
 from parllel.torch.module_state import load_module_state, module_state
 from parllel.types import State, Tree
+
+AgentT = TypeVar("AgentT", bound="PgAgent")
 
 
 class PgAgent(Agent):
@@ -109,6 +112,18 @@ class PgAgent(Agent):
     def models(self) -> dict[str, Any]:
         """Return `{"model": model}`."""
         return {"model": self.model}
+
+    def twin_on(self: AgentT, device: torch.device | str) -> AgentT:
+        """Return an agent with a copy of the model on another device, and with all else in common.
+
+        The two share the generator of the noise and what is remembered of environments, so one of them
+        samples and either's `state` is complete.
+        """
+        twin = copy.copy(self)
+        twin.device = torch.device(device)
+        twin.model = copy.deepcopy(self.model).to(twin.device)
+        twin._on_cpu = twin.device.type == "cpu"
+        return twin
 
     def state(self) -> State:
         """Return the parameters by name and the generator's state, as numpy arrays."""

@@ -1,0 +1,189 @@
+"""Train PPO on CartPole without velocities, which a policy with a memory can work out and another cannot.
+
+The curves beside this file were made by
+
+    python examples/cartpole_memory/train_ppo.py --seeds 0 1 2 --curve examples/cartpole_memory/curve
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from rich.console import Console
+
+from parllel import BatchSpec, Seeds
+from parllel.cages import TrajInfo
+from parllel.runners import OnPolicyRunner, RunFolder, RunResult, plot_learning_curve, versions
+from parllel.samplers import EvalSampler, RecurrentSampler
+from parllel.torch import (
+    CategoricalRecurrentPgModel,
+    RecurrentPgAgent,
+    RecurrentPPO,
+    TorchHandler,
+)
+from parllel.torch.distributions import Categorical
+from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
+from parllel_patterns import (
+    PPO_DEFAULTS,
+    allocate_eval_samples,
+    allocate_samples,
+    build_cages,
+    build_logger,
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be changed about a run.
+
+    Attributes:
+        memory: "lstm", "gru", or "none" for a policy that forgets at every step.
+    """
+
+    seed: int = 0
+    memory: str = "lstm"
+    prev_action: bool = True
+    T: int = 128
+    B: int = 16
+    n_steps: int = 500_000
+    log_interval_steps: int = 20_480
+    n_eval_episodes: int = 32
+    hidden_sizes: tuple[int, ...] = (64,)
+    rnn_size: int = 64
+    discount: float = 0.99
+    gae_lambda: float = 0.95
+    ppo: dict[str, Any] = field(
+        default_factory=lambda: {**PPO_DEFAULTS, "learning_rate": 1e-3, "epochs": 8}
+    )
+
+
+class ForgetfulModel(CategoricalRecurrentPgModel):
+    """The same model, whose memory is empty at every step."""
+
+    def forward(self, observation: Any, rnn_state: Any, prev_action: Any = None) -> Any:
+        """Return logits and values [T, N, ...], each from its own row alone."""
+        T, N = observation.shape[:2]
+        rows = [None if x is None else x.flatten(0, 1)[None] for x in (observation, prev_action)]
+        output, _ = super().forward(rows[0], self.initial_state(T * N), rows[1])
+        params, value = (x[0].unflatten(0, (T, N)) for x in output)
+        return type(output)(params, value), rnn_state
+
+
+def make_env() -> gym.Env[Any, Any]:
+    """Make CartPole with the positions of cart and pole only."""
+    env = gym.make("CartPole-v1")
+    space = env.observation_space
+    shown = gym.spaces.Box(space.low[::2], space.high[::2])  # type: ignore[attr-defined]
+    return gym.wrappers.TransformObservation(env, lambda seen: np.array(seen[::2]), shown)
+
+
+def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    seeds = Seeds(config.seed)
+    batch_spec = BatchSpec(config.T, config.B)
+    traj_info = partial(TrajInfo, discount=config.discount)
+    cages = build_cages(
+        make_env, config.B, seeds=seeds, traj_info=traj_info, reset_automatically=False
+    )
+    for cage in cages:
+        stack.callback(cage.close)
+    n_actions = int(cages[0].spaces.action.n)  # type: ignore[attr-defined]
+
+    prev_action = config.prev_action and config.memory != "none"
+    make_model = ForgetfulModel if config.memory == "none" else CategoricalRecurrentPgModel
+    model = make_model(
+        cages[0].spaces.observation.shape or (),
+        n_actions,
+        config.hidden_sizes,
+        config.rnn_size,
+        cell="gru" if config.memory == "gru" else "lstm",
+        prev_action=prev_action,
+        seed=seeds.integer("model"),
+    )
+    agent = RecurrentPgAgent(
+        model,
+        Categorical(n_actions),
+        prev_action=0 if prev_action else None,
+        seed=seeds.integer("agent"),
+    )
+    handler = TorchHandler(agent)
+    batch_transforms = [
+        EstimateAdvantage(config.discount, config.gae_lambda),
+        NormalizeAdvantage(),
+    ]
+    samples = allocate_samples(cages, batch_spec, handler, batch_transforms)
+    sampler = RecurrentSampler(
+        batch_spec,
+        cages,
+        handler,
+        samples,
+        batch_transforms=batch_transforms,
+        decorrelation_steps=20,
+        decorrelation_seed=seeds.sequence("decorrelation"),
+    )
+    eval_cages = build_cages(make_env, 16, seeds=seeds, name="evaluation", traj_info=traj_info)
+    for cage in eval_cages:
+        stack.callback(cage.close)
+    eval_sampler = EvalSampler(
+        eval_cages, handler, allocate_eval_samples(eval_cages), config.n_eval_episodes
+    )
+    algorithm = RecurrentPPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
+    folder.write_start(config, seeds)
+    return OnPolicyRunner(
+        batch_spec,
+        sampler,
+        algorithm,
+        n_steps=config.n_steps,
+        logger=stack.enter_context(build_logger(folder, console)),
+        log_interval_steps=config.log_interval_steps,
+        eval_sampler=eval_sampler,
+        state_parts={"agent": agent},
+        folder=folder,
+        console=console,
+    )
+
+
+def train(config: Config, runs: str = "runs/cartpole_memory") -> tuple[RunResult, RunFolder]:
+    """Train, say what came of it, and return it."""
+    torch.set_num_threads(1)  # networks this small are faster on one
+    console = Console()
+    folder = RunFolder(runs, f"ppo-{config.memory}-seed{config.seed}")
+    with ExitStack() as stack:
+        result = build(config, stack, folder, console).run()
+    console.print(
+        f"CartPole without velocities, memory {config.memory}: mean return "
+        f"{result.evaluation_return:.1f} after {result.elapsed_steps:,} environment steps.",
+        soft_wrap=True,
+    )
+    console.print(f"Everything about this run is in {folder.path}", soft_wrap=True)
+    return result, folder
+
+
+if __name__ == "__main__":
+    defaults = Config()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[defaults.seed])
+    parser.add_argument("--memory", nargs="+", default=["lstm", "gru", "none"])
+    parser.add_argument("--n-steps", type=int, default=defaults.n_steps)
+    parser.add_argument("--runs", default="runs/cartpole_memory", help="folder of all runs")
+    parser.add_argument("--curve", help="write the learning curves to CURVE.json and CURVE.png")
+    arguments = parser.parse_args()
+    curves = {}
+    for seed in arguments.seeds:
+        for memory in arguments.memory:
+            config = Config(seed, memory, n_steps=arguments.n_steps)
+            result, _ = train(config, arguments.runs)
+            curves[f"{memory}, seed {seed}"] = result.curves["evaluation"]
+    if arguments.curve:
+        about = {"config": asdict(config), "versions": versions(), "curves": curves}
+        Path(f"{arguments.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
+        plot_learning_curve(f"{arguments.curve}.png", curves, "PPO on CartPole without velocities")

@@ -1,0 +1,162 @@
+"""Give agent and model an input of your own: here the number of the machine that each environment is.
+
+Half of the carts have their wires crossed: they push right when told to push left. Nothing in the observation
+says so, so a policy must be told which cart it steers. Three small classes do that, and nothing of parllel is
+edited: the model takes `cart`, the handler gives it to the agent, and the algorithm gives it to updates.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from parllel import BatchSpec, Seeds
+from parllel.cages import VectorizedCage
+from parllel.runners import OnPolicyRunner, RunFolder, RunResult
+from parllel.samplers import BasicSampler, EvalSampler
+from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
+from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
+from parllel_patterns import (
+    PPO_DEFAULTS,
+    allocate_eval_samples,
+    allocate_samples,
+    build_logger,
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be changed about a run."""
+
+    seed: int = 0
+    T: int = 64
+    B: int = 16
+    n_steps: int = 150_000
+    log_interval_steps: int = 10_240
+    target_return: float = 450.0
+    ppo: dict[str, Any] = field(
+        default_factory=lambda: {**PPO_DEFAULTS, "learning_rate": 1e-3, "epochs": 8}
+    )
+
+
+class CrossedWires(gym.ActionWrapper[Any, Any, Any]):
+    """Push the other way."""
+
+    def action(self, action: Any) -> Any:
+        """Return the other one of two actions."""
+        return 1 - action
+
+
+def make_cart(cart: int) -> gym.Env[Any, Any]:
+    """Make cart 0, which obeys, or cart 1, which does the opposite."""
+    env = gym.make("CartPole-v1")
+    return CrossedWires(env) if cart else env
+
+
+class CartModel(nn.Module):
+    """A policy for carts of several kinds; `cart` [N] says which."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.model = CategoricalPgModel((6,), 2, (64, 64), seed)
+
+    def forward(self, observation: Tensor, cart: Tensor) -> Any:
+        """Return logits [N, 2] and values [N]."""
+        one_hot = nn.functional.one_hot(cart, 2).to(observation.dtype)
+        return self.model(torch.cat((observation, one_hot), dim=-1))
+
+
+class CartHandler(TorchHandler):
+    """Tell the agent which cart each column of the batch is."""
+
+    def __init__(self, agent: CategoricalPgAgent, carts: Tensor) -> None:
+        super().__init__(agent)
+        self.carts = carts
+
+    def agent_inputs(self, observation: Any, rows: Any, columns: Any) -> dict[str, Any]:
+        """Add the carts of `columns` to the observation."""
+        return {"observation": observation, "cart": self.carts[columns]}
+
+
+class CartPPO(PPO):
+    """Tell updates which cart each step was made with."""
+
+    def __init__(self, agent: CategoricalPgAgent, carts: Tensor, **settings: Any) -> None:
+        super().__init__(agent, **settings)
+        self.carts = carts
+
+    def construct_agent_inputs(self, samples: Any) -> Any:
+        """Add the cart of each of the T * B steps."""
+        inputs = super().construct_agent_inputs(samples)
+        inputs.agent["cart"] = self.carts.repeat(len(inputs.return_) // len(self.carts))
+        return inputs
+
+
+def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    seeds = Seeds(config.seed)
+    batch_spec = BatchSpec(config.T, config.B)
+    carts = torch.arange(config.B) % 2
+    factories = [partial(make_cart, int(cart)) for cart in carts]
+    cage = stack.enter_context(
+        VectorizedCage(factories, seeds=seeds.spawn("environments", config.B))
+    )
+    agent = CategoricalPgAgent(CartModel(seeds.integer("model")), 2, seed=seeds.integer("agent"))
+    handler = CartHandler(agent, carts)
+    transforms = [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]
+    samples = allocate_samples([cage], batch_spec, handler, transforms)
+    sampler = BasicSampler(batch_spec, [cage], handler, samples, batch_transforms=transforms)
+    eval_cage = stack.enter_context(
+        VectorizedCage(factories, seeds=seeds.spawn("evaluation", config.B))
+    )
+    eval_samples = allocate_eval_samples([eval_cage])
+    algorithm = CartPPO(agent, carts, **config.ppo, seed=seeds.integer("algorithm"))
+    folder.write_start(config, seeds)
+    return OnPolicyRunner(
+        batch_spec,
+        sampler,
+        algorithm,
+        n_steps=config.n_steps,
+        logger=stack.enter_context(build_logger(folder, console)),
+        log_interval_steps=config.log_interval_steps,
+        eval_sampler=EvalSampler([eval_cage], handler, eval_samples, 2 * config.B),
+        target_return=config.target_return,
+        state_parts={"agent": agent},
+        folder=folder,
+        console=console,
+    )
+
+
+def train(config: Config, runs: str = "runs/extra_input") -> tuple[RunResult, RunFolder]:
+    """Train, say what came of it, and return it."""
+    torch.set_num_threads(1)  # networks this small are faster on one
+    console = Console()
+    folder = RunFolder(runs, f"ppo-seed{config.seed}")
+    with ExitStack() as stack:
+        result = build(config, stack, folder, console).run()
+    console.print(
+        f"Carts of both kinds: mean return {result.evaluation_return:.1f} after "
+        f"{result.elapsed_steps:,} environment steps.",
+        soft_wrap=True,
+    )
+    console.print(f"Everything about this run is in {folder.path}", soft_wrap=True)
+    return result, folder
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description="Train PPO on carts with straight and crossed wires."
+    )
+    parser.add_argument("--seed", type=int, default=Config.seed)
+    parser.add_argument("--n-steps", type=int, default=Config.n_steps)
+    parser.add_argument("--runs", default="runs/extra_input", help="folder of all runs")
+    arguments = parser.parse_args()
+    train(Config(arguments.seed, n_steps=arguments.n_steps), arguments.runs)

@@ -1,0 +1,41 @@
+"""The handler of agents that are trained on another device than they sample on."""
+
+from __future__ import annotations
+
+import torch
+
+from parllel.torch.agents import PgAgent
+from parllel.torch.handler import TorchHandler
+
+
+class CpuSamplingHandler(TorchHandler):
+    """Let a copy of the agent on the CPU sample, while the agent itself is trained elsewhere.
+
+    Small models act faster on the CPU than a batch of observations travels to a GPU and back. At the start of
+    each batch, and of each evaluation, the copy takes over the parameters.
+
+    Args:
+        agent: what is trained, on any device. Its noise, its recurrent state and its checkpoints are as they
+            would be without this handler.
+    """
+
+    def __init__(self, agent: PgAgent) -> None:
+        self.trained = agent
+        super().__init__(agent.twin_on("cpu"))
+
+    def start_batch(self) -> None:
+        """Take over the parameters, then do what every handler does."""
+        self.update_parameters()
+        super().start_batch()
+
+    def eval_mode(self) -> None:
+        """Take over the parameters, then let the copy exploit."""
+        self.update_parameters()
+        super().eval_mode()
+
+    @torch.no_grad()
+    def update_parameters(self) -> None:
+        """Copy parameters and buffers from the trained model to the one that samples."""
+        source = self.trained.model.state_dict()
+        for name, tensor in self.agent.model.state_dict().items():  # type: ignore[attr-defined]
+            tensor.copy_(source[name])
