@@ -68,7 +68,7 @@ class Link:
             dumps: Callable[..., bytes] = cloudpickle.dumps if ref[0] == 0 else pickle.dumps
             return b"r" + dumps(ref, pickle.HIGHEST_PROTOCOL)
         if plain:
-            return b"o" + pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            return b"p" + pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         file = io.BytesIO()
         _ByName(file, self).dump(value)
         return b"o" + file.getvalue()
@@ -141,6 +141,8 @@ class Link:
 
     def loads(self, message: bytes) -> Any:
         """Return what the peer's `dumps` was given."""
+        if message[:1] == b"p":
+            return pickle.loads(message[1:])
         if message[:1] == b"r":
             return self.resolve(pickle.loads(message[1:]))
         return _Resolver(io.BytesIO(message[1:]), self).load()

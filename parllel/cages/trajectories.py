@@ -19,8 +19,8 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.types import Tree
 
 TrajInfoFactory: TypeAlias = Callable[[], TrajInfo]
-# Finished TrajInfos, or [n, 4] of their length, return, discounted return and weight.
-Packed: TypeAlias = list[TrajInfo] | NDArray[np.float64]
+# Finished TrajInfos; or of each its length, return, discounted return and weight, four float64.
+Packed: TypeAlias = list[TrajInfo] | bytes
 # (environment, terminated, truncated) of an episode that ended in a row.
 End: TypeAlias = tuple[int, bool, bool]
 
@@ -110,7 +110,7 @@ def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
     if isinstance(packed, list):
         return packed
     trajs = []
-    for numbers in packed.tolist():
+    for numbers in np.frombuffer(packed).reshape(-1, 4).tolist():
         traj = make()
         length, traj.return_, traj.discounted_return, traj._weight = numbers
         traj.length = int(length)
@@ -265,10 +265,10 @@ class PiledTrajectories(Trajectories):
         self._add_up()
         parts, self._reported = self._reported, []
         if not parts:
-            return np.zeros((0, 4))
+            return b""
         envs = np.concatenate([envs for envs, _ in parts])
         numbers: NDArray[np.float64] = np.concatenate([numbers for _, numbers in parts])
-        return numbers[np.argsort(envs, kind="stable")]
+        return numbers[np.argsort(envs, kind="stable")].tobytes()
 
     def count(self) -> int:
         """Return how many episodes `take` would return."""
