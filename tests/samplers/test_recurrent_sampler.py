@@ -24,6 +24,7 @@ from parllel.testing.sampler_contract import (
 )
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup
 from parllel.testing.simulated_sequences import simulate_sequences
+from parllel.transforms import NormalizeObservations
 
 
 class RecurrentContract(SamplerContract):
@@ -121,6 +122,21 @@ def test_environments_that_wait_are_not_stepped_and_not_seen_by_transforms():
         samples, _ = sampler.collect_batch(0)
         assert not np.asarray(samples.agent.observation)[1:, 0].any()
         assert np.asarray(samples.agent.observation)[:, 1].all()
+
+
+def test_statistics_of_observations_leave_out_environments_that_wait():
+    normalize = NormalizeObservations()
+    setup = SamplerSetup(5, three(9), step_transforms=(lambda: normalize,), recurrent=True)
+    with make_sampler(RecurrentSampler, setup) as sampler:
+        seen = []
+        for _ in range(3):
+            samples, _ = sampler.collect_batch(0)
+            valid = np.asarray(samples.env.valid)
+            assert not valid.all()
+            seen.append(np.asarray(samples.env.observation)[valid].astype(np.float64))
+            seen_so_far = np.concatenate(seen)
+            np.testing.assert_allclose(normalize.stats["mean"], seen_so_far.mean(0), rtol=1e-9)
+            np.testing.assert_allclose(normalize.stats["std"], seen_so_far.std(0), rtol=1e-6)
 
 
 def test_an_agent_with_a_memory_needs_environments_that_wait():

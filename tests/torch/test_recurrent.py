@@ -221,7 +221,7 @@ def check_reconstruction(agent, lengths, T):
             )
             for found, stored in ((log_prob, info.log_prob), (value, info.value)):
                 np.testing.assert_allclose(
-                    found.detach().numpy()[valid], np.asarray(stored)[valid], rtol=1e-5, atol=1e-6
+                    found.detach().numpy()[valid], np.asarray(stored)[valid], rtol=1e-6, atol=1e-6
                 )
             # The states themselves, one step after the other.
             for t in range(len(valid)):
