@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
-RESULTS = ROOT / "benchmarks" / "results" / "foundation.json"
-BEGIN = "<!-- figures: written by `make bench`, from benchmarks/results/foundation.json -->\n"
-END = "<!-- end of figures -->\n"
+from benchmarks.readme import Section
 
 
 def figures(report: dict[str, Any]) -> str:
@@ -49,20 +43,4 @@ def _line(comparison: dict[str, Any]) -> str:
     )
 
 
-def with_figures(readme: str, report: dict[str, Any]) -> str:
-    """Return the text of the README with the table between its marks.
-
-    Raises:
-        ValueError: if a mark is missing.
-    """
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README: expected the marks {BEGIN!r} and {END!r}")
-    return f"{before}{begin}\n{figures(report)}\n{end}{after}"
-
-
-def update_readme() -> None:
-    """Write the committed figures into the README."""
-    report = json.loads(RESULTS.read_text())
-    README.write_text(with_figures(README.read_text(), report))
+SECTION = Section("foundation", "bench", figures)

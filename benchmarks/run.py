@@ -29,7 +29,7 @@ from benchmarks import (
     bench_wait,
     bench_worker_policy,
 )
-from benchmarks.figures import RESULTS, update_readme
+from benchmarks.figures import SECTION
 from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
 
 COMPARISONS: list[Comparison] = [
@@ -79,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nfigures: {options.output}")
-    if options.output == RESULTS and not options.quick and not options.only:
-        update_readme()
+    if options.output == SECTION.results and not options.quick and not options.only:
+        SECTION.update()
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -90,7 +90,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", metavar="NAME", help="a question, such as gae, or one variant of it"
     )
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=SECTION.results)
     options = parser.parse_args(arguments)
     if not [*chosen(COUNTS, options.only), *chosen(COMPARISONS, options.only)]:
         names = ", ".join([*(count.name for count in COUNTS), *(c.name for c in COMPARISONS)])

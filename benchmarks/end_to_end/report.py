@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.end_to_end.comparing import Point, learning_curve, likeness, ratio
 from benchmarks.end_to_end.training import Training
+from benchmarks.readme import Section
 
 TARGET, AIM = 2.5, 3.5
 WIDTHS = (22, 34, 10, 11, 11, 20, 4, 22)
@@ -89,6 +90,45 @@ def print_table(sides: Mapping[str, Mapping[str, Any]]) -> None:
                 f"{alike['verdict']} (p = {alike['p_value']:.2f})",
             ]
         _print_row(cells)
+
+
+def markdown(report: Mapping[str, Any]) -> str:
+    """Return the table for the README, with what it was measured on and the chart."""
+    machine, settings = report["machine"], report["settings"]
+    lines = [
+        f"PPO on {settings['env']}, {settings['B']} environments, {settings['T']} steps, "
+        f"{settings['epochs']} epochs of {settings['minibatches']} minibatches, {settings['n_steps']:,} steps, "
+        f"{settings['n_seeds']} seeds in turn, on {machine['cores']} cores of an {machine['cpu']}; medians. "
+        "All figures: [benchmarks/results/end_to_end.json](benchmarks/results/end_to_end.json), by "
+        "`make bench-end-to-end`.",
+        "",
+        "| | setting | steps/s | sampling a batch | learning from it | ours is faster by | learning curves |",
+        "| --- | --- | ---: | ---: | ---: | --- | --- |",
+        *(f"| {' | '.join(_cells(side))} |" for side in report["sides"].values()),
+        "",
+        "![time per batch, and learning curves](benchmarks/results/end_to_end.png)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(side: Mapping[str, Any]) -> list[str]:
+    figures = [
+        statistics.median(training[name] for training in side["trainings"])
+        for name in ("steps_per_second", "sampling_ms", "learning_ms")
+    ]
+    against = side.get("against_ours")
+    cells = ["", ""]
+    if against is not None:
+        faster, alike = against["times_faster"], against["learning_curves"]
+        cells = [
+            f"{faster['median']:.2f}x ({faster['min']:.2f} to {faster['max']:.2f})",
+            f"{alike['verdict']} (p = {alike['p_value']:.2f})",
+        ]
+    rates = [f"{figures[0]:,.0f}", f"{figures[1]:.1f} ms", f"{figures[2]:.1f} ms"]
+    return [side["title"], side["variant"], *rates, *cells]
+
+
+SECTION = Section("end_to_end", "bench-end-to-end", markdown)
 
 
 def _print_row(cells: Sequence[str]) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
-RESULTS = ROOT / "benchmarks" / "results" / "peers.json"
-CHART = ROOT / "benchmarks" / "results" / "peers.png"
-BEGIN = "<!-- peers: written by `make bench-peers`, from benchmarks/results/peers.json -->\n"
-END = "<!-- end of peers -->\n"
+from benchmarks.readme import Section
+
 COLOURS = {"ours": "#1f77b4", "peer": "#b0b0b0", "native": "#e0c080", "ideal": "#404040"}
 
 
@@ -34,6 +29,7 @@ def figures(report: dict[str, Any]) -> str:
         *rate_table(report["scenes"]),
     ]
     left_out = left_out_line(report)
+    lines += ["", "![rates relative to the ideal](benchmarks/results/peers.png)"]
     if left_out:
         lines += ["", left_out]
     return "\n".join(lines) + "\n"
@@ -90,23 +86,8 @@ def left_out_line(report: dict[str, Any]) -> str:
     return "Not measured: " + "; ".join(f"{who} ({why})" for who, why in reasons.items()) + "."
 
 
-def with_figures(readme: str, report: dict[str, Any]) -> str:
-    """Return the text of the README with the figures between their marks.
-
-    Raises:
-        ValueError: if a mark is missing.
-    """
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"README: expected the marks {BEGIN!r} and {END!r}")
-    return f"{before}{begin}\n{figures(report)}\n{end}{after}"
-
-
-def update_readme() -> None:
-    """Write the committed figures into the README."""
-    report = json.loads(RESULTS.read_text())
-    README.write_text(with_figures(README.read_text(), report))
+SECTION = Section("peers", "bench-peers", figures)
+CHART = SECTION.results.with_suffix(".png")
 
 
 def draw(report: dict[str, Any], path: Path) -> None:

@@ -23,7 +23,7 @@ from benchmarks.measure import describe_machine
 from benchmarks.peers import main_process
 from benchmarks.peers.client import SideError
 from benchmarks.peers.driver import Effort, SceneResult, measure_scene, usable_cores
-from benchmarks.peers.figures import CHART, RESULTS, answer_cells, draw, update_readme
+from benchmarks.peers.figures import CHART, SECTION, answer_cells, draw
 from benchmarks.peers.goals import Answer, goals, pending
 from benchmarks.peers.main_process import measure_main_process
 from benchmarks.peers.scenes import SCENES, Scene
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME", nargs="+", help=f"some of {', '.join(names)}")
     parser.add_argument("--sides", metavar="NAME", nargs="+", help="sides to measure; all without")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each side")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=SECTION.results)
     options = parser.parse_args(arguments)
     unknown = set(options.only or ()) - set(names)
     if unknown:
@@ -169,12 +169,12 @@ def write(report: dict[str, Any], options: argparse.Namespace) -> None:
     """Write JSON and chart; the README too after a full run into the usual place."""
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(report, indent=1) + "\n")
-    chart = CHART if options.output == RESULTS else options.output.with_suffix(".png")
+    chart = CHART if options.output == SECTION.results else options.output.with_suffix(".png")
     draw(report, chart)
     print(f"\nfigures: {options.output}")
     in_part = options.quick or options.only or options.sides
-    if options.output == RESULTS and not in_part:
-        update_readme()
+    if options.output == SECTION.results and not in_part:
+        SECTION.update()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

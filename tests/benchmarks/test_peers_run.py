@@ -171,8 +171,8 @@ def test_tables_and_marks(modules, result):
     assert "| ideal, pinned | 120.0 |" in text.splitlines()
     assert "| fast | 45.0 |" in text.splitlines()
     assert "Sample Factory (its pins); TorchRL on cartpole (not there)" in text
-    readme = f"before\n{figures.BEGIN}old\n{figures.END}after\n"
-    written = figures.with_figures(readme, report)
-    assert written == f"before\n{figures.BEGIN}\n{text}\n{figures.END}after\n"
+    readme = f"before\n{figures.SECTION.begin}old\n{figures.SECTION.end}after\n"
+    written = figures.SECTION.within(readme, report)
+    assert written == f"before\n{figures.SECTION.begin}\n{text}\n{figures.SECTION.end}after\n"
     with pytest.raises(ValueError, match="README: expected the marks"):
-        figures.with_figures("nothing", report)
+        figures.SECTION.within("nothing", report)
