@@ -15,7 +15,7 @@ from benchmarks.end_to_end.settings import Reporter, Settings
 from parllel import BatchSpec, Seeds
 from parllel.agents import Handler
 from parllel.cages import CageInterface, SynchronizedProcessCage, TrajInfo
-from parllel.samplers import AlternatingSampler, BasicSampler, Sampler
+from parllel.samplers import AlternatingSampler, BasicSampler, BatchSampler, RolloutSampler
 from parllel.torch import (
     PPO,
     CategoricalPgAgent,
@@ -27,9 +27,10 @@ from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import allocate_samples, build_cages
 
 HANDLERS: dict[str, type[Handler]] = {"torch": TorchHandler, "small": SmallPolicyHandler}
-SAMPLERS: dict[str, type[BasicSampler] | type[AlternatingSampler]] = {
+SAMPLERS: dict[str, type[BatchSampler]] = {
     "basic": BasicSampler,
     "alternating": AlternatingSampler,
+    "rollout": RolloutSampler,
 }
 
 
@@ -49,7 +50,7 @@ def make_cages(settings: Settings, seeds: Seeds) -> list[CageInterface]:
     return [cage]
 
 
-def build(settings: Settings, stack: ExitStack) -> tuple[Sampler, PPO]:
+def build(settings: Settings, stack: ExitStack) -> tuple[BatchSampler, PPO]:
     """Put a training together, in the order of the data; what must be closed goes on the stack."""
     seeds = Seeds(settings.seed)
     batch_spec = BatchSpec(settings.T, settings.B)
@@ -67,10 +68,21 @@ def build(settings: Settings, stack: ExitStack) -> tuple[Sampler, PPO]:
         EstimateAdvantage(settings.discount, settings.gae_lambda),
         NormalizeAdvantage(),
     ]
-    samples = allocate_samples(cages, batch_spec, handler, transforms)
     make_sampler = SAMPLERS[settings.options.get("sampler", "basic")]
+    in_workers = make_sampler is RolloutSampler
+    samples = allocate_samples(cages, batch_spec, handler, transforms, noise=in_workers)
+    if in_workers:
+        give_policies(cages, handler)
     sampler = make_sampler(batch_spec, cages, handler, samples, batch_transforms=transforms)
     return sampler, make_ppo(agent, settings, seeds)
+
+
+def give_policies(cages: list[CageInterface], handler: Handler) -> None:
+    """Let a copy of the policy act in each process."""
+    assert isinstance(handler, SmallPolicyHandler)
+    for cage in cages:
+        assert isinstance(cage, SynchronizedProcessCage)
+        cage.set_policy(handler.worker_policy())
 
 
 def make_ppo(agent: CategoricalPgAgent, settings: Settings, seeds: Seeds) -> PPO:

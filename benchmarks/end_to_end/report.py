@@ -97,8 +97,9 @@ def markdown(report: Mapping[str, Any]) -> str:
     machine, settings = report["machine"], report["settings"]
     lines = [
         f"PPO on {settings['env']}, {settings['B']} environments, {settings['T']} steps, "
-        f"{settings['epochs']} epochs of {settings['minibatches']} minibatches, {settings['n_steps']:,} steps, "
-        f"{settings['n_seeds']} seeds in turn, on {machine['cores']} cores of an {machine['cpu']}; medians. "
+        f"{settings['epochs']} epochs of {settings['minibatches']} minibatches, "
+        f"{settings['n_steps']:,} steps, {settings['n_seeds']} seeds in turn, on {machine['cores']} "
+        f"cores of an {machine['cpu']}; medians. "
         "All figures: [benchmarks/results/end_to_end.json](benchmarks/results/end_to_end.json), by "
         "`make bench-end-to-end`.",
         "",

@@ -55,6 +55,11 @@ OURS = Side(
     None,
     (
         Variant(
+            "small policy in main and worker",
+            1,
+            {"synchronized": SHARED, "handler": "small", "sampler": "rollout"},
+        ),
+        Variant(
             "participating main, small policy", 1, {"synchronized": SHARED, "handler": "small"}
         ),
         Variant("participating main, torch", 1, {"synchronized": SHARED}),
