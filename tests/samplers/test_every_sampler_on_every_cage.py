@@ -1,0 +1,55 @@
+"""Each sampler with each kind of cage and each storage, once; the contract suites go deeper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+
+from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSampler, RecurrentSampler
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED, check_samples, check_trajs
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.simulated_batches import simulate
+from parllel.testing.simulated_sequences import simulate_sequences
+
+CAGES = {
+    "Cage": SINGLE,
+    "ProcessCage": FORKED,
+    "VectorizedCage": {"make_cages": CagesOf(vectorized, (1, 3))},
+    "groups": {"make_cages": CagesOf(grouped(2))},
+    "SynchronizedProcessCage": {"make_cages": CagesOf(synchronized(2, 2))},
+    "with main": {"make_cages": CagesOf(synchronized(1, 2, participate=True))},
+}
+SIMULATED = {
+    BasicSampler: simulate,
+    AlternatingSampler: simulate,
+    RecurrentSampler: simulate_sequences,
+    FullEpisodeSampler: simulate_sequences,
+}
+
+
+@pytest.mark.parametrize("storage", ["local", "shared", "managed"])
+@pytest.mark.parametrize("cages", CAGES.values(), ids=CAGES.keys())
+@pytest.mark.parametrize("cls", SIMULATED, ids=lambda cls: cls.__name__)
+def test_batches_are_those_of_a_plain_loop(cls, cages, storage):
+    setup = SamplerSetup(
+        6,
+        tuple(
+            partial(CountingEnv, lengths=(1, 4, 6), random_lengths=True, end=end, layout="dict")
+            for end in ("terminated", "truncated", "alternate", "both")
+        ),
+        seed=3,
+        step_transforms=(DOUBLED, SHIFTED),
+        batch_transforms=(SCALED,),
+        storage=storage,
+        recurrent=not cls.resets_automatically,
+    )
+    setup = replace(setup, **cages)
+    with make_sampler(cls, setup) as sampler:
+        for number, expected in enumerate(SIMULATED[cls](setup, 4)):
+            samples, trajs = sampler.collect_batch(number)
+            check_samples(samples, expected)
+            check_trajs(trajs, expected)
