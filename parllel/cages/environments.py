@@ -210,7 +210,7 @@ class Environments:
         if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
             self._refuse_row(t)
         elif rows.cells is None or self._n_waiting or self._trajs.per_step:
-            self._run_row(t, rows, rows.read_actions(t))
+            self._run_row(t, rows, rows.read_actions(t), by_agent=True)
         else:
             self._run_quick(t, rows, rows.read_actions(t), rows.cells[t + 1])
 
@@ -258,10 +258,13 @@ class Environments:
             raise
         rows.write_results(t, self._add_row(rewards, ended), ended)
 
-    def _run_row(self, t: int, rows: Rows, actions: list[Any]) -> None:
+    def _run_row(self, t: int, rows: Rows, actions: list[Any], *, by_agent: bool = False) -> None:
         # None stands for a step that was not made.
         rewards: list[Any] = [None] * len(self._steps)
         ended: list[End] = []
+        if by_agent and rows.agent_info is not None and self._trajs.sees_agent_info:
+            for i in np.flatnonzero(~self.needs_reset).tolist():
+                self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
         try:
             self._step_all(t, rows, actions, rewards, ended)
         except Exception:

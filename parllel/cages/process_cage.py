@@ -23,7 +23,7 @@ from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.step_result import STEP_OUTS, StepResult, by_part, check_outs
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory
+from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info
 from parllel.cages.worker import (
     CALL,
     ERROR,
@@ -94,6 +94,7 @@ class ProcessCage(CageInterface):
         )
         self._index = index
         self._timeout_s = timeout_s
+        self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._broken: str | None = None
         self._error: AttributeError | None = None
@@ -148,7 +149,7 @@ class ProcessCage(CageInterface):
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
-        action, fields = cage_part(samples)
+        action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         self._call("bind", action, fields, columns.start, columns.stop)
         self._rows = len(fields["reward"])
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
-from parllel.buffers import EnvSamples, NamedArrayTuple, Samples, buffer_leaves
+from parllel.buffers import EnvSamples, NamedArrayTuple, NamedTuple, Samples, buffer_leaves
 from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
 from parllel.types import Tree
 
@@ -23,7 +23,7 @@ class Rows:
 
     Args:
         action: the buffer of actions.
-        env: node with the fields that a cage writes (`CAGE_FIELDS`).
+        env: node with the fields that a cage writes (`CAGE_FIELDS`), and `agent_info` if it is to be read.
         columns: which columns belong to the cage.
         environment: spaces to check the buffers against.
 
@@ -50,6 +50,8 @@ class Rows:
         self.flags = [_together(flags) for _, *flags in self.results]
         info = env.env_info
         self.env_info = [] if info is None else self._leaves(info, self.T)
+        agent_info = env.agent_info if "agent_info" in env._fields else None
+        self.agent_info = None if agent_info is None else self._nested(agent_info)
         # A view of each cell of the observations, where that is not too many and nothing else is stored.
         self.cells: list[list[NDArray[Any]]] | None = None
         n = self.hi - self.lo
@@ -109,6 +111,10 @@ class Rows:
         for path, rows in self.env_info:
             rows[t][i] = at_path(info, path)
 
+    def agent_info_of(self, t: int, i: int) -> Tree:
+        """Return a copy of what the agent said of one cell."""
+        return _cell(self.agent_info, t, i)
+
     def write_action(self, t: int, i: int, action: Any) -> None:
         """Write an action that the environment's own space was asked for."""
         for path, rows in self.action:
@@ -159,15 +165,26 @@ def at_path(tree: Tree, path: tuple[str, ...]) -> Any:
     return tree
 
 
-def cage_part(samples: Samples) -> tuple[Tree, dict[str, Tree]]:
+def _cell(node: Any, t: int, i: int) -> Tree:
+    if isinstance(node, dict):
+        return NamedTuple(**{name: _cell(part, t, i) for name, part in node.items()})
+    return np.array(node[t][i])
+
+
+def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict[str, Tree]]:
     """Return the action buffer and the fields of `samples.env` that a cage writes.
+
+    agent_info: add the agent's, which its TrajInfo is told of.
 
     Raises:
         TypeError: if `samples` is not a buffer of samples.
     """
     if not isinstance(samples, Samples) or not isinstance(samples.env, EnvSamples):
         raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
-    return samples.agent.action, {name: getattr(samples.env, name) for name in CAGE_FIELDS}
+    fields = {name: getattr(samples.env, name) for name in CAGE_FIELDS}
+    if agent_info and getattr(samples.agent, "agent_info", None) is not None:
+        fields["agent_info"] = samples.agent.agent_info
+    return samples.agent.action, fields
 
 
 def _check(buffer: Tree, example: Tree, what: str) -> None:

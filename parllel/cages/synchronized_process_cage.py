@@ -36,7 +36,7 @@ from parllel.cages.shares import divide
 from parllel.cages.spaces import Spaces
 from parllel.cages.synchronized_worker import WorkerSettings, serve
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory, unpack
+from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info, unpack
 from parllel.cages.worker_end import WorkerEnd
 from parllel.cages.worker_policy import MakePolicy
 from parllel.errors import (
@@ -119,6 +119,7 @@ class SynchronizedProcessCage(CageInterface):
         self._n = n
         self._groups, shares = divide(n, n_workers, n_groups, n_main)
         self._traj_info = traj_info
+        self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._index = index
         self._spaces: Spaces | None = None
@@ -260,7 +261,7 @@ class SynchronizedProcessCage(CageInterface):
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its columns; the buffer becomes known to the workers if it is not yet."""
         self._check_idle("set_samples_buffer")
-        action, fields = cage_part(samples)
+        action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         B = fields["reward"].shape[1]
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self._n:
             raise ValueError(

@@ -11,7 +11,7 @@ class TrajInfo:
     """Statistics of one episode, from its first step to its end, whatever batches it spans.
 
     Rewards are those of the environment, before any transform. Subclasses add attributes and
-    extend `step`; numeric attributes without a leading underscore are logged.
+    extend `step`, and have a `see_agent_info`; numeric attributes without a leading underscore are logged.
 
     Args:
         discount: per step, for `discounted_return`.
@@ -38,6 +38,15 @@ class TrajInfo:
         self.return_ += reward
         self.discounted_return += self._weight * reward
         self._weight *= self._discount
+
+    def see_agent_info(self, agent_info: Tree) -> None:
+        """Take in what the agent said of the step that `step` is told of next.
+
+        agent_info: `samples.agent.agent_info` of that cell, a NamedTuple of numpy values of its own.
+
+        Called for steps of a batch, where a subclass has a method of its own; not for random steps, nor for
+        those of `step_async`.
+        """
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is worth logging: `length`, `return`, `discounted_return`, and a subclass's."""

@@ -37,9 +37,11 @@ class Trajectories(ABC):
 
     Attributes:
         per_step: whether each step of a row has to be told by `step` as well, before `add_row`.
+        sees_agent_info: whether `see_agent_info` is to be called before that.
     """
 
     per_step: bool
+    sees_agent_info = False
 
     def __init__(self, make: TrajInfoFactory, n: int) -> None:
         self._make = make
@@ -62,6 +64,9 @@ class Trajectories(ABC):
         info: dict[str, Any],
     ) -> None:
         """Take in one step; arguments as for `TrajInfo.step`."""
+
+    def see_agent_info(self, i: int, agent_info: Tree) -> None:
+        """Take in what the agent said of the next step."""
 
     @abstractmethod
     def end(self, i: int) -> None:
@@ -121,8 +126,18 @@ def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
     """Return trajectories of n environments, in the faster way that what `make` makes allows."""
     example = make()
-    own_step = getattr(type(example), "step", None) is not TrajInfo.step or "step" in vars(example)
-    return (PerStepTrajectories if own_step else PiledTrajectories)(make, n, example)
+    per_step = _has_own(example, "step") or _has_own(example, "see_agent_info")
+    return (PerStepTrajectories if per_step else PiledTrajectories)(make, n, example)
+
+
+def sees_agent_info(make: TrajInfoFactory) -> bool:
+    """Return whether what `make` makes wants to know what the agent says of each step."""
+    return _has_own(make(), "see_agent_info")
+
+
+def _has_own(traj: TrajInfo, method: str) -> bool:
+    own = getattr(type(traj), method, None) is not getattr(TrajInfo, method)
+    return own or method in vars(traj)
 
 
 class PerStepTrajectories(Trajectories):
@@ -137,6 +152,11 @@ class PerStepTrajectories(Trajectories):
     def __init__(self, make: TrajInfoFactory, n: int, example: TrajInfo) -> None:
         super().__init__(make, n)
         self._trajs = [example, *(make() for _ in range(n - 1))]
+        self.sees_agent_info = _has_own(example, "see_agent_info")
+
+    def see_agent_info(self, i: int, agent_info: Tree) -> None:
+        """Hand it on."""
+        self._trajs[i].see_agent_info(agent_info)
 
     def begin(self, i: int) -> None:
         """Make a new TrajInfo."""

@@ -18,7 +18,7 @@ from parllel.cages.environments import (
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory
+from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info
 from parllel.errors import ClosedError, WrongStateError
 
 
@@ -67,6 +67,7 @@ class VectorizedCage(CageInterface):
             index=index,
             check=check,
         )
+        self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._closed = False
         self._under_way: tuple[str, int | None] | None = None  # what was started, at which row
@@ -96,7 +97,7 @@ class VectorizedCage(CageInterface):
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its columns of `samples`."""
         self._check_idle("set_samples_buffer")
-        action, fields = cage_part(samples)
+        action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         self._envs.bind(action, NamedArrayTuple(**fields), columns)
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:

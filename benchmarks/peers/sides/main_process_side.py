@@ -18,7 +18,7 @@ from benchmarks.peers.sides.parllel_side import ParllelSide
 from benchmarks.peers.workload import Workload
 
 # Long enough for a worker to wake and step one share: per row, and per environment.
-PAUSE_S, PAUSE_PER_ENV_S = 3e-4, 6e-6
+PAUSE_S, PAUSE_PER_ENV_S = 3e-4, 15e-6
 
 
 class MainProcessSide(ParllelSide):
