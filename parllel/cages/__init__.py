@@ -3,6 +3,7 @@
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import EnvFactory, FinalObservation
+from parllel.cages.multi_agent_traj_info import MultiAgentTrajInfo
 from parllel.cages.process_cage import ProcessCage
 from parllel.cages.spaces import Spaces, example_of
 from parllel.cages.step_result import StepResult
@@ -18,6 +19,7 @@ __all__ = [
     "EnvFactory",
     "FinalObservation",
     "MakePolicy",
+    "MultiAgentTrajInfo",
     "ProcessCage",
     "Spaces",
     "StepResult",

@@ -11,10 +11,23 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("parllel.torch needs PyTorch: pip install parllel[torch]") from error
 
-from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent, RecurrentPgAgent
-from parllel.torch.algos import PPO, RecurrentPPO
+from parllel.torch.agents import (
+    CategoricalPgAgent,
+    EnsembleAgent,
+    GaussianPgAgent,
+    IndependentAgents,
+    PgAgent,
+    RecurrentPgAgent,
+)
+from parllel.torch.algos import PPO, MultiAgentPPO, RecurrentPPO
 from parllel.torch.cpu_sampling_handler import CpuSamplingHandler
-from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
+from parllel.torch.distributions import (
+    Categorical,
+    Distribution,
+    EnsembleDistribution,
+    Gaussian,
+    MultiDiscrete,
+)
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models import (
     CategoricalPgModel,
@@ -22,6 +35,7 @@ from parllel.torch.models import (
     GaussianPgModel,
     GaussianRecurrentPgModel,
     MlpModel,
+    SharedModel,
 )
 from parllel.torch.small_policy_handler import SmallPolicyHandler
 
@@ -33,15 +47,20 @@ __all__ = [
     "CategoricalRecurrentPgModel",
     "CpuSamplingHandler",
     "Distribution",
+    "EnsembleAgent",
+    "EnsembleDistribution",
     "Gaussian",
     "GaussianPgAgent",
     "GaussianPgModel",
     "GaussianRecurrentPgModel",
+    "IndependentAgents",
     "MlpModel",
+    "MultiAgentPPO",
     "MultiDiscrete",
     "PgAgent",
     "RecurrentPPO",
     "RecurrentPgAgent",
+    "SharedModel",
     "SmallPolicyHandler",
     "TorchHandler",
 ]

@@ -2,7 +2,9 @@
 
 from parllel.transforms.advantage import EstimateAdvantage, estimate_advantage
 from parllel.transforms.clip_rewards import ClipRewards
+from parllel.transforms.multi_agent_advantage import EstimateMultiAgentAdvantage
 from parllel.transforms.normalize_advantage import NormalizeAdvantage
+from parllel.transforms.normalize_multi_agent_advantage import NormalizeMultiAgentAdvantage
 from parllel.transforms.normalize_observations import NormalizeObservations
 from parllel.transforms.normalize_rewards import NormalizeRewards
 from parllel.transforms.returns import DiscountedReturns, discounted_returns
@@ -22,7 +24,9 @@ __all__ = [
     "ClipRewards",
     "DiscountedReturns",
     "EstimateAdvantage",
+    "EstimateMultiAgentAdvantage",
     "NormalizeAdvantage",
+    "NormalizeMultiAgentAdvantage",
     "NormalizeObservations",
     "NormalizeRewards",
     "RunningMeanStd",

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate, insert_field
 from parllel.torch import TorchHandler
 from parllel.types import BatchSpec
+
+# Networks this small take longer with more threads, and many times as long beside other programs.
+torch.set_num_threads(1)
 
 
 def allocate_samples(handler, T, B, dtype, valid):

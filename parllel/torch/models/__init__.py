@@ -25,6 +25,7 @@ from parllel.torch.models.recurrent_pg_models import (
     GaussianRecurrentPgModel,
 )
 from parllel.torch.models.recurrent_trunk import RecurrentTrunk
+from parllel.torch.models.shared_model import SharedModel
 
 __all__ = [
     "CategoricalPgModel",
@@ -34,4 +35,5 @@ __all__ = [
     "MlpModel",
     "PgOutput",
     "RecurrentTrunk",
+    "SharedModel",
 ]

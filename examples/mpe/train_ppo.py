@@ -1,0 +1,154 @@
+"""Train PPO on simple_spread: three agents cover three landmarks, each by itself or all by one model.
+
+The curves beside this file were made by this command, and the like with `shared`:
+
+    python examples/mpe/train_ppo.py independent --seeds 0 1 2 --curve examples/mpe/independent
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from mpe2 import simple_spread_v3
+from rich.console import Console
+
+from parllel import BatchSpec, Seeds
+from parllel.agents import NumpyHandler, RandomAgent
+from parllel.cages import MultiAgentTrajInfo
+from parllel.envs import ParallelEnvAdapter, multi_agent_info
+from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
+from parllel.samplers import BasicSampler, EvalSampler
+from parllel.torch.agents import CategoricalPgAgent, EnsembleAgent, IndependentAgents
+from parllel.torch.algos import MultiAgentPPO
+from parllel.torch.distributions import Categorical
+from parllel.torch.handler import TorchHandler
+from parllel.torch.models import CategoricalPgModel, SharedModel
+from parllel.transforms import EstimateMultiAgentAdvantage, NormalizeMultiAgentAdvantage
+from parllel_patterns import (
+    PPO_DEFAULTS,
+    allocate_eval_samples,
+    allocate_samples,
+    build_cages,
+    build_logger,
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be changed about a run."""
+
+    sharing: str = "shared"
+    seed: int = 0
+    T: int = 128
+    B: int = 16
+    n_steps: int = 200_000
+    log_interval_steps: int = 20_480
+    n_eval_episodes: int = 96
+    discount: float = 0.95
+    gae_lambda: float = 0.95
+    learning_rate: float = 1e-3
+    entropy_loss_coeff: float = 0.01
+
+
+def make_env() -> gym.Env[Any, Any]:
+    """Make the environment; the reward of a step is the sum over agents."""
+    return ParallelEnvAdapter(simple_spread_v3.parallel_env(max_cycles=25))
+
+
+def build_agent(config: Config, spaces: Any, seeds: Seeds) -> IndependentAgents | EnsembleAgent:
+    """Make an agent for each key of the action space, or one that acts for all of them."""
+    names = tuple(spaces.action)
+    size, n = spaces.observation[names[0]].shape[0], int(spaces.action[names[0]].n)
+    if config.sharing == "shared":
+        model = CategoricalPgModel((size + len(names),), n, [64, 64], seeds.integer("model"))
+        model_of_all = SharedModel(model, names, one_hot=True)
+        choices = dict.fromkeys(names, Categorical(n))
+        return EnsembleAgent(model_of_all, choices, seed=seeds.integer("agent"))
+    agents = {}
+    for name in names:
+        model = CategoricalPgModel((size,), n, [64, 64], seeds.integer(f"model of {name}"))
+        agents[name] = CategoricalPgAgent(model, n, seed=seeds.integer(name))
+    return IndependentAgents(agents)
+
+
+def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+    """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
+    cages = build_cages(make_env, config.B, seeds=seeds, traj_info=MultiAgentTrajInfo)
+    agent = build_agent(config, cages[0].spaces, seeds)
+    handler = TorchHandler(agent)
+    estimate = EstimateMultiAgentAdvantage(config.discount, config.gae_lambda)
+    transforms = [estimate, NormalizeMultiAgentAdvantage()]
+    env_info = multi_agent_info(agent.names)
+    samples = allocate_samples(cages, batch_spec, handler, transforms, env_info=env_info)
+    sampler = BasicSampler(batch_spec, cages, handler, samples, batch_transforms=transforms)
+    stack.callback(sampler.close)
+
+    eval_cages = build_cages(make_env, config.B, seeds=seeds, name="evaluation")
+    eval_samples = allocate_eval_samples(eval_cages)
+    eval_sampler = EvalSampler(eval_cages, handler, eval_samples, config.n_eval_episodes)
+    stack.callback(eval_sampler.close)
+    own = {"learning_rate": config.learning_rate, "entropy_loss_coeff": config.entropy_loss_coeff}
+    algorithm = MultiAgentPPO(agent, **{**PPO_DEFAULTS, **own}, seed=seeds.integer("algorithm"))
+    folder.write_start(config, seeds)
+    return OnPolicyRunner(
+        batch_spec,
+        sampler,
+        algorithm,
+        n_steps=config.n_steps,
+        logger=stack.enter_context(build_logger(folder, console)),
+        log_interval_steps=config.log_interval_steps,
+        eval_sampler=eval_sampler,
+        state_parts={"agent": agent},
+        folder=folder,
+        console=console,
+    )
+
+
+def random_policy(n_episodes: int) -> dict[str, float]:
+    """Return the mean return of a random policy, and its standard error."""
+    cages = build_cages(make_env, 16, seeds=Seeds(1))
+    handler = NumpyHandler(RandomAgent(cages[0].spaces.action, seed=1))
+    with EvalSampler(cages, handler, allocate_eval_samples(cages), n_episodes) as sampler:
+        returns = [traj.return_ for traj in sampler.collect_batch(0)[1]]
+    error = float(np.std(returns, ddof=1) / np.sqrt(n_episodes))
+    return {"mean": float(np.mean(returns)), "standard_error": error}
+
+
+def main(sharing: str, seeds: list[int], n_steps: int, runs: str, curve: str | None) -> None:
+    """Train once for each seed, compare with a random policy, and write the curves."""
+    torch.set_num_threads(1)  # networks this small are faster on one
+    console, random = Console(), random_policy(n_episodes=192)
+    curves: dict[str, Any] = {}
+    for seed in seeds:
+        config = Config(sharing, seed, n_steps=n_steps)
+        folder = RunFolder(runs, f"{sharing}-seed{seed}")
+        with ExitStack() as stack:
+            result = build(config, stack, folder, console).run()
+        curves[f"seed {seed}"] = result.curves["evaluation"]
+        above = (result.evaluation_return - random["mean"]) / random["standard_error"]
+        console.print(f"{above:.1f} standard errors above random: {folder.path}", soft_wrap=True)
+    if curve:
+        about = {"config": {**asdict(config), "seed": seeds}, "versions": versions()}
+        about["random"] = random
+        Path(f"{curve}.json").write_text(json.dumps({**about, "curves": curves}, indent=1) + "\n")
+        curves["random policy"] = [(0, random["mean"]), (n_steps, random["mean"])]
+        plot_learning_curve(f"{curve}.png", curves, f"PPO on simple_spread, {sharing}: evaluations")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sharing", choices=("independent", "shared"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--n-steps", type=int, default=Config().n_steps)
+    parser.add_argument("--runs", default="runs/mpe", help="folder of all runs")
+    parser.add_argument("--curve", help="write the learning curves to CURVE.json and CURVE.png")
+    main(**vars(parser.parse_args()))

@@ -1,0 +1,5 @@
+"""Adapters that make other kinds of environments fit into cages."""
+
+from parllel.envs.parallel_env_adapter import ParallelEnv, ParallelEnvAdapter, multi_agent_info
+
+__all__ = ["ParallelEnv", "ParallelEnvAdapter", "multi_agent_info"]

@@ -1,0 +1,211 @@
+"""Several agents in one environment, seen by a cage as one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from parllel.types import Tree
+
+
+class ParallelEnv(Protocol):
+    """What is asked of an environment with several agents; PettingZoo's parallel ones have it all."""
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """The names of all agents that there can be."""
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """The names of those that act in the next step."""
+
+    def observation_space(self, agent: str) -> gym.Space[Any]:
+        """Return the space of one agent."""
+
+    def action_space(self, agent: str) -> gym.Space[Any]:
+        """Return the space of one agent."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Return `(observations, infos)`, by agent."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """Return `(observations, rewards, terminations, truncations, infos)`, by agent."""
+
+    def render(self) -> Any:
+        """Return a picture."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class ParallelEnvAdapter(gym.Env[Any, Any]):
+    """Make a parallel environment a `gymnasium.Env` whose spaces are Dicts, by agent.
+
+    The reward of a step is the sum over agents. An episode is over when no agent is left: terminated if
+    all were terminated by then, in whatever step, else truncated.
+
+    Info holds dicts by agent. Name those that are to be stored when the samples are allocated, see
+    `multi_agent_info`:
+
+    - `reward`: float, 0 of those who are gone.
+    - `alive`: bool, whether the agent took part in the step, its last one included.
+    - `terminated`, `truncated`: bool, whether this step was its last.
+    - `info`: what the environment itself said, of those who took part.
+
+    An agent that leaves early is shown its last observation once, behind its last step. From then on
+    it observes zeros (or the nearest that its space has), and its actions are not passed on.
+
+    Args:
+        parallel_env: all of its `possible_agents` are there after a reset, and none comes back later.
+
+    Raises:
+        ValueError: if there are no agents, or a name cannot be that of a field; while in use, if
+            agents appear later, vanish without an end, or are left out of an answer.
+    """
+
+    def __init__(self, parallel_env: ParallelEnv) -> None:
+        self.parallel_env = parallel_env
+        self.agents = _names_of(parallel_env)
+        self.observation_space = _by_agent(self.agents, parallel_env.observation_space)
+        self.action_space = _by_agent(self.agents, parallel_env.action_space)
+        self.metadata = getattr(parallel_env, "metadata", {})
+        self.render_mode = getattr(parallel_env, "render_mode", None)
+        self._absent = {
+            agent: zero_of(space) for agent, space in self.observation_space.spaces.items()
+        }
+        self._live: list[str] = []  # who acts in the next step
+        self._terminated: set[str] = set()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tree, dict[str, Any]]:
+        """Begin an episode with all agents."""
+        super().reset(seed=seed)
+        observations, infos = self.parallel_env.reset(seed=seed, options=options)
+        there = set(self.parallel_env.agents)
+        if there != set(self.agents):
+            raise ValueError(
+                f"reset: expected all possible agents {list(self.agents)}, got {sorted(there)}; "
+                "agents that appear later are not supported"
+            )
+        self._live = list(self.agents)
+        self._terminated.clear()
+        observation = {agent: observations[agent] for agent in self.agents}
+        return observation, {"alive": dict.fromkeys(self.agents, True), "info": dict(infos)}
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
+        """Step with the actions of those who are left."""
+        live = self._live
+        answer = self.parallel_env.step({agent: action[agent] for agent in live})
+        observations, rewards, terminations, truncations, infos = answer
+        observation = dict(self._absent)
+        reward = dict.fromkeys(self.agents, 0.0)
+        alive, terminated, truncated = [dict.fromkeys(self.agents, False) for _ in range(3)]
+        for agent in live:
+            try:
+                observation[agent] = observations[agent]
+                reward[agent] = float(rewards[agent])
+                terminated[agent] = bool(terminations[agent])
+                truncated[agent] = bool(truncations[agent])
+            except KeyError:
+                raise ValueError(
+                    f"step: expected observation, reward and flags of agent {agent!r}, who took "
+                    f"part, got those of {[sorted(part) for part in answer[:4]]}"
+                ) from None
+            alive[agent] = True
+        self._live = [agent for agent in live if not (terminated[agent] or truncated[agent])]
+        self._terminated.update(agent for agent in live if terminated[agent])
+        self._check_agents(live)
+        over = not self._live
+        all_terminated = over and len(self._terminated) == len(self.agents)
+        info = {
+            "reward": reward,
+            "alive": alive,
+            "terminated": terminated,
+            "truncated": truncated,
+            "info": dict(infos),
+        }
+        total = sum(reward.values())
+        return observation, total, all_terminated, over and not all_terminated, info
+
+    def _check_agents(self, before: list[str]) -> None:
+        """Compare who is left with what the environment says."""
+        there = self.parallel_env.agents
+        for agent in there:
+            if agent not in before:
+                raise ValueError(
+                    f"step: agent {agent!r} is there but was not in the step before; agents that "
+                    "appear later are not supported"
+                )
+        for agent in self._live:
+            if agent not in there:
+                raise ValueError(
+                    f"step: agent {agent!r} is gone, expected it to be terminated or truncated first"
+                )
+
+    def render(self) -> Any:
+        """Return what the environment's own `render` returns."""
+        return self.parallel_env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.parallel_env.close()
+
+
+def multi_agent_info(agents: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return examples of the info that transforms and algorithms read of each agent.
+
+    For the build function: `allocate_samples(..., env_info=multi_agent_info(spaces.action))`, since a
+    Dict space is an iterable of its keys. It gives `env.env_info.reward.<agent>` [T, B] float32, and
+    `alive`, `terminated` and `truncated` [T, B] bool.
+    """
+    names = list(agents)
+    info: dict[str, dict[str, Any]] = {"reward": dict.fromkeys(names, np.float32(0))}
+    for flag in ("alive", "terminated", "truncated"):
+        info[flag] = dict.fromkeys(names, np.bool_(False))
+    return info
+
+
+def zero_of(space: gym.Space[Any]) -> Tree:
+    """Return what stands for no observation: zeros, or the numbers of the space that are nearest to it.
+
+    Raises:
+        TypeError: for spaces whose elements have no fixed size.
+    """
+    if isinstance(space, spaces.Dict):
+        return {name: zero_of(inner) for name, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(zero_of(inner) for inner in space.spaces)
+    if isinstance(space, spaces.Discrete):
+        return np.clip(np.int64(0), space.start, space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.clip(np.zeros_like(space.nvec), space.start, space.start + space.nvec - 1)
+    if isinstance(space, spaces.Box):
+        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype)
+    raise TypeError(f"space {space}: expected elements of a fixed size")
+
+
+def _names_of(parallel_env: ParallelEnv) -> tuple[str, ...]:
+    names = tuple(parallel_env.possible_agents)
+    if not names:
+        raise ValueError(f"{parallel_env}: possible_agents: expected at least one, got none")
+    for name in names:
+        # They become the names of fields, and parts of dotted paths.
+        if not isinstance(name, str) or not name or "." in name or name.startswith("_"):
+            raise ValueError(
+                f"{parallel_env}: possible_agents: expected names without dots that do not begin "
+                f"with an underscore, got {name!r}"
+            )
+    return names
+
+
+def _by_agent(agents: Sequence[str], space_of: Any) -> spaces.Dict:
+    # An OrderedDict stays in its order, where a dict would be sorted: agent_10 before agent_2.
+    return spaces.Dict(OrderedDict((agent, space_of(agent)) for agent in agents))

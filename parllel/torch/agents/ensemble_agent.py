@@ -1,0 +1,78 @@
+"""Agents in one environment that share a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from parllel.agents.row_views import leaf_paths
+from parllel.buffers import buffer_map
+from parllel.torch.agents.learning_group import LearningGroup
+from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.distributions import Distribution, EnsembleDistribution
+from parllel.types import Tree
+
+
+class EnsembleAgent(PgAgent):
+    """A policy-gradient agent that acts for all agents of an environment by one model.
+
+    Observations and actions are trees by agent, and so are `value` and `log_prob` of the agent info.
+
+    Args:
+        model: takes the tree of observations and returns `(params, value)`, both by agent: a
+            `parllel.torch.models.SharedModel`, or a model of yours in which agents may see each
+            other's observations.
+        distributions: by agent.
+        seed, device: see `PgAgent`.
+
+    Attributes:
+        names: of the agents.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        distributions: Mapping[str, Distribution],
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(model, EnsembleDistribution(distributions), seed=seed, device=device)
+        self.names = tuple(distributions)
+
+    def evaluate(self, observation: Tree, action: Tree, **inputs: Tree) -> tuple[Tree, Tree, Tree]:
+        """Return `(log_prob, entropy, value)` by agent, each [N], with gradients for an update.
+
+        Raises:
+            ValueError: if values have another shape than the log probabilities.
+        """
+        params, value = self._forward(observation, inputs)
+        if not self._on_cpu:
+            action = buffer_map(self._to_device, action)
+        log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
+        shapes = [
+            {path[0][0]: tuple(leaf.shape) for path, leaf in leaf_paths(tree)}
+            for tree in (log_prob, value)
+        ]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"{type(self.model).__name__}: expected values of shapes {shapes[0]}, got {shapes[1]}"
+            )
+        return log_prob, entropy, value
+
+    def learning_groups(self) -> list[LearningGroup]:
+        """Return one group of all agents."""
+        return [LearningGroup(self.names, list(self.model.parameters()))]
+
+    def _choose(self, params: Tree, value: Tree, noise: Tree) -> tuple[Tree, Tree]:
+        """Return the actions of all agents, and their log probabilities."""
+        if noise is None and not self._evaluating:
+            _, leaf = next(leaf_paths(value))
+            noise = buffer_map(lambda drawn: drawn[0], self._draw(1, len(leaf)))
+        return super()._choose(params, value, noise)
+
+    def _draw(self, T: int, B: int) -> Tree:
+        noise = self.distribution.draw_noise(self._generator, T, B)
+        return buffer_map(lambda leaf: leaf.to(self.device), noise)

@@ -1,0 +1,160 @@
+"""Agents in one environment, each with a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from parllel.agents import ALL_ENVS, Agent, EnvIndices
+from parllel.buffers import NamedTuple
+from parllel.torch.agents.learning_group import LearningGroup
+from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.distributions.ensemble import part_of
+from parllel.types import State, Tree
+
+
+class IndependentAgents(Agent):
+    """One agent to samplers and handlers; inside, an agent for each key of the Dict spaces.
+
+    Each sees its own observation only, draws its own noise, and learns by itself. Actions, and `value`
+    and `log_prob` of the agent info, are trees by agent. Keyword inputs that a handler adds are given to
+    every agent.
+
+    Args:
+        agents: by name; without recurrent state, on one device, and with models that share no parameters.
+
+    Attributes:
+        agents: the same.
+        names: the keys.
+        model: all models in one module, for the optimiser.
+
+    Raises:
+        ValueError: if there are none, or they share parameters, or are on different devices, or remember
+            anything.
+    """
+
+    def __init__(self, agents: Mapping[str, PgAgent]) -> None:
+        self.agents = dict(agents)
+        if not self.agents:
+            raise ValueError("IndependentAgents: expected at least one agent, got none")
+        self.names = tuple(self.agents)
+        self.device, *others = {agent.device for agent in self.agents.values()}
+        if others:
+            raise ValueError(
+                f"IndependentAgents: expected one device, got {[self.device, *others]}"
+            )
+        if any(agent.recurrent for agent in self.agents.values()):
+            raise ValueError("IndependentAgents: expected agents without recurrent state")
+        # A list: names of agents could clash with those of a module's methods.
+        self.model: nn.Module = nn.ModuleList([agent.model for agent in self.agents.values()])
+        owners: dict[int, str] = {}
+        for name, agent in self.agents.items():
+            for parameter in agent.model.parameters():
+                if owners.setdefault(id(parameter), name) != name:
+                    raise ValueError(
+                        f"IndependentAgents: {owners[id(parameter)]!r} and {name!r} share parameters; use an "
+                        "EnsembleAgent with a SharedModel"
+                    )
+
+    def step(
+        self,
+        observation: Tree,
+        *,
+        env_indices: EnvIndices = ALL_ENVS,
+        noise: Tree = None,
+        **inputs: Tree,
+    ) -> tuple[Tree, Tree]:
+        """Return `(action, agent_info)`, trees by agent."""
+        actions, values, log_probs = {}, {}, {}
+        for name, agent in self.agents.items():
+            actions[name], info = agent.step(
+                part_of(observation, name),
+                env_indices=env_indices,
+                noise=None if noise is None else part_of(noise, name),
+                **inputs,
+            )
+            values[name], log_probs[name] = info.value, info.log_prob
+        info = NamedTuple(value=NamedTuple(**values), log_prob=NamedTuple(**log_probs))
+        return NamedTuple(**actions), info
+
+    def value(
+        self, observation: Tree, *, env_indices: EnvIndices = ALL_ENVS, **inputs: Tree
+    ) -> Tree:
+        """Return the value estimates [N] by agent."""
+        return self._each(
+            lambda agent, own: agent.value(own, env_indices=env_indices, **inputs), observation
+        )
+
+    def evaluate(self, observation: Tree, action: Tree, **inputs: Tree) -> tuple[Tree, Tree, Tree]:
+        """Return `(log_prob, entropy, value)` by agent, each [N], with gradients for an update.
+
+        Raises:
+            ValueError: as `PgAgent.evaluate` does.
+        """
+        parts = {
+            name: agent.evaluate(part_of(observation, name), part_of(action, name), **inputs)
+            for name, agent in self.agents.items()
+        }
+        log_prob, entropy, value = [
+            NamedTuple(**dict(zip(parts, values, strict=True)))
+            for values in zip(*parts.values(), strict=True)
+        ]
+        return log_prob, entropy, value
+
+    def learning_groups(self) -> list[LearningGroup]:
+        """Return a group for each agent."""
+        return [
+            LearningGroup((name,), list(agent.model.parameters()))
+            for name, agent in self.agents.items()
+        ]
+
+    def draw_noise(self, T: int, B: int) -> Tree:
+        """Draw the noise of each agent from its own generator; None in eval mode."""
+        noise = {name: agent.draw_noise(T, B) for name, agent in self.agents.items()}
+        return None if None in noise.values() else NamedTuple(**noise)
+
+    def sample_mode(self) -> None:
+        """Let all agents draw their actions."""
+        for agent in self.agents.values():
+            agent.sample_mode()
+
+    def train_mode(self) -> None:
+        """Let all agents prepare their models for an update."""
+        for agent in self.agents.values():
+            agent.train_mode()
+
+    def eval_mode(self) -> None:
+        """Let all agents act with the mode of their distributions."""
+        for agent in self.agents.values():
+            agent.eval_mode()
+
+    def models(self) -> dict[str, Any]:
+        """Return the models by agent."""
+        return {name: agent.model for name, agent in self.agents.items()}
+
+    def state(self) -> State:
+        """Return the states by agent."""
+        return {name: agent.state() for name, agent in self.agents.items()}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            ValueError: if it is that of other agents.
+        """
+        if set(state) != set(self.names):
+            raise ValueError(f"IndependentAgents: expected {list(self.names)}, got {list(state)}")
+        for name, agent in self.agents.items():
+            agent.load_state(state[name])
+
+    def close(self) -> None:
+        """Close all agents; may be called twice."""
+        for agent in self.agents.values():
+            agent.close()
+
+    def _each(self, function: Callable[[PgAgent, Tree], Any], tree: Tree) -> NamedTuple:
+        return NamedTuple(
+            **{name: function(agent, part_of(tree, name)) for name, agent in self.agents.items()}
+        )

@@ -1,0 +1,184 @@
+"""Proximal policy optimisation for several agents at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parllel.buffers import Samples
+from parllel.torch.agents import MultiAgent, PgAgent
+from parllel.torch.algos.ppo import PPO, mean
+from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
+from parllel.torch.distributions.ensemble import part_of
+from parllel.types import Tree
+
+ALIVE = "env.env_info.alive"
+
+
+@dataclass(frozen=True)
+class MultiAgentPpoInputs(PpoInputs):
+    """N steps of K agents, in the order of the agents' names.
+
+    `action` and `agent["observation"]` are trees by agent; `log_prob`, `value`, `advantage` and
+    `return_` are [N, K].
+
+    Attributes:
+        alive: bool [N, K], who took part in a step, or None where everybody always does.
+    """
+
+    alive: Tensor | None
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps of the environment count, whoever took part."""
+        return len(self.return_) if self.valid is None else int(self.valid.sum())
+
+    def mask(self) -> Tensor | None:
+        """Return what counts, bool [N, K], or None where everything does."""
+        if self.valid is None:
+            return self.alive
+        valid = self.valid.unsqueeze(1).expand_as(self.return_)
+        return valid if self.alive is None else valid & self.alive
+
+
+class MultiAgentPPO(PPO):
+    """Do for several agents what PPO does for one.
+
+    Each agent has an objective of its own, from its own `log_prob`, `value`, `advantage` and
+    `return_`; the steps of a minibatch are the same for all. The objective of agents that share
+    parameters is the mean over their steps; others are trained as if each had a PPO of its own, gradient
+    clipping included. `kl_limit` alone is common to all: it is compared with the mean over agents.
+
+    Reads, by agent, the fields that PPO reads, and `env.env_info.alive` if it is there: what an agent
+    did not take part in does not count.
+
+    Diagnostics are the means over all agents, and for each agent `<name>/<agent>`. The gradient norm is
+    that of all parameters.
+
+    Args: those of PPO; `agent` is an `IndependentAgents` or an `EnsembleAgent`.
+
+    Raises:
+        ValueError: if an argument is out of range.
+    """
+
+    def __init__(self, agent: MultiAgent, **settings: Any) -> None:
+        super().__init__(cast(PgAgent, agent), **settings)
+        self._multi_agent = agent
+        self._groups = agent.learning_groups()
+        places = {name: place for place, name in enumerate(agent.names)}
+        self._columns = [[places[name] for name in group.names] for group in self._groups]
+
+    def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
+        """Do what PPO does; the explained variance is worked out for each agent, and its mean."""
+        diagnostics = dict(super().optimize_agent(elapsed_steps, samples))
+        explained = self._explained_variances(self.construct_agent_inputs(samples))
+        diagnostics["explained_variance"] = float(np.mean(list(explained.values())))
+        return {**diagnostics, **{f"explained_variance/{k}": v for k, v in explained.items()}}
+
+    def construct_agent_inputs(self, samples: Samples) -> MultiAgentPpoInputs:
+        """Return the batch as tensors [T * B, ...] and [T * B, K]."""
+        device = self.agent.device
+
+        def flat(path: str) -> Any:
+            return flat_tensors(samples, path, device)
+
+        def stacked(path: str) -> Tensor:
+            return self._stacked(flat(path), path)
+
+        env = samples.env
+        has_valid = getattr(env, "valid", None) is not None
+        has_alive = getattr(env.env_info, "alive", None) is not None
+        return MultiAgentPpoInputs(
+            agent={"observation": flat("agent.observation")},
+            action=flat("agent.action"),
+            log_prob=stacked("agent.agent_info.log_prob"),
+            value=stacked("agent.agent_info.value"),
+            advantage=stacked("agent.advantage"),
+            return_=stacked("agent.return_"),
+            valid=flat("env.valid") if has_valid else None,
+            alive=stacked(ALIVE) if has_alive else None,
+        )
+
+    def loss(self, inputs: PpoInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the sum over learning groups of their losses, and diagnostics."""
+        assert isinstance(inputs, MultiAgentPpoInputs)
+        outputs = self._multi_agent.evaluate(action=inputs.action, **inputs.agent)
+        names = ("log_prob", "entropy", "value")
+        log_prob, entropy, value = map(self._stacked, outputs, names)
+        log_ratio = log_prob - inputs.log_prob
+        ratio = log_ratio.exp()
+        clipped = ratio.clamp(1 - self.ratio_clip, 1 + self.ratio_clip)
+        surrogate = torch.min(ratio * inputs.advantage, clipped * inputs.advantage)
+        half_error = 0.5 * self._squared_error(value, inputs)
+
+        cost = self.value_loss_coeff * half_error - surrogate
+        if self.entropy_loss_coeff:
+            cost = cost - self.entropy_loss_coeff * entropy
+        mask = inputs.mask()
+        losses = [
+            mean(cost[:, columns], None if mask is None else mask[:, columns])
+            for columns in self._columns
+        ]
+        loss = torch.stack(losses).sum()
+        with torch.no_grad():
+            terms = {
+                "policy_loss": -surrogate.detach(),
+                "value_loss": half_error.detach(),
+                "entropy": entropy.detach(),
+                "approx_kl": ratio - 1 - log_ratio,
+                "clip_fraction": ((ratio - 1).abs() > self.ratio_clip).to(ratio.dtype),
+            }
+            return loss, self._diagnostics(terms, mask)
+
+    def apply_gradients(self) -> float:
+        """Clip the gradients of each learning group, take a step, and return the norm of all.
+
+        Raises:
+            FloatingPointError: if a norm is not finite; the parameters are unharmed.
+        """
+        squares = 0.0
+        for group in self._groups:
+            gradients = [p.grad for p in group.parameters if p.grad is not None]
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
+            if not math.isfinite(norm):
+                raise FloatingPointError(
+                    f"MultiAgentPPO: the gradient of {list(group.names)} is not finite: its norm "
+                    f"is {norm}"
+                )
+            if norm > self.clip_grad_norm:
+                torch._foreach_mul_(gradients, self.clip_grad_norm / (norm + 1e-6))
+            squares += norm * norm
+        self.optimizer.step()
+        return math.sqrt(squares)
+
+    def _stacked(self, tree: Tree, what: str) -> Tensor:
+        """Return the leaves [N] of a tree by agent as [N, K]."""
+        try:
+            return torch.stack([part_of(tree, name) for name in self._multi_agent.names], dim=1)
+        except ValueError as error:
+            raise ValueError(f"MultiAgentPPO: {what}: {error}") from None
+
+    def _diagnostics(self, terms: dict[str, Tensor], mask: Tensor | None) -> dict[str, Tensor]:
+        found = {}
+        for term, x in terms.items():
+            found[term] = mean(x, mask)
+            for k, name in enumerate(self._multi_agent.names):
+                found[f"{term}/{name}"] = mean(x[:, k], None if mask is None else mask[:, k])
+        return found
+
+    def _explained_variances(self, inputs: MultiAgentPpoInputs) -> dict[str, float]:
+        return_, value = inputs.return_.double(), inputs.value.double()
+        mask, found = inputs.mask(), {}
+        for k, name in enumerate(self._multi_agent.names):
+            chosen = slice(None) if mask is None else mask[:, k]
+            own, error = return_[chosen, k], (return_ - value)[chosen, k]
+            variance = float(own.var(correction=0)) if len(own) else 0.0
+            residual = float(error.var(correction=0)) if len(own) else 0.0
+            found[name] = 1 - residual / variance if variance > 0 else math.nan
+        return found

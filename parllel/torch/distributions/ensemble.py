@@ -1,0 +1,104 @@
+"""Several distributions side by side, one for each agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from parllel.buffers import NamedTuple
+from parllel.torch.distributions.distribution import Distribution
+from parllel.types import Tree
+
+
+class EnsembleDistribution(Distribution):
+    """A distribution for each agent; given the parameters, the agents act independently of each other.
+
+    Parameters, actions and noise are trees by agent, and so is what the methods return: log
+    probabilities and entropies are each agent's own. `joint` gives those of all together.
+
+    Args:
+        distributions: by agent.
+
+    Raises:
+        ValueError: if there are none.
+    """
+
+    def __init__(self, distributions: Mapping[str, Distribution]) -> None:
+        self.distributions = dict(distributions)
+        if not self.distributions:
+            raise ValueError("EnsembleDistribution: expected at least one distribution, got none")
+
+    def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tree:
+        """Draw the noise of each agent, in order, from the one generator."""
+        return self._each("draw_noise", generator=generator, T=T, B=B)
+
+    def sample(self, params: Tree, noise: Tree) -> Tree:
+        """Return the action of each agent."""
+        return self._each("sample", params, noise)
+
+    def mode(self, params: Tree) -> Tree:
+        """Return the most likely action of each agent."""
+        return self._each("mode", params)
+
+    def log_prob(self, params: Tree, action: Tree) -> Tree:
+        """Return the log of the probability of each agent's action, leaves [...]."""
+        return self._each("log_prob", params, action)
+
+    def entropy(self, params: Tree) -> Tree:
+        """Return the entropy of each agent, leaves [...]."""
+        return self._each("entropy", params)
+
+    def kl_divergence(self, params_p: Tree, params_q: Tree) -> Tree:
+        """Return KL(p || q) of each agent, leaves [...]."""
+        return self._each("kl_divergence", params_p, params_q)
+
+    def sample_and_log_prob(self, params: Tree, noise: Tree) -> tuple[Tree, Tree]:
+        """Return both by agent."""
+        return self._each_two("sample_and_log_prob", params, noise)
+
+    def log_prob_and_entropy(self, params: Tree, action: Tree) -> tuple[Tree, Tree]:
+        """Return both by agent."""
+        return self._each_two("log_prob_and_entropy", params, action)
+
+    @staticmethod
+    def joint(terms: Tree) -> Tensor:
+        """Return the sum over agents of log probabilities, entropies or divergences, [...].
+
+        It is that of all actions together, since agents draw theirs independently.
+        """
+        leaves = terms.values() if isinstance(terms, dict) else terms
+        return torch.stack(list(leaves)).sum(dim=0)
+
+    def _each(self, method: str, *trees: Tree, **arguments: Any) -> NamedTuple:
+        return NamedTuple(**self._results(method, trees, arguments))
+
+    def _each_two(self, method: str, *trees: Tree) -> tuple[NamedTuple, NamedTuple]:
+        pairs = self._results(method, trees, {})
+        first, second = zip(*pairs.values(), strict=True)
+        both = [dict(zip(pairs, values, strict=True)) for values in (first, second)]
+        return NamedTuple(**both[0]), NamedTuple(**both[1])
+
+    def _results(
+        self, method: str, trees: tuple[Tree, ...], arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        return {
+            name: getattr(distribution, method)(*[part_of(t, name) for t in trees], **arguments)
+            for name, distribution in self.distributions.items()
+        }
+
+
+def part_of(tree: Tree, name: str) -> Any:
+    """Return the part of a dict or node that belongs to agent `name`.
+
+    Raises:
+        ValueError: if there is none; says which there are.
+    """
+    fields = tree if isinstance(tree, Mapping) else getattr(tree, "_fields", ())
+    if name not in fields:
+        raise ValueError(
+            f"expected a tree with a part for agent {name!r}, got {list(fields) or tree!r}"
+        )
+    return tree[name] if isinstance(tree, Mapping) else getattr(tree, name)

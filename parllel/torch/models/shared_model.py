@@ -1,0 +1,91 @@
+"""One model for all agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from parllel.agents.row_views import leaf_paths
+from parllel.buffers import NamedTuple, buffer_map
+from parllel.torch.distributions.ensemble import part_of
+from parllel.torch.distributions.gaussian import GaussianParams
+from parllel.torch.models.pg_output import PgOutput
+from parllel.types import Tree
+
+
+class SharedModel(nn.Module):
+    """Pass the observations of all agents through one model, in one go.
+
+    The agents' observations, [N, ...] each, are laid one after the other, [K * N, ...]; parameters and values
+    come back by agent. So all agents have observation and action spaces of equal shape.
+
+    Args:
+        model: returns `(params, value)`, see `parllel.torch.models`.
+        names: of the K agents, in the order of their ids.
+        one_hot: append the agent's id, K numbers of which one is 1, to its flattened observation, so that a
+            model that takes `observation_size + K` numbers needs not know of agents. Otherwise the
+            model gets it as the keyword `agent_id`, int64 [K * N].
+
+    Further keyword inputs, [N, ...], are repeated for every agent.
+
+    Raises:
+        ValueError: if there are no names, or an observation lacks an agent.
+        TypeError: if `one_hot` meets an observation that is a tree.
+    """
+
+    def __init__(self, model: nn.Module, names: Sequence[str], *, one_hot: bool) -> None:
+        super().__init__()
+        if not names:
+            raise ValueError("SharedModel: names: expected at least one agent, got none")
+        self.model = model
+        self.names = tuple(names)
+        self.one_hot = one_hot
+
+    def forward(self, observation: Tree, **inputs: Tree) -> PgOutput:
+        """Return parameters and values [N] by agent."""
+        n_agents = len(self.names)
+        parts = [part_of(observation, name) for name in self.names]
+        stacked = buffer_map(lambda *leaves: torch.cat(leaves), *parts)
+        inputs = buffer_map(lambda leaf: torch.cat([leaf] * n_agents), inputs)
+        if self.one_hot:
+            stacked = self._with_id(stacked)
+        else:
+            inputs["agent_id"] = self._ids(stacked)
+        params, value = self.model(stacked, **inputs)
+        n = len(value) // n_agents
+        rows = [slice(i * n, (i + 1) * n) for i in range(n_agents)]
+        by_agent = [
+            dict(zip(self.names, [_rows_of(tree, some) for some in rows], strict=True))
+            for tree in (params, value)
+        ]
+        return PgOutput(NamedTuple(**by_agent[0]), NamedTuple(**by_agent[1]))  # type: ignore[arg-type]
+
+    def _with_id(self, stacked: Tree) -> Tensor:
+        if not isinstance(stacked, Tensor):
+            raise TypeError(
+                "SharedModel: one_hot: expected observations that are one tensor for each agent, got trees; "
+                "take one_hot=False and a model with the keyword agent_id"
+            )
+        flat = stacked.reshape(len(stacked), -1)
+        if not flat.is_floating_point():
+            flat = flat.float()
+        n_agents = len(self.names)
+        ids = torch.eye(n_agents, dtype=flat.dtype, device=flat.device)
+        return torch.cat([flat, ids.repeat_interleave(len(flat) // n_agents, dim=0)], dim=1)
+
+    def _ids(self, stacked: Tree) -> Tensor:
+        _, leaf = next(leaf_paths(stacked))
+        n_agents = len(self.names)
+        ids = torch.arange(n_agents, device=leaf.device)
+        return ids.repeat_interleave(len(leaf) // n_agents)
+
+
+def _rows_of(tree: Tree, rows: slice) -> Any:
+    if isinstance(tree, GaussianParams):
+        mean, log_std = tree
+        # One log_std for all states has no rows.
+        return GaussianParams(mean[rows], log_std[rows] if log_std.dim() == mean.dim() else log_std)
+    return buffer_map(lambda leaf: leaf[rows], tree)

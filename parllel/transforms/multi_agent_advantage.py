@@ -1,0 +1,150 @@
+"""Generalised advantage estimation for several agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Field, Samples
+from parllel.transforms.advantage import estimate_advantage
+from parllel.transforms.arguments import check_fraction
+from parllel.transforms.transform import BatchTransform, body_of, field_at, row_behind
+from parllel.types import Tree
+
+VALUE = "agent.agent_info.value"
+INFO = "env.env_info"
+ENDS = ("alive", "terminated", "truncated")
+
+
+class EstimateMultiAgentAdvantage(BatchTransform):
+    """Write advantages and returns of each agent, as `EstimateAdvantage` does for one.
+
+    Reads `env.terminated`, `env.truncated`, and for each agent `agent.agent_info.value.<agent>`, whose
+    padding row T holds the bootstrap value, and its reward. Writes `agent.advantage.<agent>` and
+    `agent.return_.<agent>`, and declares `agent.final_value.<agent>`, which the handler fills.
+
+    Agents may leave before the episode is over, if `env.env_info` holds `alive`, `terminated` and
+    `truncated` by agent (see `parllel.envs.multi_agent_info`). Behind its last step nothing follows for an
+    agent that was terminated; for one that was truncated its value in the next row does, which is that of
+    its last observation. Where it took no part, advantage and return are 0.
+
+    Args:
+        discount: gamma, in [0, 1].
+        gae_lambda: lambda, in [0, 1].
+        reward: fields [T, B] by agent, or one field [T, B] that is the reward of each.
+
+    Raises:
+        ValueError: if an argument is outside [0, 1]; when bound, if values or rewards are not there for the
+            same agents, or `env.env_info` holds some of the three flags only.
+    """
+
+    def __init__(
+        self, discount: float, gae_lambda: float, reward: str = "env.env_info.reward"
+    ) -> None:
+        name = type(self).__name__
+        self._discount = check_fraction(name, "discount", discount)
+        self._gae_lambda = check_fraction(name, "gae_lambda", gae_lambda)
+        self._reward = reward
+        self._samples: Samples | None = None
+
+    def fields(self, samples: Samples) -> Mapping[str, Tree]:
+        """Declare advantage, return and final value of each agent."""
+        zeros = {agent: Field(np.float32(0.0)) for agent in agents_of(samples)}
+        return {f"agent.{name}": zeros for name in ("advantage", "return_", "final_value")}
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of all fields."""
+        self._terminated = body_of(samples, "env.terminated")
+        self._truncated = body_of(samples, "env.truncated")
+        self._agents = [self._views(samples, agent) for agent in agents_of(samples)]
+        self._samples = samples
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Write advantages and returns of the whole batch."""
+        if samples is not self._samples:
+            self.bind(samples)
+        for own in self._agents:
+            terminated, truncated, final_value = self._terminated, self._truncated, own.final_value
+            if own.ends is not None:
+                alive, own_terminated, own_truncated = own.ends
+                terminated = terminated | own_terminated
+                truncated = truncated | own_truncated
+                # While others go on, the last observation stands in the next row.
+                behind = np.concatenate([own.value[1:], own.bootstrap_value[np.newaxis]])
+                final_value = np.where(self._truncated, final_value, behind)
+            estimate_advantage(
+                own.reward,
+                own.value,
+                terminated,
+                truncated,
+                final_value,
+                own.bootstrap_value,
+                self._discount,
+                self._gae_lambda,
+                own.advantage,
+            )
+            np.add(own.advantage, own.value, out=own.return_, casting="same_kind")
+            if own.ends is not None:
+                own.advantage[~alive] = 0.0
+                own.return_[~alive] = 0.0
+
+    def _views(self, samples: Samples, agent: str) -> _AgentViews:
+        reward = self._reward
+        if getattr(field_at(samples, reward), "_fields", None) is not None:
+            reward = f"{reward}.{agent}"
+        return _AgentViews(
+            reward=body_of(samples, reward),
+            value=body_of(samples, f"{VALUE}.{agent}"),
+            bootstrap_value=row_behind(samples, f"{VALUE}.{agent}"),
+            final_value=body_of(samples, f"agent.final_value.{agent}"),
+            ends=_ends_of(samples, agent),
+            advantage=body_of(samples, f"agent.advantage.{agent}"),
+            return_=body_of(samples, f"agent.return_.{agent}"),
+        )
+
+
+@dataclass
+class _AgentViews:
+    """The fields of one agent, [T, B]; `ends` are alive, terminated and truncated, if they are stored."""
+
+    reward: NDArray[Any]
+    value: NDArray[Any]
+    bootstrap_value: NDArray[Any]
+    final_value: NDArray[Any]
+    ends: list[NDArray[np.bool_]] | None
+    advantage: NDArray[np.float32]
+    return_: NDArray[np.float32]
+
+
+def agents_of(samples: Samples) -> tuple[str, ...]:
+    """Return the names of the agents, which are the fields of their values.
+
+    Raises:
+        ValueError: if there is one value instead of a tree.
+    """
+    names = getattr(field_at(samples, VALUE), "_fields", None)
+    if names is None:
+        raise ValueError(f"{VALUE}: expected a field for each agent, got a single one")
+    return tuple(names)
+
+
+def alive_of(samples: Samples, agent: str) -> NDArray[np.bool_] | None:
+    """Return the view [T, B] of where an agent took part, or None if that is not stored."""
+    info = field_at(samples, INFO)
+    if getattr(info, "alive", None) is None:
+        return None
+    return body_of(samples, f"{INFO}.alive.{agent}")
+
+
+def _ends_of(samples: Samples, agent: str) -> list[NDArray[np.bool_]] | None:
+    info = field_at(samples, INFO)
+    there = [name for name in ENDS if getattr(info, name, None) is not None]
+    if not there:
+        return None
+    if len(there) < len(ENDS):
+        raise ValueError(f"{INFO}: expected all of {list(ENDS)} or none, got {there} only")
+    return [body_of(samples, f"{INFO}.{name}.{agent}") for name in ENDS]

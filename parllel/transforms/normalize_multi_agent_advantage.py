@@ -1,0 +1,50 @@
+"""Advantages of zero mean and unit variance, each agent's by themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import Samples
+from parllel.transforms.arguments import check_finite_positive
+from parllel.transforms.multi_agent_advantage import agents_of, alive_of
+from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
+
+
+class NormalizeMultiAgentAdvantage(BatchTransform):
+    """Normalise `agent.advantage.<agent>` over the batch, in place, for each agent apart.
+
+    Agents may have rewards of different size. With `env.valid` or `env.env_info.alive.<agent>` in the
+    samples, mean and standard deviation are taken where both are true, and other entries become 0.
+
+    Args:
+        epsilon: added to the standard deviation.
+
+    Raises:
+        ValueError: if epsilon is not above zero.
+    """
+
+    def __init__(self, epsilon: float = 1e-8) -> None:
+        self._epsilon = check_finite_positive(type(self).__name__, "epsilon", epsilon)
+        self._samples: Samples | None = None
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of the advantages and of what says which of them count."""
+        valid = optional_body_of(samples, "env.valid")
+        self._agents: list[tuple[NDArray[np.float32], list[NDArray[np.bool_]]]] = []
+        for agent in agents_of(samples):
+            masks = [mask for mask in (valid, alive_of(samples, agent)) if mask is not None]
+            self._agents.append((body_of(samples, f"agent.advantage.{agent}"), masks))
+        self._samples = samples
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Normalise the whole batch; an agent without entries that count gets 0."""
+        if samples is not self._samples:
+            self.bind(samples)
+        for advantage, masks in self._agents:
+            counts = np.logical_and.reduce(masks) if masks else np.ones(advantage.shape, bool)
+            # In float64: rounding a large mean to float32 would leave an offset behind.
+            chosen = advantage[counts].astype(np.float64)
+            advantage[~counts] = 0.0
+            if chosen.size:
+                advantage[counts] = (chosen - chosen.mean()) / (chosen.std() + self._epsilon)
