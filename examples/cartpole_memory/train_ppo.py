@@ -2,7 +2,8 @@
 
 The curves beside this file were made by
 
-    python examples/cartpole_memory/train_ppo.py --seeds 0 1 2 --curve examples/cartpole_memory/curve
+    python examples/cartpole_memory/train_ppo.py --seeds 0 1 2 --memory lstm none \
+        --curve examples/cartpole_memory/curve
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from parllel.torch import (
     TorchHandler,
 )
 from parllel.torch.distributions import Categorical
-from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
+from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeRewards
 from parllel_patterns import (
     PPO_DEFAULTS,
     allocate_eval_samples,
@@ -57,12 +58,18 @@ class Config:
     n_steps: int = 500_000
     log_interval_steps: int = 20_480
     n_eval_episodes: int = 32
+    target_return: float = 475.0
     hidden_sizes: tuple[int, ...] = (64,)
     rnn_size: int = 64
     discount: float = 0.99
     gae_lambda: float = 0.95
     ppo: dict[str, Any] = field(
-        default_factory=lambda: {**PPO_DEFAULTS, "learning_rate": 1e-3, "epochs": 8}
+        default_factory=lambda: {
+            **PPO_DEFAULTS,
+            "learning_rate": 1e-3,
+            "learning_rate_anneal_steps": 500_000,
+            "epochs": 8,
+        }
     )
 
 
@@ -72,8 +79,8 @@ class ForgetfulModel(CategoricalRecurrentPgModel):
     def forward(self, observation: Any, rnn_state: Any, prev_action: Any = None) -> Any:
         """Return logits and values [T, N, ...], each from its own row alone."""
         T, N = observation.shape[:2]
-        rows = [None if x is None else x.flatten(0, 1)[None] for x in (observation, prev_action)]
-        output, _ = super().forward(rows[0], self.initial_state(T * N), rows[1])
+        one_row = observation.flatten(0, 1)[None]
+        output, _ = super().forward(one_row, self.initial_state(T * N))
         params, value = (x[0].unflatten(0, (T, N)) for x in output)
         return type(output)(params, value), rnn_state
 
@@ -117,7 +124,9 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     )
     handler = TorchHandler(agent)
     batch_transforms = [
-        EstimateAdvantage(config.discount, config.gae_lambda),
+        # Policy and value share a memory: large returns would leave it to the value alone.
+        NormalizeRewards(config.discount),
+        EstimateAdvantage(config.discount, config.gae_lambda, reward="env.normalized_reward"),
         NormalizeAdvantage(),
     ]
     samples = allocate_samples(cages, batch_spec, handler, batch_transforms)
@@ -146,6 +155,7 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         logger=stack.enter_context(build_logger(folder, console)),
         log_interval_steps=config.log_interval_steps,
         eval_sampler=eval_sampler,
+        target_return=config.target_return,
         state_parts={"agent": agent},
         folder=folder,
         console=console,
@@ -184,6 +194,7 @@ if __name__ == "__main__":
             result, _ = train(config, arguments.runs)
             curves[f"{memory}, seed {seed}"] = result.curves["evaluation"]
     if arguments.curve:
-        about = {"config": asdict(config), "versions": versions(), "curves": curves}
+        shared = {k: v for k, v in asdict(config).items() if k not in ("seed", "memory")}
+        about = {"config": shared, "versions": versions(), "curves": curves}
         Path(f"{arguments.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
         plot_learning_curve(f"{arguments.curve}.png", curves, "PPO on CartPole without velocities")
