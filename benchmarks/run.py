@@ -17,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import (
+    bench_frame_stack,
     bench_gae,
     bench_indexing,
     bench_process_cage,
@@ -44,8 +45,9 @@ COMPARISONS: list[Comparison] = [
     *bench_small_policy.COMPARISONS,
     *bench_worker_policy.COMPARISONS,
     *bench_recurrent.COMPARISONS,
+    *bench_frame_stack.COMPARISONS,
 ]
-COUNTS: list[Count] = [*bench_registered_send.COUNTS]
+COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
 PAIRS, BATCH_S = 15, 0.1
 QUICK_PAIRS, QUICK_BATCH_S = 3, 0.005
 WIDTHS = (72, 26, 18, 4)

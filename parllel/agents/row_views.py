@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.arrays import LazyFramesArray
 from parllel.buffers import NamedTuple
 from parllel.types import Tree
 
@@ -22,6 +23,7 @@ class RowViews:
     The first call with a slice makes its views, `T` of them and one per row of end padding; later
     calls look them up by `(start, stop)`. Views share memory with the field: whatever is written
     to the one is seen in the other. When the memory behind the field changes, make a new object.
+    All rows of a `LazyFramesArray` are one and the same view: of the stacks that were written last.
 
     Args:
         field: a tree with leaves of type Array, `[T, B, ...]`.
@@ -50,7 +52,14 @@ class RowViews:
         return rows
 
     def _view(self, t: int, columns: slice) -> Tree:
-        return map_plain(lambda leaf: self._convert(np.asarray(leaf[t, columns])), self._field)
+        return map_plain(lambda leaf: self._convert(_row(leaf, t, columns)), self._field)
+
+
+def _row(leaf: Any, t: int, columns: slice) -> NDArray[Any]:
+    # Stacks that are stored frame by frame have no memory of their own, but for those written last.
+    if isinstance(leaf, LazyFramesArray):
+        return leaf.staged(columns)
+    return np.asarray(leaf[t, columns])
 
 
 def map_plain(function: Callable[[Any], Any], tree: Tree) -> Tree:

@@ -11,18 +11,34 @@ from parllel.arrays.kinds import (
     SharedMemoryArray,
     array_class,
 )
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.arrays.switching import (
+    SwitchingArray,
+    SwitchingManagedMemoryArray,
+    SwitchingRotatingArray,
+    SwitchingRotatingManagedMemoryArray,
+    SwitchingRotatingSharedMemoryArray,
+    SwitchingSharedMemoryArray,
+)
 
 __all__ = [
     "STORAGES",
     "Arena",
     "Array",
     "Block",
+    "LazyFramesArray",
     "ManagedMemoryArray",
     "RotatingArray",
     "RotatingManagedMemoryArray",
     "RotatingSharedMemoryArray",
     "SharedMemoryArray",
     "Storage",
+    "SwitchingArray",
+    "SwitchingManagedMemoryArray",
+    "SwitchingRotatingArray",
+    "SwitchingRotatingManagedMemoryArray",
+    "SwitchingRotatingSharedMemoryArray",
+    "SwitchingSharedMemoryArray",
     "aligned",
     "array_class",
     "available_memory",

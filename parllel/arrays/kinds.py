@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from parllel.arrays.arena import Storage
 from parllel.arrays.array import Array
+from parllel.arrays.switching import (
+    SwitchingArray,
+    SwitchingManagedMemoryArray,
+    SwitchingRotatingArray,
+    SwitchingRotatingManagedMemoryArray,
+    SwitchingRotatingSharedMemoryArray,
+    SwitchingSharedMemoryArray,
+)
 
 
 class RotatingArray(Array):
@@ -45,19 +53,34 @@ class RotatingManagedMemoryArray(RotatingArray):
     storage_kind = "managed"
 
 
-def array_class(storage: Storage, *, rotating: bool) -> type[Array]:
-    """Return the class for a storage and a layout."""
-    plain: dict[Storage, type[Array]] = {
+# (switching, rotating): the class for each storage
+_CLASSES: dict[tuple[bool, bool], dict[Storage, type[Array]]] = {
+    (False, False): {
         "local": Array,
         "shared": SharedMemoryArray,
         "managed": ManagedMemoryArray,
-    }
-    padded: dict[Storage, type[Array]] = {
+    },
+    (False, True): {
         "local": RotatingArray,
         "shared": RotatingSharedMemoryArray,
         "managed": RotatingManagedMemoryArray,
-    }
-    classes = padded if rotating else plain
+    },
+    (True, False): {
+        "local": SwitchingArray,
+        "shared": SwitchingSharedMemoryArray,
+        "managed": SwitchingManagedMemoryArray,
+    },
+    (True, True): {
+        "local": SwitchingRotatingArray,
+        "shared": SwitchingRotatingSharedMemoryArray,
+        "managed": SwitchingRotatingManagedMemoryArray,
+    },
+}
+
+
+def array_class(storage: Storage, *, rotating: bool, switching: bool = False) -> type[Array]:
+    """Return the class for a storage and a layout."""
+    classes = _CLASSES[switching, rotating]
     if storage not in classes:
         raise ValueError(f"storage: expected one of {tuple(classes)}, got {storage!r}")
     return classes[storage]

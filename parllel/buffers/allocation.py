@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,7 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from parllel.arrays import STORAGES, Arena, Array, Storage, aligned, array_class
+from parllel.arrays import (
+    STORAGES,
+    Arena,
+    Array,
+    LazyFramesArray,
+    Storage,
+    aligned,
+    array_class,
+)
+from parllel.arrays.frame_block import stored_nbytes
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.tree import buffer_leaves
 from parllel.types import BatchSpec, Tree
@@ -27,11 +37,14 @@ class Field:
         example: a scalar or array of one cell, without the T and B dimensions.
         padding: rows wanted before the first and after the last row.
         dtype: type to store; None takes the example's, float64 as float32 and int64 as int32.
+        frames: how many frames the example is a stack of, [frames, ...], to store each once (see
+            `LazyFramesArray`); 0 stores it as it is.
     """
 
     example: Any
     padding: int = 0
     dtype: DTypeLike | None = None
+    frames: int = 0
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
@@ -49,6 +62,7 @@ def allocate(
     storage: Storage | Mapping[str, Storage] = "local",
     padding: int = 0,
     batches: int = 1,
+    switching: bool = False,
     at: str = "",
 ) -> Tree:
     """Return Arrays `[T, B, ...]` for a tree of examples, zeroed, in one arena per storage.
@@ -62,6 +76,7 @@ def allocate(
             the last that fits wins; what fits none is local.
         padding: for leaves that do not say it themselves.
         batches: how many batches fit before a rotation starts again (a replay has many).
+        switching: allocate arrays with two sides (or `batches`, if that is more) that `rotate` changes over.
         at: path of the tree in the buffer that it will be part of, for the rules.
 
     Raises:
@@ -70,13 +85,15 @@ def allocate(
     """
     fields = {path: _field(leaf, padding, path) for path, leaf in buffer_leaves(examples, at)}
     kinds = {path: storage_at(path, storage) for path in fields}
-    arenas = _arenas(fields, kinds, batch_spec, batches)
+    if switching:
+        batches = max(2, batches)
+    arenas = _arenas(fields, kinds, batch_spec, batches, switching)
 
     def build(node: Tree, path: str) -> Tree:
         if node is None:
             return None
         if path in fields:
-            return _array(fields[path], arenas[kinds[path]], batch_spec, batches, path)
+            return _array(fields[path], arenas[kinds[path]], batch_spec, batches, path, switching)
         cls = type(node) if isinstance(node, NamedArrayTuple) else NamedArrayTuple
         if isinstance(node, (tuple, list)):
             node = {f"_{i}": value for i, value in enumerate(node)}
@@ -98,6 +115,7 @@ def add_fields(
     *,
     storage: Storage | Mapping[str, Storage] = "local",
     batches: int = 1,
+    switching: bool = False,
 ) -> Any:
     """Return `tree` with newly allocated fields at dotted paths; the old Arrays are shared.
 
@@ -105,7 +123,9 @@ def add_fields(
         ValueError: if a path exists already, or its parent does not.
     """
     for path, field in fields.items():
-        new = allocate(field, batch_spec, storage=storage, batches=batches, at=path)
+        new = allocate(
+            field, batch_spec, storage=storage, batches=batches, switching=switching, at=path
+        )
         tree = insert_field(tree, path, new)
     return tree
 
@@ -142,19 +162,33 @@ def _field(leaf: Any, padding: int, path: str) -> Field:
         field = leaf
     elif isinstance(leaf, Array):
         # A buffer as example: [T, B, ...], kept as it is but for the size of the batch.
-        field = Field(np.zeros(leaf.shape[2:], leaf.dtype), leaf.padding, leaf.dtype)
+        frames = leaf.frames if isinstance(leaf, LazyFramesArray) else 0
+        field = Field(np.zeros(leaf.shape[2:], leaf.dtype), leaf.padding, leaf.dtype, frames)
     else:
         field = Field(leaf, padding)
     if field.stored_dtype.hasobject or field.stored_dtype.kind in "USmM":
         raise ValueError(
             f"{path or 'buffer'}: expected numbers or booleans as example, got {field.example!r}"
         )
+    if field.frames and np.shape(field.example)[:1] != (field.frames,):
+        raise ValueError(
+            f"{path or 'buffer'}: frames: expected a stack of {field.frames} frames as example, got "
+            f"shape {np.shape(field.example)}"
+        )
     return field
 
 
-def _array(field: Field, arena: Arena, batch_spec: BatchSpec, batches: int, path: str) -> Array:
+def _array(
+    field: Field, arena: Arena, batch_spec: BatchSpec, batches: int, path: str, switching: bool
+) -> Array:
     shape = (*batch_spec.shape, *np.shape(field.example))
-    cls = array_class(arena.storage, rotating=field.padding > 0)
+    cls = array_class(arena.storage, rotating=field.padding > 0, switching=switching)
+    if field.frames:
+        if switching:
+            raise ValueError(
+                f"{path or 'buffer'}: frames: stacks cannot be stored in switching arrays"
+            )
+        cls = LazyFramesArray
     try:
         return cls(
             shape,
@@ -172,10 +206,14 @@ def _arenas(
     kinds: Mapping[str, Storage],
     batch_spec: BatchSpec,
     batches: int,
+    switching: bool,
 ) -> dict[Storage, Arena]:
     sizes: dict[Storage, int] = {}
     for path, field in fields.items():
-        rows = batch_spec.T * batches + 2 * max(field.padding, 0)
-        cell = int(np.prod(np.shape(field.example), dtype=np.int64)) * field.stored_dtype.itemsize
-        sizes[kinds[path]] = sizes.get(kinds[path], 0) + aligned(rows * batch_spec.B * cell)
+        # Each side of a switching array has padding of its own.
+        rows = batch_spec.T * batches + 2 * max(field.padding, 0) * (batches if switching else 1)
+        shape = (rows, batch_spec.B, *np.shape(field.example))
+        itemsize = field.stored_dtype.itemsize
+        nbytes = stored_nbytes(shape, itemsize) if field.frames else math.prod(shape) * itemsize
+        sizes[kinds[path]] = sizes.get(kinds[path], 0) + aligned(nbytes)
     return {kind: Arena(max(size, 1), kind) for kind, size in sizes.items()}

@@ -8,7 +8,8 @@
         descriptors of the arenas ---------> and knows each of its nodes by key
     (key, location) -----------------------> resolve: node, indexed
 
-Any node of a registered tree, leaf or inner, travels like this, and every view of one.
+Any node of a registered tree, leaf or inner, travels like this, and every view of one. Of a whole whose
+arrays switch, the location is the number of its side: the receiver changes over to it.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from typing import Any, TypeAlias
 
 import cloudpickle
 
-from parllel.arrays import Arena, Array, aligned
+from parllel.arrays import Arena, Array, SwitchingArray, aligned
 from parllel.arrays.places import Basic, Place
 from parllel.buffers.named_tuple import NamedArrayTuple
-from parllel.buffers.tree import buffer_arrays, buffer_leaves
+from parllel.buffers.tree import buffer_arrays, buffer_leaves, buffer_set_attr
 from parllel.errors import RegistrationError
 from parllel.types import Tree
 
 REGISTER = b"\xfe"  # first byte of a message that introduces a tree
-# (key, location) with location None for the whole; (0, class, {field: Ref}) for an unnamed node
+# (key, location) with location None for the whole, or the number of its side if it switches;
+# (0, class, {field: Ref}) for an unnamed node
 Ref: TypeAlias = tuple[Any, ...]
 
 
@@ -90,6 +92,8 @@ class Link:
             return 0, type(node), refs
         if root._key not in self._nodes:
             self.register(root)
+        if not node._lazy:  # it may switch
+            return root._key, _side_of(node)
         return root._key, locations or None
 
     def register(self, tree: Array | NamedArrayTuple) -> None:
@@ -167,6 +171,9 @@ class Link:
             )
         if location is None:
             return node
+        if type(location) is int:
+            buffer_set_attr(_switching_arrays(node), "side", location)
+            return node
         if isinstance(node, Array):
             return type(node)._of(node.block, _decode(location, node))
         for step in location:
@@ -217,7 +224,7 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
 def _encode(array: Array) -> Any:
     """Return the place of a view in few bytes: ints, triples, full dimensions at the end left out."""
     if not array.is_view:
-        return None
+        return array.side if isinstance(array, SwitchingArray) else None
     place = array.place
     if not isinstance(place, Basic):
         return place
@@ -225,6 +232,20 @@ def _encode(array: Array) -> Any:
     while dims and dims[-1] == range(array.block.shape[len(dims) - 1]):
         dims.pop()
     return tuple(d if isinstance(d, int) else (d.start, d.stop, d.step) for d in dims)
+
+
+def _switching_arrays(tree: Tree) -> list[SwitchingArray]:
+    return [array for array in buffer_arrays(tree) if isinstance(array, SwitchingArray)]
+
+
+def _side_of(tree: Tree) -> int | None:
+    """Return which side the arrays of a tree are on; None if they do not switch."""
+    sides = {array.side for array in _switching_arrays(tree)}
+    if len(sides) > 1:
+        raise RegistrationError(
+            f"expected arrays that are all on the same side, got sides {sorted(sides)}; rotate them together"
+        )
+    return sides.pop() if sides else None
 
 
 def _decode(location: Any, array: Array) -> Place:

@@ -1,4 +1,7 @@
-"""Views of the rows that a cage reads and writes, made once when it is bound to a buffer."""
+"""Views of the rows that a cage reads and writes, made once when it is bound to a buffer.
+
+Rows of stacked frames that are stored frame by frame have no views; what stands for these is written alike.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
+from parllel.arrays import Array, LazyFramesArray
 from parllel.buffers import EnvSamples, NamedArrayTuple, NamedTuple, Samples, buffer_leaves
 from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
 from parllel.types import Tree
@@ -64,10 +67,13 @@ class Rows:
             self.action = self._leaves(action, self.T)
             self.read_actions = action_reader(environment.action, self._nested(action))
 
-    def _views(self, array: Array, rows: int) -> list[NDArray[Any]]:
+    def _views(self, array: Array, rows: int) -> list[Any]:
+        if isinstance(array, LazyFramesArray):
+            columns = slice(self.lo, self.hi)
+            return [array.writers(t, columns) for t in range(rows)]
         return [np.asarray(array[t, self.lo : self.hi]) for t in range(rows)]
 
-    def _leaves(self, tree: Tree, rows: int) -> list[tuple[tuple[str, ...], list[NDArray[Any]]]]:
+    def _leaves(self, tree: Tree, rows: int) -> list[tuple[tuple[str, ...], list[Any]]]:
         return [
             (tuple(path.split(".")) if path else (), self._views(leaf, rows))
             for path, leaf in buffer_leaves(tree)

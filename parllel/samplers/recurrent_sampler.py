@@ -109,8 +109,8 @@ class RecurrentSampler(BatchSampler):
         stop = int(valid.any(axis=1).sum())
         if stop < len(valid):
             for leaf in self._observed:
-                np.asarray(leaf)[stop + 1 :] = 0
-                np.asarray(leaf[leaf.last + 1])[...] = 0
+                leaf[stop + 1 :] = 0
+                leaf[leaf.last + 1] = 0
 
     def _write_final_values(self) -> None:
         # They have been written, step by step; the cages' own record of last observations is not needed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from parllel.buffers import (
     Samples,
     add_fields,
     allocate,
+    buffer_leaves,
     buffer_map,
     insert_field,
 )
@@ -33,12 +35,18 @@ def allocate_samples(
     env_info: Mapping[str, Any] | None = None,
     noise: bool = False,
     storage: Storage | Mapping[str, Storage] | None = None,
+    switching: bool = False,
+    frames: int | Mapping[str, int] = 0,
 ) -> Samples:
     """Allocate all that is written while sampling: by cages, by the agent, by the transforms.
 
-    env_info: examples of those keys of the environments' `info` that are to be stored.
-    noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch.
-    storage: default local if all cages are in this process, else managed.
+    Args:
+        env_info: examples of those keys of the environments' `info` that are to be stored.
+        noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch.
+        storage: default local if all cages are in this process and arrays do not switch, else managed.
+        switching: allocate arrays with two sides, see AsynchronousSampler.
+        frames: how many frames observations are stacks of, to store each frame once; for all leaves, or
+            by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
 
     `agent.observation`, what the agent sees, is `env.observation` itself unless a transform owns it. For
     cages that wait to reset there is `env.valid`, and for a recurrent agent the state that a batch starts
@@ -55,34 +63,45 @@ def allocate_samples(
     if not cages:
         raise ValueError("cages: expected at least one")
     if storage is None:
-        storage = default_storage(cages)
+        storage = "managed" if switching else default_storage(cages)
+    memory: Any = {"storage": storage, "switching": switching}
     spaces = cages[0].spaces
     observation = _stored(example_of(spaces.observation))
     action, agent_info = handler.example(observation)
     samples = allocate(
-        _examples(spaces, _indexing(action), agent_info, env_info), batch_spec, storage=storage
+        _examples(spaces, _indexing(action), agent_info, env_info, frames), batch_spec, **memory
     )
     if not cages[0].reset_automatically:
-        samples = add_fields(samples, {"env.valid": False}, batch_spec, storage=storage)
+        samples = add_fields(samples, {"env.valid": False}, batch_spec, **memory)
     initial_state = handler.initial_state_example()
     if initial_state is not None:
         fields = {"agent.initial_rnn_state": initial_state}
-        samples = add_fields(samples, fields, BatchSpec(1, batch_spec.B), storage=storage)
+        samples = add_fields(samples, fields, BatchSpec(1, batch_spec.B), **memory)
     for transform in transforms:
-        samples = add_fields(samples, transform.fields(samples), batch_spec, storage=storage)
+        samples = add_fields(samples, transform.fields(samples), batch_spec, **memory)
     if noise:
         fields = {"agent.noise": _noise(handler)}
-        samples = add_fields(samples, fields, batch_spec, storage=storage)
+        samples = add_fields(samples, fields, batch_spec, **memory)
+    # What reads rows of env.observation through views of its own; stacks that are not stored have none.
+    if frames and ("observation" in samples.agent._fields or hasattr(handler, "worker_policy")):
+        raise ValueError(
+            "frames: expected 0, as a transform or a policy in compiled code reads the observations"
+        )
     if "observation" not in samples.agent._fields:
         samples = insert_field(samples, "agent.observation", samples.env.observation)
     checked: Samples = samples
     return checked
 
 
-def allocate_eval_samples(cages: Sequence[CageInterface]) -> Samples:
-    """Allocate the buffer of an EvalSampler: one row of observations and actions."""
+def allocate_eval_samples(
+    cages: Sequence[CageInterface], *, frames: int | Mapping[str, int] = 0
+) -> Samples:
+    """Allocate the buffer of an EvalSampler: one row of observations and actions.
+
+    frames: as for `allocate_samples`.
+    """
     spaces = cages[0].spaces
-    examples = _examples(spaces, _indexing(example_of(spaces.action)), None, None)
+    examples = _examples(spaces, _indexing(example_of(spaces.action)), None, None, frames)
     samples: Samples = allocate(
         examples, BatchSpec(1, sum(cage.n for cage in cages)), storage=default_storage(cages)
     )
@@ -95,13 +114,17 @@ def default_storage(cages: Sequence[CageInterface]) -> Storage:
 
 
 def _examples(
-    spaces: Spaces, action: Tree, agent_info: Tree, env_info: Mapping[str, Any] | None
+    spaces: Spaces,
+    action: Tree,
+    agent_info: Tree,
+    env_info: Mapping[str, Any] | None,
+    frames: int | Mapping[str, int],
 ) -> Samples:
     return Samples(
         agent=AgentSamples(action=action, agent_info=agent_info),
         env=EnvSamples(
             # One row more: the observation that follows the batch.
-            observation=buffer_map(lambda x: Field(x, padding=1), example_of(spaces.observation)),
+            observation=_observations(example_of(spaces.observation), frames),
             reward=np.float32(0),
             terminated=False,
             truncated=False,
@@ -109,6 +132,18 @@ def _examples(
             env_info=None if env_info is None else dict(env_info),
         ),
     )
+
+
+def _observations(example: Tree, frames: int | Mapping[str, int]) -> Tree:
+    paths = [path for path, _ in buffer_leaves(example, "env.observation")]
+    depths = dict.fromkeys(paths, 0)
+    for path, depth in ({"*": frames} if isinstance(frames, int) else frames).items():
+        found = fnmatch.filter(paths, path)
+        if not found:
+            raise ValueError(f"frames: {path!r} is none of {paths}")
+        depths.update(dict.fromkeys(found, depth))
+    left = iter(depths.values())
+    return buffer_map(lambda x: Field(x, padding=1, frames=next(left)), example)
 
 
 def _noise(handler: Handler) -> Tree:

@@ -41,6 +41,7 @@ COMMANDS = {
     ],
     "mpe independent": ["mpe/train_ppo.py", "independent", "--n-steps", "2048", "--curve", "curve"],
     "mpe shared": ["mpe/train_ppo.py", "shared", "--n-steps", "2048"],
+    "cartpole async": ["cartpole_async/train_ppo.py", "--n-steps", "2048", "--seed", "5"],
     "extra_input": ["extra_input/train_ppo.py", "--n-steps", "2048"],
 }
 UNSOLVED = 1  # what the script of CartPole exits with
@@ -51,7 +52,7 @@ def run(name, folder):
     script, *arguments = COMMANDS[name]
     command = [sys.executable, str(EXAMPLES / script), *arguments, "--runs", "runs"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    expected = UNSOLVED if script == "cartpole/train_ppo.py" else 0
+    expected = UNSOLVED if script in ("cartpole/train_ppo.py", "cartpole_async/train_ppo.py") else 0
     assert done.returncode == expected, done.stdout + done.stderr
     # MuJoCo has something to say about the model that comes with Gymnasium.
     lines = [line for line in done.stderr.splitlines() if line and "settotalmass" not in line]
@@ -150,10 +151,21 @@ def test_half_cheetah_leaves_a_complete_folder_and_a_curve(cheetah):
     assert (cheetah.parent.parent / "curve.png").read_bytes().startswith(PNG)
 
 
+def test_cartpole_in_a_sampling_process_of_its_own(tmp_path):
+    made = run("cartpole async", tmp_path)
+    rows = rows_of(made)
+    assert [row["step"] for row in rows] == ["0", "2048"]
+    assert rows[1]["evaluation/return/count"] == "100"
+    assert float(rows[1]["training/length/count"]) > 10
+    # Two batches: the first with the weights of the start, and so the second, which was begun meanwhile.
+    assert float(rows[1]["asynchronous/staleness/mean"]) == 0.5
+    assert set(load_state(made / "checkpoint.zip")["sampler"]) == {"agent", "sampler"}
+
+
 def test_a_policy_with_a_memory_leaves_curves(tmp_path):
     made = run("cartpole_memory", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
-    assert [step for step, _ in curve["curves"]["gru, seed 0"]][0] == 0
+    assert curve["curves"]["gru, seed 0"][0][0] == 0
     assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
     # Steps that environments waited through are none.
     (_, last) = rows_of(made)

@@ -1,0 +1,264 @@
+"""LazyFramesArray: stacks of frames that are stored frame by frame and rebuilt when they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from parllel.arrays.arena import STORAGES, Arena, Storage
+from parllel.arrays.array import Array, _check_layout, _check_shape
+from parllel.arrays.frame_block import MOST_FRAMES, FrameBlock
+from parllel.arrays.places import Advanced, Basic, Scattered, _as_index, check_row
+
+
+class LazyFramesArray(Array):
+    """An array of stacks, `[T, B, k, *frame]`, that holds each frame once.
+
+    Whole stacks are written, as gymnasium's FrameStackObservation returns them; of each the last frame is
+    kept, and how many frames before it belong to the stack. What is read back equals what was written,
+    also after the start of an episode, whether the wrapper repeats the first frame or pads with zeros.
+
+    Args:
+        shape: `(T, B, k, *frame)`, stacks of k frames.
+        dtype: any numpy dtype but object.
+        padding: rows before the first and after the last one; default 1.
+        full_size: rows in all, a multiple of T, as for `Array`.
+        arena: memory to take a piece of; default: an arena of its own.
+        storage: "local", "shared" or "managed"; the arena's, if there is one.
+
+    Raises:
+        ValueError: as `Array` does; for a shape without k, for k above 128, for an unknown storage.
+
+    Unlike in other Arrays reading makes a copy, even of a slice, so writing goes through the array:
+    `array[t, b] = stack`. Rows are written in the order of time, and only whole stacks are.
+
+    In a replay-sized array the stacks of the k - 1 rows behind the newest one reach back into rows that
+    have been overwritten since: leave these out when drawing from `full`.
+    """
+
+    __slots__ = ()
+    default_padding = 1
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        *,
+        padding: int | None = None,
+        full_size: int | None = None,
+        arena: Arena | None = None,
+        storage: Storage = "local",
+    ) -> None:
+        name = type(self).__name__
+        _check_shape(name, shape)
+        if len(shape) < 3 or shape[2] > MOST_FRAMES:
+            raise ValueError(
+                f"{name}: shape: expected (T, B, k, *frame) with k of 1 to {MOST_FRAMES}, got {shape}"
+            )
+        if storage not in STORAGES:
+            raise ValueError(f"{name}: storage: expected one of {STORAGES}, got {storage!r}")
+        padding = self.default_padding if padding is None else padding
+        full_size = shape[0] if full_size is None else full_size
+        _check_layout(type(self), shape, np.dtype(dtype), padding, full_size)
+        self._block = FrameBlock(
+            tuple(int(n) for n in shape),
+            np.dtype(dtype),
+            padding,
+            full_size,
+            arena,
+            storage if arena is None else arena.storage,
+        )
+        self._place = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._numpy = self._body = self._root_place = None
+        self._generation = self._block.generation
+
+    @property
+    def _memory(self) -> FrameBlock:
+        block = self._block
+        assert isinstance(block, FrameBlock)
+        block.check_open()
+        return block
+
+    @property
+    def frames(self) -> int:
+        """How many frames make a stack."""
+        return self._memory.depth
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(self) -> NDArray[Any]:
+        memory, place = self._memory, self.place
+        found = self._cells()
+        if found is None:
+            return memory.elements(place.positions(memory.shape))
+        cells, features = found
+        rows, columns = np.divmod(cells.reshape(-1), memory.shape[1])
+        out = np.empty((cells.size, *memory.shape[2:]), memory.dtype)
+        memory.gather(rows, columns, out)
+        stacks = out.reshape(*cells.shape, *memory.shape[2:])
+        for items in features:
+            whole = (slice(None),) * cells.ndim
+            stacks = np.asarray(stacks[whole + items])
+        return stacks
+
+    def _cells(self) -> tuple[NDArray[np.intp], list[tuple[int | slice, ...]]] | None:
+        """Return the flat numbers of the cells, and the indices to apply in turn to their stacks.
+
+        None if the place selects by lists within the stacks.
+        """
+        place, B = self.place, self._block.shape[1]
+        if isinstance(place, Scattered):
+            return None
+        base = place if isinstance(place, Basic) else place.base
+        rows, columns = (np.asarray(dim, np.intp) for dim in base.dims[:2])
+        cells = np.asarray(np.add.outer(rows * B, columns))
+        features = [tuple(_as_index(dim) for dim in base.dims[2:])]
+        if isinstance(place, Advanced):
+            inner = place.location[cells.ndim :]
+            if not all(isinstance(item, slice) for item in inner):
+                return None
+            cells = np.asarray(cells[place.location[: cells.ndim]])
+            features.append(inner)
+        return cells, features
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the stacks, rebuilt: always a copy."""
+        if copy is False:
+            raise ValueError(f"a copy is needed to read {self!r}, whose stacks are not stored")
+        stacks = self._read()
+        return stacks if dtype is None else stacks.astype(dtype, copy=False)
+
+    def numpy_at(self, location: Any) -> NDArray[Any]:
+        """Return `np.asarray(self[location])`."""
+        return np.asarray(self[location])
+
+    def gather(
+        self, rows: ArrayLike, columns: ArrayLike, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return the stacks of single cells, `[N, k, *frame]`: what `self[rows, columns]` reads.
+
+        rows, columns: N ints each; rows may reach into the padding, columns are not counted from the end.
+        out: an array to write them to, of that shape and the dtype of this array, in one piece.
+
+        Raises:
+            ValueError: if this is a view of single rows, columns or frames, or an argument does not fit.
+            IndexError: for a row or column that there is not.
+        """
+        memory, place = self._memory, self.place
+        if not isinstance(place, Basic) or not _holds_cells(place, memory.shape):
+            raise ValueError(f"gather: expected whole rows and columns to draw from, got {self!r}")
+        where = [_positions(name, x) for name, x in (("rows", rows), ("columns", columns))]
+        if where[0].shape != where[1].shape:
+            raise ValueError(f"gather: {len(where[0])} rows do not fit {len(where[1])} columns")
+        shape = (len(where[0]), *memory.shape[2:])
+        if out is None:
+            out = np.empty(shape, memory.dtype)
+        elif out.shape != shape or out.dtype != memory.dtype or not out.flags.c_contiguous:
+            raise ValueError(
+                f"gather: out: expected {memory.dtype} {shape} in one piece, "
+                f"got {out.dtype} {out.shape}"
+            )
+        time, across = place.dims[:2]
+        assert isinstance(time, range)
+        assert isinstance(across, range)
+        if shape[0]:
+            for row in (where[0].min(), where[0].max()):
+                check_row(int(row), len(time), place.margin)
+            _check_columns(where[1], len(across))
+        at = time.start + where[0] * time.step, across.start + where[1] * across.step
+        memory.gather(*at, out)
+        return out
+
+    def staged(self, columns: slice = slice(None)) -> NDArray[Any]:
+        """Return a view `[n, k, *frame]` of the stacks that were written last in `columns`.
+
+        It is made once and shows each row from when it is written until the next one is: what an agent
+        acts on.
+        """
+        return self._memory.staged(columns)
+
+    # ------------------------------------------------------------------ writing
+
+    def _write(self, value: Any) -> None:
+        memory = self._memory
+        found = self._cells()
+        if found is None or not _whole(found[1], memory.shape[2:]):
+            raise ValueError(f"{type(self).__name__}: only whole stacks are written, not {self!r}")
+        if isinstance(value, Array):
+            value = value._read()
+        cells, cell_shape = found[0], memory.shape[2:]
+        values = np.broadcast_to(np.asarray(value), (*cells.shape, *cell_shape))
+        values = values.reshape(cells.size, *cell_shape)
+        rows, columns = np.divmod(cells.reshape(-1), memory.shape[1])
+        # In the order of time, as each stack is compared with the frames before it.
+        for i in np.argsort(rows, kind="stable").tolist():
+            memory.write(int(rows[i]), int(columns[i]), values[i])
+
+    def writers(self, t: int, columns: slice) -> FrameRow:
+        """Return what a cage writes row `t` of `columns` to, quicker than by indexing the array."""
+        memory = self._memory
+        check_row(t, len(self), self.padding)
+        return FrameRow(memory, memory.padding + memory.window + t, columns.start)
+
+
+class FrameRow:
+    """One row of some columns to write stacks to: `row[i] = stack`; `row[i, ...]` is a cell of it."""
+
+    __slots__ = ("_first", "_memory", "_row")
+
+    def __init__(self, memory: FrameBlock, row: int, first: int) -> None:
+        self._memory, self._row, self._first = memory, row, first
+
+    def __setitem__(self, i: int, stack: Any) -> None:
+        self._memory.write(self._row, self._first + i, stack)
+
+    def __getitem__(self, location: tuple[int, Any]) -> FrameCell:
+        return FrameCell(self._memory, self._row, self._first + location[0])
+
+
+class FrameCell:
+    """One cell to write stacks to: `cell[...] = stack`."""
+
+    __slots__ = ("_column", "_memory", "_row")
+
+    def __init__(self, memory: FrameBlock, row: int, column: int) -> None:
+        self._memory, self._row, self._column = memory, row, column
+
+    def __setitem__(self, location: Any, stack: Any) -> None:
+        self._memory.write(self._row, self._column, stack)
+
+
+def _holds_cells(place: Basic, shape: tuple[int, ...]) -> bool:
+    """Return whether a place is a rectangle of cells."""
+    rest = tuple(range(n) for n in shape[2:])
+    return all(isinstance(dim, range) for dim in place.dims[:2]) and place.dims[2:] == rest
+
+
+def _whole(features: list[tuple[int | slice, ...]], shape: tuple[int, ...]) -> bool:
+    """Return whether indices, applied in turn, leave stacks whole and as they are."""
+    return all(
+        len(items) == len(shape)
+        and all(
+            isinstance(item, slice) and range(n)[item] == range(n)
+            for item, n in zip(items, shape, strict=True)
+        )
+        for items in features
+    )
+
+
+def _positions(name: str, numbers: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(numbers)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"gather: {name}: expected [N] ints, got {array.dtype} {array.shape}")
+    return array.astype(np.int64)
+
+
+def _check_columns(columns: NDArray[np.int64], n: int) -> None:
+    low, high = int(columns.min()), int(columns.max())
+    if low < 0 or high >= n:
+        raise IndexError(f"gather: columns {low} to {high}: there are 0 to {n - 1}")

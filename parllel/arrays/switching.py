@@ -1,0 +1,207 @@
+"""Arrays with several sides: one is written while another is read.
+
+    block   | padding | T rows of side 0 | padding | padding | T rows of side 1 | padding |
+                        ^ body, until rotate()                 ^ body afterwards
+
+Each side has padding of its own, so no row belongs to two of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from parllel.arrays.arena import Arena, Storage
+from parllel.arrays.array import Array, ArrayT, _check_layout, _check_shape
+from parllel.arrays.block import Block
+from parllel.arrays.places import Basic, Place
+
+
+class SwitchingBlock(Block):
+    """Rows of memory in sides, each with its padding; one side at a time is the body.
+
+    Args: those of Block; `full_size` counts the body rows of all sides.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        padding: int,
+        full_size: int,
+        arena: Arena | None,
+        storage: Storage,
+    ) -> None:
+        self.n_sides = full_size // shape[0]
+        self.side_rows = shape[0] + 2 * padding
+        # Block adds the padding of one side to what it is given.
+        rows = self.n_sides * self.side_rows - 2 * padding
+        super().__init__(shape, dtype, padding, rows, arena, storage)
+        self.full_size = full_size
+
+    @property
+    def side(self) -> int:
+        """Which side is the body."""
+        return self.window // self.side_rows
+
+    def show(self, side: int) -> None:
+        """Make a side the body; data stay where they are."""
+        if side != self.side:
+            self.window = side * self.side_rows
+            self.generation += 1
+
+    def rotate(self) -> None:
+        """Change over to the next side, and carry the last rows and the end padding to its front."""
+        old = self.window
+        self.show((self.side + 1) % self.n_sides)
+        if self.padding:
+            edge = 2 * self.padding
+            last = old + self.length
+            self.memory[self.window : self.window + edge] = self.memory[last : last + edge]
+
+
+class SwitchingArray(Array):
+    """`T` rows of `B` cells with two sides; `rotate()` changes over from one to the other.
+
+    What is read from one side is not disturbed by writing to the other. Views made before `rotate()` stay
+    on their side.
+
+    Args:
+        shape, dtype, padding, arena: as for Array.
+        full_size: body rows of all sides together, a multiple of T; default 2 T, which is two sides.
+
+    Raises:
+        ValueError: as Array, or for a full_size of one side only.
+
+    Across a pipe each process has its own idea of which side is the body. One of them rotates; the others
+    are told the number, and set `side`, which moves no data.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        *,
+        padding: int | None = None,
+        full_size: int | None = None,
+        arena: Arena | None = None,
+    ) -> None:
+        name = type(self).__name__
+        padding = self.default_padding if padding is None else padding
+        _check_shape(name, shape)
+        full_size = 2 * shape[0] if full_size is None else full_size
+        _check_layout(type(self), shape, np.dtype(dtype), padding, full_size)
+        if full_size < 2 * shape[0]:
+            raise ValueError(
+                f"{name}: full_size: expected two sides of {shape[0]} rows at least, got {full_size}"
+            )
+        self._block = SwitchingBlock(
+            tuple(int(n) for n in shape),
+            np.dtype(dtype),
+            padding,
+            full_size,
+            arena,
+            self.storage_kind if arena is None else arena.storage,
+        )
+        self._place = None
+        self._forget()
+
+    @property
+    def _sides(self) -> SwitchingBlock:
+        assert isinstance(self._block, SwitchingBlock)
+        return self._block
+
+    @property
+    def n_sides(self) -> int:
+        """How many sides there are."""
+        return self._sides.n_sides
+
+    @property
+    def side(self) -> int:
+        """Which side is the body, from 0; set it to follow another process, which has rotated."""
+        return self._sides.side
+
+    @side.setter
+    def side(self, side: int) -> None:
+        self._check_root("side")
+        if not 0 <= side < self.n_sides:
+            raise ValueError(f"side: expected 0 to {self.n_sides - 1}, got {side}")
+        self._sides.show(side)
+
+    @property
+    def full(self: ArrayT) -> ArrayT:
+        """The body rows of all sides, padding left out."""
+        block = self._block
+        assert isinstance(block, SwitchingBlock)
+        everything = Basic(tuple(range(n) for n in block.shape))
+        if not block.padding:
+            return self._of(block, everything)
+        starts = block.padding + block.side_rows * np.arange(block.n_sides)
+        rows = (starts[:, np.newaxis] + np.arange(block.length)).ravel()
+        return self._of(block, everything.index(rows))
+
+    def _shifted(self: ArrayT, by: int) -> ArrayT:
+        shifted = super()._shifted(by)  # type: ignore[misc]
+        block = self._block
+        assert isinstance(block, SwitchingBlock)
+        ends = [*_row_bounds(self.place, block), *_row_bounds(shifted.place, block)]
+        if min(ends) // block.side_rows != max(ends) // block.side_rows:
+            where = "before the first" if by < 0 else "behind the last"
+            raise IndexError(
+                f"there is no row {where} one of {self!r} on its side: it has no padding there"
+            )
+        return shifted  # type: ignore[no-any-return]
+
+
+class SwitchingRotatingArray(SwitchingArray):
+    """A SwitchingArray whose sides have `padding` rows at either end (default 1).
+
+    `rotate()` carries the last rows and the end padding of one side to the front of the other, so that what
+    followed one batch starts the next.
+    """
+
+    __slots__ = ()
+    default_padding = 1
+
+
+class SwitchingSharedMemoryArray(SwitchingArray):
+    """A SwitchingArray in anonymous shared memory, handed to processes when they start."""
+
+    __slots__ = ()
+    storage_kind = "shared"
+
+
+class SwitchingRotatingSharedMemoryArray(SwitchingRotatingArray):
+    """A SwitchingRotatingArray in anonymous shared memory, handed to processes when they start."""
+
+    __slots__ = ()
+    storage_kind = "shared"
+
+
+class SwitchingManagedMemoryArray(SwitchingArray):
+    """A SwitchingArray in shared memory that can be sent to a running process."""
+
+    __slots__ = ()
+    storage_kind = "managed"
+
+
+class SwitchingRotatingManagedMemoryArray(SwitchingRotatingArray):
+    """A SwitchingRotatingArray in shared memory that can be sent to a running process."""
+
+    __slots__ = ()
+    storage_kind = "managed"
+
+
+def _row_bounds(place: Place, block: Block) -> tuple[int, int]:
+    """Return the least and the greatest row of the block that a place shows; zeros if it is empty."""
+    if isinstance(place, Basic):
+        return place.row_bounds()
+    flat = place.positions(block.shape)
+    if not flat.size:
+        return 0, 0
+    cells = int(np.prod(block.shape[1:], dtype=np.int64))
+    return int(flat.min()) // cells, int(flat.max()) // cells
