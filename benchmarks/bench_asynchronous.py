@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -21,6 +23,8 @@ T, B = 64, 16
 HIDDEN = (64, 64)
 IMAGE = (84, 84, 4)
 SPEC = BatchSpec(T, B)
+# A fork is there at once, with PyTorch loaded. Later versions warn of forks while there are threads.
+START_METHOD = "fork" if sys.version_info < (3, 12) and hasattr(os, "fork") else None
 
 
 def make_agent() -> Any:
@@ -65,7 +69,10 @@ class Training:
             self.sampler = make_sampler(agent)
         else:
             self.sampler = AsynchronousSampler(
-                make_sampler, agent=agent, max_staleness=max_staleness
+                make_sampler,
+                agent=agent,
+                max_staleness=max_staleness,
+                start_method=START_METHOD,
             )
         stack.callback(self.sampler.close)
 
@@ -81,7 +88,7 @@ class Training:
         """Choose the number of epochs so that learning takes as long as sampling; return both times."""
         self.algorithm.epochs = 1
         sampling, epoch = [], []
-        for _ in range(10):
+        for _ in range(5):
             begin = time.perf_counter()
             samples, _ = self.sampler.collect_batch(0)
             middle = time.perf_counter()
@@ -161,7 +168,11 @@ def in_place(env_factory: Callable[[], Any]) -> Callable[[], AbstractContextMana
     def make() -> Iterator[Sides]:
         with ExitStack() as stack:
             sides = [
-                AsynchronousSampler(partial(make_random, env_factory, switching), max_staleness=0)
+                AsynchronousSampler(
+                    partial(make_random, env_factory, switching),
+                    max_staleness=0,
+                    start_method=START_METHOD,
+                )
                 for switching in (True, False)
             ]
             for sampler in sides:

@@ -17,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import (
+    bench_asynchronous,
     bench_frame_stack,
     bench_gae,
     bench_indexing,
@@ -46,6 +47,7 @@ COMPARISONS: list[Comparison] = [
     *bench_worker_policy.COMPARISONS,
     *bench_recurrent.COMPARISONS,
     *bench_frame_stack.COMPARISONS,
+    *bench_asynchronous.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
 PAIRS, BATCH_S = 15, 0.1

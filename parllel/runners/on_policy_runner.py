@@ -198,5 +198,5 @@ class OnPolicyRunner:
 
 def count_steps(samples: Samples, batch_spec: BatchSpec) -> int:
     """Return how many environment steps a batch holds: all, or those where `env.valid` is true."""
-    valid = getattr(samples.env, "valid", None)
+    valid = getattr(getattr(samples, "env", None), "valid", None)
     return batch_spec.size if valid is None else int(np.count_nonzero(np.asarray(valid)))

@@ -1,6 +1,7 @@
 """Samplers: who steps when."""
 
 from parllel.samplers.alternating_sampler import AlternatingSampler
+from parllel.samplers.asynchronous_sampler import AsynchronousSampler
 from parllel.samplers.basic_sampler import BasicSampler
 from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.cage_columns import CageColumns
@@ -14,6 +15,7 @@ from parllel.samplers.units import Unit, Units
 
 __all__ = [
     "AlternatingSampler",
+    "AsynchronousSampler",
     "BasicSampler",
     "BatchSampler",
     "CageColumns",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parllel.agents import Handler
-from parllel.arrays import Array
+from parllel.arrays import Array, SwitchingArray
 from parllel.buffers import Samples, buffer_arrays, buffer_map
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
 from parllel.errors import WrongStateError
@@ -36,6 +36,9 @@ class BatchSampler(Sampler):
         decorrelation_steps: before the first batch each environment takes a random number of random
             steps, up to this many, so that episodes do not end in step. They are no samples.
         decorrelation_seed: for those numbers; needed if `decorrelation_steps` is not 0.
+
+    If the arrays of the buffer switch between two sides, each batch is on the other side than the last one,
+    and everything is bound anew.
 
     The garbage collector rests during a batch. A sampler that an error stopped halfway through one can only
     be closed.
@@ -79,11 +82,15 @@ class BatchSampler(Sampler):
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = self._within = False
         self._arrays = buffer_arrays(samples)
+        self._switches = _all_switch(self._arrays)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
-        self.cages.bind(samples)
-        handler.bind(samples)
+        self._bind()
+
+    def _bind(self) -> None:
+        self.cages.bind(self.samples)
+        self.handler.bind(self.samples)
         for transform in self.transforms:
-            transform.bind(samples)
+            transform.bind(self.samples)
 
     # ------------------------------------------------------------------ a batch, from begin to end
 
@@ -110,6 +117,8 @@ class BatchSampler(Sampler):
         if self._started:
             for array in self._arrays:  # the observation behind the last batch becomes row 0
                 array.rotate()
+            if self._switches:  # everybody holds views of the other side
+                self._bind()
             return
         self.cages.reset(0, everyone=True)
         self.handler.reset()
@@ -217,6 +226,14 @@ def _named(observation: Tree) -> Tree:
     if isinstance(observation, dict):
         return {name: _named(part) for name, part in observation.items()}
     return np.asarray(observation)
+
+
+def _all_switch(arrays: Sequence[Array]) -> bool:
+    """Return whether the arrays switch; ValueError if some do and others do not."""
+    switching = [isinstance(array, SwitchingArray) for array in arrays]
+    if any(switching) and not all(switching):
+        raise ValueError("samples: expected arrays that all switch, or none; got a mixture")
+    return all(switching)
 
 
 def check_samples(samples: Samples, batch_spec: BatchSpec) -> None:

@@ -100,6 +100,7 @@ class SamplerSetup:
             environment.
         make_cages: makes them otherwise, of all factories and their seeds; see `CagesOf`.
         cage_options: further arguments of either.
+        switching: allocate arrays with two sides.
         recurrent: with a RecurrentCountingAgent and environments that wait to be reset.
     """
 
@@ -112,6 +113,7 @@ class SamplerSetup:
     make_cage: Callable[..., CageInterface] = Cage
     make_cages: Callable[..., list[CageInterface]] | None = None
     cage_options: Mapping[str, Any] = field(default_factory=dict)
+    switching: bool = False
     recurrent: bool = False
 
     @property
@@ -166,6 +168,7 @@ class SamplerSetup:
         return cages
 
     def _allocate(self, handler: Handler, transforms: list[Any]) -> Samples:
+        memory: Any = {"storage": self.storage, "switching": self.switching}
         spaces = self.spaces()
         observation = example_of(spaces.observation)
         action, agent_info = handler.example(
@@ -186,18 +189,14 @@ class SamplerSetup:
                 env_info={"step": np.int64(0), "half": np.zeros(1, np.float32)},
             ),
         )
-        samples: Samples = allocate(examples, self.batch_spec, storage=self.storage)
+        samples: Samples = allocate(examples, self.batch_spec, **memory)
         if self.recurrent:
-            samples = add_fields(
-                samples, {"env.valid": False}, self.batch_spec, storage=self.storage
-            )
+            samples = add_fields(samples, {"env.valid": False}, self.batch_spec, **memory)
             state = {"agent.initial_rnn_state": handler.initial_state_example()}
             one_row = BatchSpec(1, self.batch_spec.B)
-            samples = add_fields(samples, state, one_row, storage=self.storage)
+            samples = add_fields(samples, state, one_row, **memory)
         for transform in transforms:
-            samples = add_fields(
-                samples, transform.fields(samples), self.batch_spec, storage=self.storage
-            )
+            samples = add_fields(samples, transform.fields(samples), self.batch_spec, **memory)
         if "observation" not in samples.agent._fields:
             samples = insert_field(samples, "agent.observation", samples.env.observation)
         return samples

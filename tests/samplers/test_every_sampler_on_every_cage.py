@@ -31,7 +31,7 @@ SIMULATED = {
 }
 
 
-@pytest.mark.parametrize("storage", ["local", "shared", "managed"])
+@pytest.mark.parametrize("storage", ["local", "shared", "managed", "managed, switching"])
 @pytest.mark.parametrize("cages", CAGES.values(), ids=CAGES.keys())
 @pytest.mark.parametrize("cls", SIMULATED, ids=lambda cls: cls.__name__)
 def test_batches_are_those_of_a_plain_loop(cls, cages, storage):
@@ -44,7 +44,8 @@ def test_batches_are_those_of_a_plain_loop(cls, cages, storage):
         seed=3,
         step_transforms=(DOUBLED, SHIFTED),
         batch_transforms=(SCALED,),
-        storage=storage,
+        storage=storage.partition(",")[0],
+        switching=storage.endswith("switching"),
         recurrent=not cls.resets_automatically,
     )
     setup = replace(setup, **cages)

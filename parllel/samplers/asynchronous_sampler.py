@@ -1,0 +1,347 @@
+"""Sampling in a process of its own, while this one learns.
+
+this process     | optimise with batch k    | optimise with batch k+1  |
+sampling process |   batch k+1 | wait ...   |   batch k+2 | wait ...   |
+                 ^ collect_batch returns k  ^ returns k+1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from parllel.agents import Agent
+from parllel.buffers import REGISTER, Link, Samples, buffer_arrays, buffer_set_attr
+from parllel.cages import TrajInfo
+from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WrongStateError
+from parllel.processes import Child, raise_packed
+from parllel.samplers.published_weights import Published
+from parllel.samplers.sampler import Sampler
+from parllel.samplers.sampling_worker import (
+    BATCH,
+    BEGUN,
+    CLOSE,
+    DONE,
+    ERROR,
+    GO,
+    GO_REQUEST,
+    LOAD,
+    READY,
+    WEIGHTS,
+    Batch,
+    serve,
+)
+from parllel.types import State
+
+LAST_WORDS_S = 0.5  # what a dead child has written is there already
+LEAVE_S = 0.5  # for a child that has failed, to close its cages
+CLOSE_S = 4.0  # a batch, or environments, that take longer to end are killed
+_FOUND_DEAD = (
+    WorkerDiedError,
+    BrokenPipeError,
+    ConnectionResetError,
+)  # by whoever writes to the pipe
+
+
+class AsynchronousSampler(Sampler):
+    """Let a sampler make the next batch in a process of its own while the caller learns from this one.
+
+    `collect_batch` waits for the batch that is being made, begins the next, and returns. That next one is
+    made with the weights that were published last, so by the time it is learned from they are one update
+    old: its staleness is 1. The caller publishes its weights after each update::
+
+        with AsynchronousSampler(build, agent=agent) as sampler:
+            samples, trajs = sampler.collect_batch(elapsed_steps)
+            algorithm.optimize_agent(elapsed_steps, samples)
+            sampler.publish()
+
+    Batches are in shared memory, on two sides by turns. A sampler whose buffer was allocated with
+    `switching=True` writes them there itself, with everything bound anew for each batch; those of any other
+    are copied, which costs less up to some 30 MB.
+
+    Args:
+        build: makes the sampler in that process, with cages, handler and buffer of its own; it travels by
+            cloudpickle. The cages may have processes too, which end with it.
+        agent: what is trained; those entries of its `state()` that its `models()` name are copied to the
+            agent of the sampler's handler, which has noise of its own. None: `build` says everything.
+        max_staleness: how many updates may be published between the beginning of a batch and its use. With 0
+            nothing overlaps; with 1 or more one batch is made ahead. A batch that is too old when it is asked
+            for is dropped, and made again.
+        start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
+        timeout_s: how long building, or one batch, may take.
+        name: what messages call the process.
+
+    Raises:
+        ValueError: for a negative max_staleness, or a time-out that is not positive.
+        WorkerError: later, when the process died or hangs. What is raised in it arrives as itself, with its
+            traceback as the cause. After either the sampler is closed.
+
+    The agent in this process is not closed by `close`.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Sampler],
+        *,
+        agent: Agent | None = None,
+        max_staleness: int = 1,
+        start_method: str | None = None,
+        timeout_s: float = 60.0,
+        name: str = "sampling process",
+    ) -> None:
+        if max_staleness < 0:
+            raise ValueError(f"max_staleness: expected 0 or more, got {max_staleness}")
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
+        self.max_staleness = max_staleness
+        self._agent = agent
+        self._name = name
+        self._timeout_s = timeout_s
+        self._broken: str | None = None
+        self._size: int | None = None  # of a batch; None until the sampler is built
+        self._number = 0  # of the last batch that was begun
+        self._ahead = self._begun = False  # whether it is under way, and has read its weights
+        self._episodes: list[TrajInfo] = []  # of batches that were dropped
+        self._inner_stats: dict[str, Any] = {}
+        self._inner_state: State = {}
+        self._waited_s = 0.0
+        self._side = 0  # of the samples that were returned last
+        self._version_of_batch = self._staleness = self._dropped = 0
+        self._published = None if agent is None else Published.of(agent)
+        try:
+            self._child = Child(serve, (build,), name=name, start_method=start_method)
+        except BaseException:
+            self._close_weights()
+            raise
+        self._link = Link(self._child.connection, self._child.pid)
+        self._send(lambda: WEIGHTS + self._link.dumps(self._published), "before it was built")
+
+    # ------------------------------------------------------------------ batches
+
+    def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
+        """Return the batch that was made meanwhile, and begin the next.
+
+        The samples stay as they are until the next call. Episodes of batches that were dropped come along.
+        The inner sampler is told `elapsed_steps` as far as they are known: for a batch made ahead it is
+        assumed that the one before counts in full.
+        """
+        size = self._await_ready()
+        begin = time.perf_counter()
+        batch = self._next_batch(elapsed_steps)
+        if self.version - batch.version > self.max_staleness:
+            self._drop(batch)
+            batch = self._next_batch(elapsed_steps)
+        self._waited_s = time.perf_counter() - begin
+        self._keep(batch)
+        self._version_of_batch = batch.version
+        self._staleness = self.version - batch.version
+        if self.max_staleness:
+            self._begin(elapsed_steps + size)
+        array: Any = buffer_arrays(batch.samples)[0]
+        self._side = array.side
+        trajs, self._episodes = self._episodes + batch.trajs, []
+        return batch.samples, trajs
+
+    def publish(self) -> int:
+        """Let batches that are begun from now on be made with the agent's present weights.
+
+        Returns their version, which is one more than before if the weights have changed.
+
+        Raises:
+            WrongStateError: if the sampler was given no agent.
+            WorkerError: as `collect_batch`.
+        """
+        self._check_open()
+        if self._published is None or self._agent is None:
+            raise WrongStateError(f"{self._name}: publish: there is no agent; give agent=...")
+        # Nobody may read them while they change. It has read them by now, unless this comes very soon.
+        if self._ahead and not self._begun:
+            self._await(BEGUN, f"to begin batch {self._number}")
+        return self._published.publish(self._agent)
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that were published last; 0 is what the agent began with."""
+        return 0 if self._published is None else self._published.version
+
+    @property
+    def version_of_batch(self) -> int:
+        """Version of the weights that the last batch was made with."""
+        return self._version_of_batch
+
+    @property
+    def pid(self) -> int:
+        """Process id of the sampling process."""
+        return self._child.pid
+
+    def _begin(self, elapsed_steps: int) -> None:
+        self._number += 1
+        request = GO_REQUEST.pack(GO, self._number, elapsed_steps)
+        self._send(lambda: request, f"before batch {self._number}")
+        self._ahead, self._begun = True, False
+
+    def _next_batch(self, elapsed_steps: int) -> Batch:
+        """Wait for the batch that is under way; begin it if there is none."""
+        if not self._ahead:
+            self._begin(elapsed_steps)
+        batch = Batch(*self._await(BATCH, f"during batch {self._number}"))
+        assert batch.number == self._number
+        self._ahead = False
+        return batch
+
+    def _drop(self, batch: Batch) -> None:
+        self._dropped += 1
+        self._episodes += batch.trajs
+
+    def _keep(self, batch: Batch) -> None:
+        self._inner_stats, self._inner_state = batch.stats, batch.state
+
+    # ------------------------------------------------------------------ statistics and state
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Return the inner sampler's stats as they were behind the last batch, and of that batch:
+
+        `staleness`, updates that were published since it was begun; `version_of_batch`; `waited_s`, how
+        long it was waited for; `dropped_batches`, how many were too old, in all.
+        """
+        if self._broken is None:
+            self._await_ready()
+        return {
+            **self._inner_stats,
+            "staleness": self._staleness,
+            "version_of_batch": self._version_of_batch,
+            "waited_s": self._waited_s,
+            "dropped_batches": self._dropped,
+        }
+
+    def state(self) -> State:
+        """Return the states of the inner sampler and of its agent, as they were behind the last batch.
+
+        The agent's weights are left out: they are those of the agent that is trained.
+        """
+        if self._broken is None:
+            self._await_ready()
+        return self._inner_state
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned. A batch that was made ahead is dropped.
+
+        Raises:
+            ValueError: as the inner sampler; it may go on then.
+        """
+        self._await_ready()
+        if self._ahead:
+            batch = self._next_batch(0)
+            self._drop(batch)
+            # Taking it in has changed the side of the samples that the caller holds.
+            buffer_set_attr(batch.samples, "side", self._side)
+        self._send(lambda: LOAD + self._link.dumps(state), "before load_state")
+        self._inner_stats, self._inner_state = self._await(DONE, "during load_state")
+
+    # ------------------------------------------------------------------ messages
+
+    def _await_ready(self) -> int:
+        """Wait until the sampler is built; return the size of its batches."""
+        self._check_open()
+        if self._size is None:
+            found = self._await(READY, "while the sampler was built")
+            self._size, self._inner_stats, self._inner_state = found
+        return self._size
+
+    def _send(self, message: Callable[[], bytes], doing: str) -> None:
+        try:
+            self._child.send_bytes(message(), self._timeout_s)
+        except _FOUND_DEAD:
+            self._await(b"", doing, LAST_WORDS_S)  # it may have left word of why
+        except BaseException as error:
+            self._end(error, 0.0)
+            raise
+
+    def _await(self, wanted: bytes, doing: str, timeout_s: float | None = None) -> Any:
+        """Return the content of the reply of a kind, having taken in those that come before it."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            while True:
+                message = self._child.receive(timeout_s, doing)
+                kind = message[:1]
+                if kind == REGISTER:
+                    self._accept(message, doing)
+                elif kind == BEGUN:
+                    self._begun = True
+                elif kind == ERROR:
+                    break
+                if kind == wanted:
+                    return None if kind == BEGUN else self._link.loads(message[1:])
+        except Exception as error:
+            self._end(error, 0.0 if isinstance(error, WorkerTimeoutError) else LEAVE_S)
+            raise
+        except BaseException as error:  # Ctrl-C: half a message may have been read
+            self._end(error, 0.0)
+            raise
+        self._raise(message, doing)
+
+    def _accept(self, message: bytes, doing: str) -> None:
+        try:
+            self._link.accept(message)
+        except (EOFError, OSError):  # it died before it sent the descriptors
+            end = self._child.exit_text()
+            raise WorkerDiedError(f"{self._name}: process {self.pid} {end} {doing}") from None
+
+    def _raise(self, message: bytes, doing: str) -> NoReturn:
+        raise_packed(message[1:], f"{self._name}, process {self._child.pid}, {doing}")
+        raise AssertionError("raise_packed always raises")
+
+    def _check_open(self) -> None:
+        if self._broken is not None:
+            raise ClosedError(f"{self._name}: {self._broken}")
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Let the process close its cages and end; may be called twice.
+
+        A batch that is under way is finished, if that takes no longer than some seconds. What went wrong in
+        it does not matter any more.
+
+        Raises:
+            Exception: what closing the inner sampler raised, once everything has ended.
+        """
+        if self._broken is not None:
+            return
+        failed = b""
+        deadline = time.monotonic() + CLOSE_S
+        try:
+            # A child that is dead, hangs, or has failed in a batch that nobody asked for is closed as well.
+            with contextlib.suppress(Exception):
+                self._child.send_bytes(CLOSE, CLOSE_S)
+                kind = b""
+                while kind not in (DONE, ERROR):
+                    left = max(deadline - time.monotonic(), 0.0)
+                    message = self._child.receive(left, "during close")
+                    kind = message[:1]
+                    if kind == REGISTER:
+                        self._link.accept(message)
+                    elif kind == ERROR:
+                        failed = message
+        finally:
+            self._end(None, max(deadline - time.monotonic(), LEAVE_S))
+        if failed:
+            self._raise(failed, "during close")
+
+    def _end(self, why: BaseException | None, grace_s: float) -> None:
+        """End the process and let go of the memory; `why` is for later calls."""
+        self._broken = (
+            "used after close()" if why is None else f"ended after {type(why).__name__}: {why}"
+        )
+        try:
+            self._child.end(grace_s)
+        finally:
+            self._link.clear()
+            self._close_weights()
+
+    def _close_weights(self) -> None:
+        if self._published is not None:
+            self._published.shared.close()

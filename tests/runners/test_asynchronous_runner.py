@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from parllel import BatchSpec, Seeds
+from parllel.logging import Logger, Writer
+from parllel.runners import AsynchronousRunner, RunFolder, load_state
+from parllel.samplers import AsynchronousSampler, BasicSampler
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.sampler_setup import SamplerSetup
+from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
+from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeObservations
+from parllel_patterns import PPO_DEFAULTS, allocate_samples, build_cages
+
+SPEC = BatchSpec(32, 4)
+
+
+class Rows(Writer):
+    def __init__(self):
+        self.rows = {}
+
+    def write(self, step, values):
+        self.rows[step] = dict(values)
+
+    def message(self, level, text):
+        raise AssertionError(f"{level}: {text}")
+
+    def close(self):
+        pass
+
+
+def make_agent(seed=1):
+    return CategoricalPgAgent(CategoricalPgModel((4,), 2, (16, 16), seed=seed), 2, seed=2)
+
+
+def build(switching):
+    torch.set_num_threads(1)
+    cages = build_cages(partial(gym.make, "CartPole-v1"), SPEC.B, seeds=Seeds(0))
+    handler = TorchHandler(make_agent(seed=5))
+    step = [NormalizeObservations()]
+    batch = [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]
+    samples = allocate_samples(cages, SPEC, handler, [*step, *batch], switching=switching)
+    return BasicSampler(SPEC, cages, handler, samples, step, batch)
+
+
+class Remembering(PPO):
+    """Keep the weights of each version, and compare what the batch says with what they say."""
+
+    def __init__(self, agent, sampler, **settings):
+        super().__init__(agent, **settings)
+        self.sampler = sampler
+        self.weights = {0: agent.state()["model"]}
+        self.staleness = []
+
+    def optimize_agent(self, elapsed_steps, samples):
+        version = self.sampler.version_of_batch
+        assert len(self.weights) == self.sampler.version + 1
+        self.staleness.append(self.sampler.version - version)
+        self.check_log_prob(self.weights[version], self.construct_agent_inputs(samples))
+        diagnostics = super().optimize_agent(elapsed_steps, samples)
+        self.weights[len(self.weights)] = self.agent.state()["model"]
+        return diagnostics
+
+    def check_log_prob(self, weights, inputs):
+        sampled_by = make_agent()
+        sampled_by.load_state({**sampled_by.state(), "model": weights})
+        with torch.no_grad():
+            log_prob, _, value = sampled_by.evaluate(action=inputs.action, **inputs.agent)
+        torch.testing.assert_close(inputs.log_prob, log_prob, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(inputs.value, value, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("switching", "max_staleness", "expected"),
+    [(False, 1, [0, 1, 1, 1, 1, 1]), (True, 1, [0, 1, 1, 1, 1, 1]), (True, 0, [0] * 6)],
+)
+def test_ppo_learns_from_batches_of_known_age(switching, max_staleness, expected, tmp_path):
+    agent, rows = make_agent(), Rows()
+    folder = RunFolder(tmp_path, "run")
+    with AsynchronousSampler(
+        partial(build, switching), agent=agent, max_staleness=max_staleness
+    ) as sampler:
+        settings = {**PPO_DEFAULTS, "learning_rate": 3e-3}
+        algorithm = Remembering(agent, sampler, **settings, seed=3)
+        runner = AsynchronousRunner(
+            SPEC,
+            sampler,
+            algorithm,
+            n_steps=6 * SPEC.size,
+            logger=Logger([rows]),
+            log_interval_steps=3 * SPEC.size,
+            state_parts={"agent": agent},
+            folder=folder,
+        )
+        result = runner.run()
+        assert sampler.version == 6
+    assert result.elapsed_steps == 6 * SPEC.size
+    assert algorithm.staleness == expected
+    assert list(rows.rows) == [3 * SPEC.size, 6 * SPEC.size]
+    first, second = rows.rows.values()
+    assert first["asynchronous/staleness/count"] == second["asynchronous/staleness/count"] == 3
+    assert first["asynchronous/staleness/mean"] == np.mean(expected[:3])
+    assert second["asynchronous/staleness/mean"] == np.mean(expected[3:])
+    assert second["sampler/staleness"] == expected[-1]
+    assert 0 <= second["asynchronous/waited_s"] <= second["time/sampling_s"]
+    assert second["training/length/count"] > 0
+    weights = [np.concatenate([a.ravel() for a in w.values()]) for w in algorithm.weights.values()]
+    assert all((one != other).any() for one, other in pairwise(weights))
+    # The statistics of the normaliser, which lives in the other process, are in the checkpoint.
+    state = load_state(folder.checkpoint)
+    (normaliser, *_) = state["sampler"]["sampler"]["transforms"]
+    assert normaliser["env.observation"]["count"] == 6 * SPEC.size
+
+
+def test_weights_of_a_checkpoint_count_from_the_first_batch_on():
+    agent, rows = make_agent(), Rows()
+    loaded = make_agent(seed=9).state()["model"]
+    with AsynchronousSampler(partial(build, False), agent=agent) as sampler:
+        algorithm = Remembering(agent, sampler, **PPO_DEFAULTS, seed=3)
+        algorithm.weights[1] = loaded
+        arguments = {"n_steps": 1, "log_interval_steps": 1, "logger": Logger([rows])}
+        runner = AsynchronousRunner(SPEC, sampler, algorithm, **arguments)
+        agent.load_state({**agent.state(), "model": loaded})
+        runner.run()
+    assert algorithm.staleness == [0]
+    assert rows.rows[SPEC.size]["sampler/version_of_batch"] == 1
+
+
+def test_other_samplers_are_refused():
+    parts = SamplerSetup(2, (CountingEnv,)).build()
+    with (
+        BasicSampler(parts.batch_spec, parts.cages, parts.handler, parts.samples) as sampler,
+        pytest.raises(TypeError, match="expected an AsynchronousSampler, got BasicSampler"),
+    ):
+        AsynchronousRunner(
+            parts.batch_spec, sampler, None, n_steps=1, logger=Logger([]), log_interval_steps=1
+        )

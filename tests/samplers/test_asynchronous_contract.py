@@ -1,0 +1,154 @@
+"""An AsynchronousSampler returns what the sampler in it would: the contract, over all that it can wrap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from asynchronous_parts import FOUR, asynchronous, build, compiled_before, switching
+from sampler_cages import FORKED, grouped, synchronized, vectorized, with_cages
+
+from parllel.samplers import (
+    AlternatingSampler,
+    AsynchronousSampler,
+    BasicSampler,
+    RecurrentSampler,
+    RolloutSampler,
+)
+from parllel.testing.sampler_contract import SamplerContract, check_samples, check_trajs
+from parllel.testing.sampler_setup import SamplerSetup
+from parllel.testing.simulated_batches import simulate
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+__all__ = ["compiled_before"]
+
+
+class InnerStats(AsynchronousSampler):
+    """The contract knows the stats of the wrapped sampler."""
+
+    @property
+    def stats(self):
+        return {name: value for name, value in super().stats.items() if "/" in name}
+
+
+class AsynchronousContract(SamplerContract):
+    inner = BasicSampler
+    max_staleness = 1
+
+    @pytest.fixture(autouse=True, params=["copied", "in place"])
+    def choose_buffer(self, request):
+        self.in_place = request.param == "in place"
+
+    def adapt(self, setup):
+        return switching(setup) if self.in_place else setup
+
+    def make_sampler(self, setup):
+        return asynchronous(
+            setup, self.inner, sampler_class=InnerStats, max_staleness=self.max_staleness
+        )
+
+
+class TestBasic(AsynchronousContract):
+    pass
+
+
+class TestBasicWithoutOverlap(AsynchronousContract):
+    max_staleness = 0
+
+
+class TestBasicOverWorkers(AsynchronousContract):
+    def adapt(self, setup):
+        return super().adapt(with_cages(setup, synchronized(2)))
+
+
+class TestBasicOverProcessCages(AsynchronousContract):
+    def adapt(self, setup):
+        return super().adapt(replace(setup, storage="managed", **FORKED))
+
+
+class TestAlternating(AsynchronousContract):
+    inner = AlternatingSampler
+    fewest = 2
+
+    def adapt(self, setup):
+        return super().adapt(with_cages(setup, grouped(2)))
+
+
+class TestAlternatingOverWorkers(AsynchronousContract):
+    inner = AlternatingSampler
+    fewest = 2
+
+    def adapt(self, setup):
+        return super().adapt(with_cages(setup, synchronized(1, 2)))
+
+
+# ---------------------------------------------------------------------- other samplers, other starts
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_recurrent_batches_are_those_of_the_sampler_alone(in_place):
+    setup = with_cages(SamplerSetup(4, FOUR, recurrent=True), vectorized)
+    with (
+        build(setup, RecurrentSampler) as alone,
+        asynchronous(switching(setup) if in_place else setup, RecurrentSampler) as sampler,
+    ):
+        for _ in range(6):
+            expected, expected_trajs = alone.collect_batch(0)
+            samples, trajs = sampler.collect_batch(0)
+            assert_same_samples(samples, expected)
+            assert [vars(traj) for traj in trajs] == [vars(traj) for traj in expected_trajs]
+
+
+def assert_same_samples(samples, expected):
+    from parllel.buffers import buffer_leaves
+
+    pairs = zip(buffer_leaves(samples), buffer_leaves(expected), strict=True)
+    for (path, mine), (other, theirs) in pairs:
+        assert path == other
+        assert mine.padding == theirs.padding
+        p, T = mine.padding, len(mine)
+        # What precedes a batch is nobody's business.
+        rows = slice(0, T + p)
+        np.testing.assert_array_equal(np.asarray(mine[rows]), np.asarray(theirs[rows]), path)
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_other_start_methods(start_method):
+    setup = switching(with_cages(SamplerSetup(3, FOUR), synchronized(2, 1, False, start_method)))
+    with asynchronous(setup, start_method=start_method) as sampler:
+        for expected in simulate(setup, 3):
+            samples, trajs = sampler.collect_batch(0)
+            check_samples(samples, expected)
+            check_trajs(trajs, expected)
+
+
+def rollout(switching_buffer):
+    """Build a RolloutSampler of CartPole over one worker, in the sampling process."""
+    import gymnasium as gym
+
+    from parllel import BatchSpec, Seeds
+    from parllel.samplers import Plan
+    from parllel.torch import CategoricalPgAgent, CategoricalPgModel, SmallPolicyHandler
+    from parllel_patterns import allocate_samples, build_cages
+
+    spec = BatchSpec(8, 4)
+    cages = build_cages(partial(gym.make, "CartPole-v1"), 4, seeds=Seeds(0), parallel=Plan(1, 2))
+    model = CategoricalPgModel((4,), 2, [8, 8], seed=1)
+    handler = SmallPolicyHandler(CategoricalPgAgent(model, 2, seed=2))
+    samples = allocate_samples(cages, spec, handler, noise=True, switching=switching_buffer)
+    cages[0].set_policy(handler.worker_policy())
+    return RolloutSampler(spec, cages, handler, samples)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_rollout_batches_are_those_of_the_sampler_alone(in_place):
+    with (
+        rollout(False) as alone,
+        AsynchronousSampler(partial(rollout, in_place), timeout_s=50) as sampler,
+    ):
+        for _ in range(4):
+            expected, _ = alone.collect_batch(0)
+            samples, _ = sampler.collect_batch(0)
+            assert_same_samples(samples, expected)
