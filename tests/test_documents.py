@@ -46,13 +46,14 @@ def test_readme_build_script_is_short():
 
 def test_figures_of_the_readme_are_those_of_the_committed_run():
     sys.path.insert(0, str(ROOT))
-    from benchmarks.end_to_end.report import SECTION as end_to_end
-    from benchmarks.figures import SECTION as foundation
-    from benchmarks.peers.figures import SECTION as peers
+    from benchmarks import figures as foundation
+    from benchmarks.end_to_end import report as end_to_end
+    from benchmarks.peers import figures as peers
 
     readme = (ROOT / "README.md").read_text()
     written = 0
-    for section in (foundation, peers, end_to_end):
+    for module in (foundation, peers, end_to_end):
+        section = module.SECTION
         if not section.results.exists():
             assert section.begin + section.end in readme  # nothing is said without results
             continue
