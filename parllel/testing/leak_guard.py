@@ -61,7 +61,7 @@ class Holdings:
     @classmethod
     def now(cls) -> Holdings:
         """Take stock."""
-        return cls(_processes(), _threads(), _descriptors(), _segments())
+        return cls(working_processes(), _threads(), _descriptors(), _segments())
 
 
 class LeakGuard:
@@ -136,7 +136,8 @@ class LeakGuard:
 # ---------------------------------------------------------------------- taking stock
 
 
-def _processes() -> frozenset[ProcessEntry]:
+def working_processes() -> frozenset[ProcessEntry]:
+    """Return the running descendants of this process, but for servers of multiprocessing that stay."""
     allowed = {forkserver_pid(), *(owner[0] for owner in _of_multiprocessing())}
     return frozenset(
         entry for entry in descendants(os.getpid()) if entry.runs and entry.pid not in allowed
@@ -235,7 +236,7 @@ def _remove(left: Holdings) -> None:
             (SEGMENTS / name).unlink()
     deadline = time.monotonic() + 1.0
     killed = {entry.pid for entry in left.processes}
-    while killed & {entry.pid for entry in _processes()} and time.monotonic() < deadline:
+    while killed & {entry.pid for entry in working_processes()} and time.monotonic() < deadline:
         time.sleep(0.005)
 
 

@@ -23,11 +23,11 @@ from asynchronous_parts import (
 from sampler_cages import FORKED, synchronized, with_cages
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WorkerTracebackError
-from parllel.processes import forkserver_pid
 from parllel.samplers import AsynchronousSampler, BasicSampler, asynchronous_sampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
-from parllel.testing.process_table import command_of, descendants, process_runs
+from parllel.testing.leak_guard import working_processes
+from parllel.testing.process_table import process_runs
 from parllel.testing.sampler_setup import SamplerSetup
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -172,13 +172,9 @@ def test_a_process_killed_at_any_moment_gives_a_clear_error(cages):
 def assert_all_gone():
     """Wait for the descendants of a killed process: the kernel ends them."""
     deadline = time.monotonic() + WITHIN_S
-    while left := [e.pid for e in descendants(os.getpid()) if e.runs and is_ours(e.pid)]:
+    while left := working_processes():
         assert time.monotonic() < deadline, left
         time.sleep(0.002)
-
-
-def is_ours(pid):
-    return pid != forkserver_pid() and "resource_tracker" not in command_of(pid)
 
 
 def test_a_stopped_process_gives_a_time_out():

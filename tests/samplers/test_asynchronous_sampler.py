@@ -336,7 +336,9 @@ def test_a_switching_buffer_must_be_in_managed_memory():
 def test_a_buffer_must_switch_as_a_whole():
     with (
         asynchronous(Mixture(2, FOUR)) as sampler,
-        pytest.raises(ValueError, match="BasicSampler: samples: expected arrays that all switch"),
+        pytest.raises(
+            ValueError, match="samples: expected arrays that all switch, or none; got a mixture"
+        ),
     ):
         sampler.collect_batch(0)
 
