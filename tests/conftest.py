@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 pytest.register_assert_rewrite("parllel.testing")
 
 FAILED = pytest.StashKey[bool]()
+
+# A shell that starts the tests in the background has Ctrl-C ignored, and so would all their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
