@@ -1,6 +1,7 @@
 """Measure everything: print tables, write JSON, a chart, and the figures in the README.
 
     python benchmarks/peers/run.py [--quick] [--only NAME ...] [--rounds N] [--output FILE]
+    python benchmarks/peers/run.py --again NAME ...
 
 Quick runs show that everything works; their figures say little.
 """
@@ -13,6 +14,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,7 +31,7 @@ from benchmarks.peers.main_process import measure_main_process
 from benchmarks.peers.scenes import SCENES, Scene
 from benchmarks.peers.venvs import NOT_MEASURED
 
-QUICK = Effort(rounds=3, turn_s=0.05, trials=1, trial_s=0.02, settings=2)
+QUICK = Effort(rounds=3, turn_s=0.05, trials=1, trial_s=0.02, finals=1, settings=2)
 MAIN = "main"
 WIDTHS = (66, 34, 22, 4)
 
@@ -49,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "answers": [],
         "not_measured": dict(NOT_MEASURED),
     }
+    if options.again:
+        check_machine(options.output, report["machine"])
     answers: list[Answer] = []
     for scene in chosen_scenes(options):
         answers += measure_and_print(scene, effort, report)
@@ -57,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.only:
         answers += pending()
     report["answers"] = [answer.as_dict() for answer in answers]
+    if options.again:
+        report = put_into(options.output, report)
     print_answers(report["answers"])
     write(report, options)
 
@@ -67,10 +73,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare parllel with its peers and the ideal.")
     parser.add_argument("--quick", action="store_true", help="few short turns; for a look only")
     parser.add_argument("--only", metavar="NAME", nargs="+", help=f"some of {', '.join(names)}")
+    parser.add_argument(
+        "--again", metavar="NAME", nargs="+", help="the same, and put them into what OUTPUT holds"
+    )
     parser.add_argument("--sides", metavar="NAME", nargs="+", help="sides to measure; all without")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each side")
     parser.add_argument("--output", type=Path, default=SECTION.results)
     options = parser.parse_args(arguments)
+    if options.again:
+        if options.only or options.sides or not options.output.exists():
+            parser.error("--again: expected an output that exists, no --only and no --sides")
+        options.only = options.again
     unknown = set(options.only or ()) - set(names)
     if unknown:
         parser.error(
@@ -118,7 +131,7 @@ def measure_and_print(scene: Scene, effort: Effort, report: dict[str, Any]) -> l
         print(f"  {error}", flush=True)
         return []
     print_rates(result)
-    report["scenes"].append(as_dict(result))
+    report["scenes"].append({**as_dict(result), "settings": asdict(effort)})
     cores = len(usable_cores())
     return [goal.answer(result, cores) for goal in goals(cores) if goal.scene == scene.name]
 
@@ -132,6 +145,28 @@ def answer_main(effort: Effort, quick: bool, report: dict[str, Any]) -> list[Ans
         report["not_measured"].update(dict.fromkeys(main_process.NAMES, str(error)))
         print(f"  {error}", flush=True)
         return []
+
+
+def put_into(path: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """Return what `path` holds, with scenes and answers that were measured again in their old places."""
+    old: dict[str, Any] = json.loads(path.read_text())
+    for part in ("scenes", "answers"):
+        new = {one["name"]: one for one in report[part]}
+        old[part] = [new.pop(one["name"], one) for one in old[part]] + list(new.values())
+    for name in {scene["name"] for scene in report["scenes"]}:
+        old["not_measured"].pop(name, None)
+    old["not_measured"] |= report["not_measured"]
+    return old
+
+
+def check_machine(path: Path, here: dict[str, Any]) -> None:
+    """Raise SystemExit unless what `path` holds was measured on this machine, whatever its load was."""
+    there = json.loads(path.read_text())["machine"]
+    differing = [
+        name for name in there if name != "load_average_1min" and there[name] != here.get(name)
+    ]
+    if differing:
+        raise SystemExit(f"--again: {path} is of another machine; {', '.join(differing)} differ")
 
 
 def print_rates(result: SceneResult) -> None:
@@ -158,6 +193,7 @@ def as_dict(result: SceneResult) -> dict[str, Any]:
     """Return a scene with every figure of every side."""
     return {
         "name": result.scene.name,
+        "measured": datetime.now(timezone.utc).isoformat(timespec="minutes"),
         "workload": result.scene.workload.as_dict(),
         "sides": [asdict(side) for side in result.sides],
         "left_out": result.left_out,
@@ -172,7 +208,7 @@ def write(report: dict[str, Any], options: argparse.Namespace) -> None:
     chart = CHART if options.output == SECTION.results else options.output.with_suffix(".png")
     draw(report, chart)
     print(f"\nfigures: {options.output}")
-    in_part = options.quick or options.only or options.sides
+    in_part = options.quick or (options.only and not options.again) or options.sides
     if options.output == SECTION.results and not in_part:
         SECTION.update()
 

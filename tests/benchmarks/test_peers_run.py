@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import statistics
@@ -81,11 +82,41 @@ def test_quick_run_measures_sides_in_turn_and_writes_figures(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"new"}
 
 
+def test_scenes_can_be_measured_again(modules, tmp_path):
+    run_module = importlib.import_module("benchmarks.peers.run")
+    here = {"cores": 2, "load_average_1min": 0.5}
+    old = {
+        "machine": here,
+        "settings": {"rounds": 15},
+        "scenes": [{"name": "a", "n": 1}, {"name": "b", "n": 1}],
+        "answers": [{"name": "share/a", "n": 1}, {"name": "share/b", "n": 1}],
+        "not_measured": {"b": "why", "c": "why"},
+    }
+    path = tmp_path / "peers.json"
+    path.write_text(json.dumps(old))
+    new = {
+        "machine": here,
+        "settings": {"rounds": 3},
+        "scenes": [{"name": "b", "n": 2}],
+        "answers": [{"name": "share/b", "n": 2}],
+        "not_measured": {},
+    }
+    both = run_module.put_into(path, new)
+    assert both["settings"] == {"rounds": 15}
+    assert both["scenes"] == [{"name": "a", "n": 1}, {"name": "b", "n": 2}]
+    assert both["answers"] == [{"name": "share/a", "n": 1}, {"name": "share/b", "n": 2}]
+    assert both["not_measured"] == {"c": "why"}
+    run_module.check_machine(path, {**here, "load_average_1min": 3.0})
+    with pytest.raises(SystemExit, match="is of another machine; cores differ"):
+        run_module.check_machine(path, {**here, "cores": 4})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--only", "cartpol"], "--only: expected some of cartpole, .*got cartpol"),
         (["--sides", "ray"], "--sides: expected some of CleanRL-style loop, .*got ray"),
+        (["--again", "cartpole"], "--again: expected an output that exists"),
         (["--rounds", "0"], "--rounds: expected 1 or more, got 0"),
     ],
 )

@@ -24,7 +24,7 @@ PAUSE_S, PAUSE_PER_ENV_S = 3e-4, 15e-6
 class MainProcessSide(ParllelSide):
     """A null agent on a cage whose workers do all stepping.
 
-    Setting `pause`: hold `finish_row` back, for `own_s`.
+    Setting `pause`: hold `finish_row` back for as long as that many environments take, for `own_s`.
     """
 
     questions = ("own_s", "action_copy_s", "page_faults", "traced_growth")
@@ -32,21 +32,22 @@ class MainProcessSide(ParllelSide):
     def __init__(self, workload: Workload, settings: dict[str, Any]) -> None:
         settings = dict(settings)
         self._workload = workload
-        self._slept_s = 0.0
-        pause = settings.pop("pause", False)
+        self._paused_s = 0.0
+        n_envs = settings.pop("pause", 0)
         super().__init__(workload, settings)
-        if pause:
-            self._hold_back()
+        if n_envs:
+            self._hold_back(PAUSE_S + PAUSE_PER_ENV_S * n_envs)
 
-    def _hold_back(self) -> None:
+    def _hold_back(self, pause_s: float) -> None:
         finish = self.cage.finish_row
-        pause_s = PAUSE_S + PAUSE_PER_ENV_S * self._workload.B
         clock = time.perf_counter
 
         def finish_row(group: int = 0) -> None:
             start = clock()
-            time.sleep(pause_s)
-            self._slept_s += clock() - start
+            # Not asleep: behind a longer sleep all memory is colder, which is no work of ours.
+            while clock() - start < pause_s:
+                pass
+            self._paused_s += clock() - start
             finish(group)
 
         self.cage.finish_row = finish_row  # type: ignore[method-assign]
@@ -58,10 +59,10 @@ class MainProcessSide(ParllelSide):
         """Return seconds of the main process per vector step: the median batch's."""
         spent = []
         for _ in range(batches):
-            self._slept_s = 0.0
+            self._paused_s = 0.0
             start = time.perf_counter()
             self.run()
-            spent.append(time.perf_counter() - start - self._slept_s)
+            spent.append(time.perf_counter() - start - self._paused_s)
         return float(np.median(spent)) / self._workload.T
 
     def action_copy_s(self) -> float:
