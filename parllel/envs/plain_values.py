@@ -1,0 +1,88 @@
+"""Python values as arrays and JSON values, and back with the types that they had.
+
+A state file knows arrays, numbers, strings, None, lists and dicts with string keys. Attributes of
+environments are also tuples, numpy scalars and dicts with other keys, and to go on exactly they must come
+back as such: a float32 times 0.1 is not a float64 times 0.1. So each container is one dict whose only key
+says what it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any
+
+import numpy as np
+
+_AS_THEY_ARE = (bool, int, float, str, type(None))
+
+
+def freeze(value: Any, at: str = "value") -> Any:
+    """Return `value` as arrays (copies) and JSON values that `thaw` can read.
+
+    Raises:
+        TypeError: naming `at`, for anything but numbers, strings, None, arrays, and lists, tuples, deques
+            and dicts of them.
+    """
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        array = np.array(value)
+        return array if isinstance(value, np.ndarray) else {"scalar": array}
+    if kind is tuple:
+        return {"tuple": [freeze(part, f"{at}[{i}]") for i, part in enumerate(value)]}
+    if kind in (list, deque):
+        return {"list": [freeze(part, f"{at}[{i}]") for i, part in enumerate(value)]}
+    if kind in (dict, OrderedDict):
+        pairs = [[freeze(key, at), freeze(part, f"{at}[{key!r}]")] for key, part in value.items()]
+        return {"dict": pairs}
+    raise TypeError(f"{at}: expected numbers, strings, arrays or containers of them, got {kind}")
+
+
+def thaw(frozen: Any) -> Any:
+    """Return what was given to `freeze`; deques come back as lists.
+
+    Raises:
+        TypeError: if `frozen` is nothing that `freeze` returns.
+    """
+    if type(frozen) in _AS_THEY_ARE:
+        return frozen
+    if isinstance(frozen, np.ndarray):
+        return frozen.copy()
+    if isinstance(frozen, dict) and len(frozen) == 1:
+        ((kind, parts),) = frozen.items()
+        if kind == "scalar" and isinstance(parts, np.ndarray) and parts.shape == ():
+            return parts[()]
+        if isinstance(parts, list):
+            if kind == "tuple":
+                return tuple(thaw(part) for part in parts)
+            if kind == "list":
+                return [thaw(part) for part in parts]
+            if kind == "dict" and all(isinstance(pair, list) and len(pair) == 2 for pair in parts):
+                return {thaw(key): thaw(part) for key, part in parts}
+    raise TypeError(f"expected a saved value, got {frozen!r}")
+
+
+def plain_copy(value: Any, at: str = "state") -> Any:
+    """Return a copy of a state, in the one form in which it comes back from a file.
+
+    Lists stand for tuples, arrays of no dimension for numpy's scalars. Nothing is shared with `value`.
+
+    Raises:
+        TypeError: naming the place, for anything but arrays, numbers, strings, None, lists and dicts
+            with string keys.
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        if value.dtype.hasobject:
+            raise TypeError(f"{at}: arrays of objects cannot be saved")
+        return np.array(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain_copy(part, f"{at}[{i}]") for i, part in enumerate(value)]
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{at}: expected keys that are strings, got {key!r}")
+        return {key: plain_copy(part, f"{at}.{key}") for key, part in value.items()}
+    raise TypeError(f"{at}: expected arrays and JSON values, got {type(value).__name__}")
