@@ -8,7 +8,7 @@ through integer lists and masks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -230,6 +230,19 @@ class Array:
         """
         self._check_root("rotate")
         self._block.rotate()
+
+    def edge(self) -> list[NDArray[Any]]:
+        """Return copies of the rows that the next `rotate` carries to the front; empty without padding.
+
+        This is what a checkpoint between two batches has to keep of a batch.
+        """
+        self._check_root("edge")
+        return self._block.edge()
+
+    def load_edge(self, edge: Sequence[NDArray[Any]]) -> None:
+        """Take back what `edge` returned; ValueError if it is that of an array of another shape."""
+        self._check_root("load_edge")
+        self._block.load_edge(edge)
 
     def reset(self) -> None:
         """Go back to the first window, as if `rotate` had never been called; data stay."""

@@ -7,6 +7,7 @@ import math
 import os
 import secrets
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,28 @@ class Block:
         if p:
             # Source and destination overlap if padding equals the length; numpy buffers then.
             self.memory[: 2 * p] = self.memory[self.full_size : self.full_size + 2 * p]
+
+    def edge(self) -> list[NDArray[Any]]:
+        """Return copies of what the next `rotate` carries to the front."""
+        return [rows.copy() for rows in self._edge_rows()]
+
+    def load_edge(self, edge: Sequence[NDArray[Any]]) -> None:
+        """Write what `edge` returned where the next `rotate` takes it from.
+
+        Raises:
+            ValueError: for other shapes or dtypes; nothing has changed then.
+        """
+        mine = self._edge_rows()
+        expected = [(rows.shape, rows.dtype) for rows in mine]
+        found = [(rows.shape, rows.dtype) for rows in edge]
+        if expected != found:
+            raise ValueError(f"edge rows: expected {expected}, got {found}")
+        for rows, saved in zip(mine, edge, strict=True):
+            rows[...] = saved
+
+    def _edge_rows(self) -> list[NDArray[Any]]:
+        last = self.window + self.length
+        return [self.memory[last : last + 2 * self.padding]] if self.padding else []
 
     def reset(self) -> None:
         """Move the body back to the first rows."""

@@ -192,6 +192,12 @@ class FrameBlock(Block):
         for part in (self.frames, self.reach):
             part[:carried] = part[self.full_size : self.full_size + carried]
 
+    def _edge_rows(self) -> list[NDArray[Any]]:
+        last = self.window + self.length
+        carried = 2 * self.padding + self.depth - 1
+        # The newest stacks are what an agent is shown of the row behind the batch.
+        return [*(part[last : last + carried] for part in (self.frames, self.reach)), self.newest]
+
     def close(self) -> None:
         """Let go of the memory; views that were handed out stay valid."""
         if not self.closed:

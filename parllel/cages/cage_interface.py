@@ -15,6 +15,7 @@ from parllel.cages.environments import FinalObservation
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
+from parllel.types import State
 
 CageT = TypeVar("CageT", bound="CageInterface")
 
@@ -111,6 +112,25 @@ class CageInterface(ABC):
         """Return the true last observations of episodes that ended in rows since the last call.
 
         truncated_only: leave those out that were not truncated, with no way to get them later.
+        """
+
+    @abstractmethod
+    def environment_states(self) -> list[State]:
+        """Return what a checkpoint keeps of each environment, the episode in progress included, between rows.
+
+        What has ended is to be collected before. Where an environment does not offer its state, `missing`
+        says so and `env` is None; see `parllel.envs.env_state`.
+        """
+
+    @abstractmethod
+    def load_environment_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back what `environment_states` returned; rows may go on from there.
+
+        Environments without a state are marked in `needs_reset`; a reset gives them a seed of their own that
+        depends on `salt`.
+
+        Raises:
+            ValueError: if it belongs to other environments.
         """
 
     @abstractmethod

@@ -12,14 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, buffer_map
+from parllel.cages.argument_checks import check_counts, check_row
 from parllel.cages.checks import check_observation, check_reset, check_step
 from parllel.cages.made_envs import EnvFactory as EnvFactory
 from parllel.cages.made_envs import make_env, seeded_action_space, spaces_of, words_of
 from parllel.cages.rows import Rows
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import End, Packed, TrajInfoFactory, follow, is_number
+from parllel.envs import (
+    env_state,
+    load_env_state,
+    load_space_state,
+    missing_env_state,
+    space_state,
+)
 from parllel.errors import WrongStateError, add_note
-from parllel.types import Tree
+from parllel.types import State, Tree
 
 
 class Step(NamedTuple):
@@ -86,7 +94,8 @@ class Environments:
             raise
         n = len(self.envs)
         self.spaces = spaces_of(self.envs)
-        self._seeds = [words_of(seed)[0] for seed in seeds]
+        self._first_seeds = [words_of(seed)[0] for seed in seeds]
+        self._seeds = list(self._first_seeds)
         # What steps each environment: with checks at first, its own method from then on.
         self._checking = [True] * n
         self._steps: list[Callable[[Any], Any]] = [partial(self._checked_step, i) for i in range(n)]
@@ -359,6 +368,62 @@ class Environments:
             raise WrongStateError(f"{self.name(0)}: no samples buffer was set")
         return self._rows
 
+    # ------------------------------------------------------------------ checkpoints
+
+    def states(self) -> list[State]:
+        """Return what a checkpoint keeps of each environment, between two rows.
+
+        `missing` names what does not offer its state, `env` is None then.
+        """
+        return [self._state(i) for i in range(len(self.envs))]
+
+    def _state(self, i: int) -> State:
+        prepared, env = self._prepared[i], self.envs[i]
+        with self._named(i, "state"):
+            saved = env_state(env)
+            missing = missing_env_state(env) if saved is None else None
+        return {
+            "env": saved,
+            "missing": missing,
+            "seed": self._seeds[i],
+            "needs_reset": bool(self.needs_reset[i]),
+            # Where it was reset ahead of time, what nobody has seen yet.
+            "prepared": None if prepared is None else [prepared[0]],
+            "episode": self._trajs.state(i),
+            "action_space": space_state(self._action_spaces[i]),
+        }
+
+    def load_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back what `states` returned, into environments that were made alike.
+
+        Where there is no state of an environment, it needs a reset afterwards, by a seed of its own that
+        depends on `salt`, so that it does not play its first episodes again.
+
+        Raises:
+            ValueError: if it belongs to other environments.
+        """
+        for i, state in enumerate(states):
+            with self._named(i, "load_state"):
+                self._load_state(i, state, salt)
+        self._n_waiting = int(np.count_nonzero(self.needs_reset))
+        self._started = True
+
+    def _load_state(self, i: int, state: State, salt: int) -> None:
+        self._prepared[i] = None
+        self._trajs.begin(i)
+        if state["action_space"] is not None:
+            load_space_state(self._action_spaces[i], state["action_space"])
+        if state["env"] is None:
+            self._seeds[i] = _salted(self._first_seeds[i], salt)
+            self.needs_reset[i] = True
+            return
+        load_env_state(self.envs[i], state["env"])
+        self._seeds[i] = state["seed"]
+        self.needs_reset[i] = state["needs_reset"]
+        if state["prepared"] is not None:
+            self._prepared[i] = state["prepared"][0], {}
+        self._trajs.load_state(i, state["episode"])
+
     # ------------------------------------------------------------------ what is collected
 
     def take_completed(self) -> list[TrajInfo]:
@@ -411,13 +476,6 @@ class Environments:
             raise errors[0]
 
 
-def check_row(t: int, rows: int, name: str) -> None:
-    """Raise IndexError unless `t` is one of `rows`."""
-    if not 0 <= t < rows:
-        raise IndexError(f"{name}: row {t}: expected 0 to {rows - 1}")
-
-
-def check_counts(counts: Sequence[int], n: int, name: str) -> None:
-    """Raise ValueError unless there is a number of steps for each of `n` environments."""
-    if len(counts) != n or min(counts) < 0:
-        raise ValueError(f"{name}: counts: expected {n} of at least 0, got {list(counts)}")
+def _salted(seed: int | None, salt: int) -> int | None:
+    """Return another seed for each `salt`; a missing one stays so."""
+    return None if seed is None else int(np.random.SeedSequence([seed, salt]).generate_state(1)[0])

@@ -16,7 +16,7 @@ from parllel.cages.trajectories import Packed
 from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.cages.worker_policy import MakePolicy, WorkerPolicy, make_policy
 from parllel.errors import add_note
-from parllel.types import Tree
+from parllel.types import State, Tree
 
 # What a method of an environment is answered with: the main process makes a stand-in of it.
 METHOD = "parllel: a method"
@@ -60,6 +60,8 @@ class Participant:
             "set_policy": self.set_policy,
             "collect": self.collect,
             "decorrelate": self.decorrelate,
+            "states": self.states,
+            "load_states": self.load_states,
             "get": self.get,
             "set": self.set,
             "method": self.method,
@@ -164,6 +166,17 @@ class Participant:
         for envs, share in zip(self.groups, self._shares, strict=True):
             if envs is not None:
                 envs.decorrelate(counts[share], t)
+
+    def states(self) -> list[list[State]]:
+        """Return what a checkpoint keeps of each environment, by group."""
+        return [[] if envs is None else envs.states() for envs in self.groups]
+
+    def load_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back the states of all columns of the cage, of which those of this process are used."""
+        for envs, share in zip(self.groups, self._shares, strict=True):
+            if envs is not None:
+                envs.load_states(states[share], salt)
+                self._needs_reset[share] = envs.needs_reset
 
     def get(self, name: str) -> list[list[Any]]:
         """Return an attribute of each environment by group; METHOD stands for what can be called."""

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from parllel.arrays import Array
 from parllel.buffers import REGISTER, Link, NamedArrayTuple, Samples
+from parllel.cages.argument_checks import check_counts, check_row, check_states
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import (
     EnvFactory,
     Environments,
     FinalObservation,
-    check_counts,
-    check_row,
 )
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
@@ -39,7 +38,7 @@ from parllel.cages.worker import (
 )
 from parllel.errors import ClosedError, WorkerError, WrongStateError
 from parllel.processes import Child, preload_in_forkserver, raise_packed
-from parllel.types import Tree
+from parllel.types import State, Tree
 
 FOUND_DEAD = (WorkerError, BrokenPipeError, ConnectionResetError)  # by whoever writes to the pipe
 LAST_WORDS_S = 0.5  # what a dead worker has written is there already
@@ -221,6 +220,16 @@ class ProcessCage(CageInterface):
             return []
         self._final = False
         return [FinalObservation(*final) for final in self._call("final", truncated_only)]
+
+    def environment_states(self) -> list[State]:
+        """Return what a checkpoint keeps of the environment."""
+        states: list[State] = self._call("states")
+        return states
+
+    def load_environment_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back what `environment_states` returned."""
+        check_states(states, 1, self._child.name)
+        self._needs_reset[0] = self._call("load_states", list(states), salt)
 
     # ------------------------------------------------------------------ plain face
 

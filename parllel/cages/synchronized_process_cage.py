@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from parllel.arrays import SharedMemoryArray
 from parllel.buffers import Samples
+from parllel.cages.argument_checks import check_counts, check_row, check_states
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.control import (
     RANDOM,
@@ -27,8 +28,6 @@ from parllel.cages.environments import (
     EnvFactory,
     Environments,
     FinalObservation,
-    check_counts,
-    check_row,
 )
 from parllel.cages.participant import METHOD, Participant
 from parllel.cages.rows import cage_part
@@ -45,6 +44,7 @@ from parllel.errors import (
 )
 from parllel.processes import Child, preload_in_forkserver, usable_cores
 from parllel.processes.waits import available_kinds
+from parllel.types import State
 
 SPIN_US = 1000.0  # the longest spin; most waits are for as long as an agent thinks
 _WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
@@ -396,6 +396,19 @@ class SynchronizedProcessCage(CageInterface):
         for completed, final in (part for parts in by_group for part in parts):
             self._completed += unpack(self._traj_info, completed)
             self._final += [FinalObservation(*one) for one in final]
+
+    def environment_states(self) -> list[State]:
+        """Return what a checkpoint keeps of each environment."""
+        self._check_idle("environment_states")
+        return _by_column(self._crew.call("states"))
+
+    def load_environment_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back what `environment_states` returned."""
+        self._check_idle("load_environment_states")
+        check_states(states, self._n, self._name)
+        self._crew.call("load_states", list(states), salt)
+        self._begun = [True] * len(self._begun)
+        self._ready = [self._rows] * len(self._ready)
 
     # ------------------------------------------------------------------ the environments themselves
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.types import Tree
+import numpy as np
+
+from parllel.types import State, Tree
 
 
 class TrajInfo:
@@ -47,6 +49,20 @@ class TrajInfo:
         Called for steps of a batch, where a subclass has a method of its own; not for random steps, nor for
         those of `step_async`.
         """
+
+    def state(self) -> State:
+        """Return what a checkpoint keeps of an episode in progress: all attributes.
+
+        A subclass whose attributes are more than numbers, strings, arrays, and lists and dicts of those,
+        extends this and `load_state`.
+        """
+        return dict(vars(self))
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        for name, value in state.items():
+            scalar = isinstance(value, np.ndarray) and value.ndim == 0
+            setattr(self, name, value[()] if scalar else value)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is worth logging: `length`, `return`, `discounted_return`, and a subclass's."""

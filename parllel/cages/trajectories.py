@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.cages.traj_info import TrajInfo
-from parllel.types import Tree
+from parllel.types import State, Tree
 
 TrajInfoFactory: TypeAlias = Callable[[], TrajInfo]
 # Finished TrajInfos; or of each its length, return, discounted return and weight, four float64.
@@ -104,6 +104,14 @@ class Trajectories(ABC):
     def prepare(self) -> None:
         """Do ahead of time what `take` would have to do."""
 
+    @abstractmethod
+    def state(self, i: int) -> State:
+        """Return what a checkpoint keeps of the episode of the i-th environment that is in progress."""
+
+    @abstractmethod
+    def load_state(self, i: int, state: State) -> None:
+        """Take back what `state` returned."""
+
     @property
     def has_completed(self) -> bool:
         """Whether `take` would return anything."""
@@ -179,6 +187,15 @@ class PerStepTrajectories(Trajectories):
         """Report the TrajInfo and make a new one."""
         self._completed.append((i, self._trajs[i]))
         self._trajs[i] = self._make()
+
+    def state(self, i: int) -> State:
+        """Return the state of its TrajInfo."""
+        return self._trajs[i].state()
+
+    def load_state(self, i: int, state: State) -> None:
+        """Load it into a new TrajInfo."""
+        self._trajs[i] = self._make()
+        self._trajs[i].load_state(state)
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
         """End episodes; the steps have been told already."""
@@ -275,6 +292,19 @@ class PiledTrajectories(Trajectories):
                 self._add_step(i, float(reward))
         for i, _, _ in ended:
             self.end(i)
+
+    def state(self, i: int) -> State:
+        """Add up, and return the sums."""
+        self._add_up()
+        return {"sums": self._sums[i].tolist()}
+
+    def load_state(self, i: int, state: State) -> None:
+        """Set the sums; ValueError if they are not four numbers."""
+        self._add_up()
+        sums = np.array(state["sums"], np.float64)
+        if sums.shape != self._start.shape:
+            raise ValueError(f"TrajInfo: state: expected 4 sums, got {state['sums']}")
+        self._sums[i] = sums
 
     def prepare(self) -> None:
         """Add up."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, Samples
+from parllel.cages.argument_checks import check_states
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import (
     EnvFactory,
@@ -20,6 +21,7 @@ from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info
 from parllel.errors import ClosedError, WrongStateError
+from parllel.types import State
 
 
 class VectorizedCage(CageInterface):
@@ -140,6 +142,17 @@ class VectorizedCage(CageInterface):
         """Return the last observations of episodes that ended in rows since the last call."""
         self._check_idle("collect_final_observations")
         return self._envs.take_final(truncated_only=truncated_only)
+
+    def environment_states(self) -> list[State]:
+        """Return what a checkpoint keeps of each environment."""
+        self._check_idle("environment_states")
+        return self._envs.states()
+
+    def load_environment_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back what `environment_states` returned."""
+        self._check_idle("load_environment_states")
+        check_states(states, self.n, self._name)
+        self._envs.load_states(states, salt)
 
     # ------------------------------------------------------------------ the environments themselves
 

@@ -64,6 +64,8 @@ class Worker:
             "bind": self._bind,
             "completed": self._envs.take_completed,
             "final": self._final,
+            "states": self._envs.states,
+            "load_states": self._load_states,
             "get": self._get,
             "set": lambda name, value: set_env_attribute(self._envs.envs[0], name, value),
             "method": self._method,
@@ -135,6 +137,10 @@ class Worker:
 
     def _final(self, truncated_only: bool) -> list[tuple[Any, ...]]:
         return [tuple(final) for final in self._envs.take_final(truncated_only=truncated_only)]
+
+    def _load_states(self, states: list[Any], salt: int) -> bool:
+        self._envs.load_states(states, salt)
+        return bool(self._envs.needs_reset[0])
 
     def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> None:
         self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi))

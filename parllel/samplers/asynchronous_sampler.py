@@ -217,10 +217,11 @@ class AsynchronousSampler(Sampler):
             "dropped_batches": self._dropped,
         }
 
-    def state(self) -> State:
+    def state(self, *, environments: bool = True) -> State:
         """Return the states of the inner sampler and of its agent, as they were behind the last batch.
 
-        The agent's weights are left out: they are those of the agent that is trained.
+        The agent's weights are left out: they are those of the agent that is trained. So are the
+        environments: a batch was ahead of this one, and a run that goes on begins new episodes.
         """
         if self._broken is None:
             self._await_ready()

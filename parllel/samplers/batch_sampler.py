@@ -81,6 +81,10 @@ class BatchSampler(Sampler):
         self.batch_transforms = list(batch_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = self._within = False
+        self._batches = 0
+        # Environments whose episodes were cut short because their state could not be saved.
+        self._restarted = np.zeros(batch_spec.B, bool)
+        self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
         self._switches = _all_switch(self._arrays)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
@@ -119,6 +123,8 @@ class BatchSampler(Sampler):
                 array.rotate()
             if self._switches:  # everybody holds views of the other side
                 self._bind()
+            if self._restarted.any() or not self.resets_automatically:
+                self._reset_ended()
             return
         self.cages.reset(0, everyone=True)
         self.handler.reset()
@@ -127,6 +133,17 @@ class BatchSampler(Sampler):
             counts = np.random.default_rng(seed).integers(0, most + 1, self.batch_spec.B)
             self.cages.decorrelate(counts.tolist())
         self._started = True
+
+    def _reset_ended(self) -> None:
+        """Reset the environments that wait for it into row 0."""
+        ended = np.flatnonzero(self.cages.needs_reset)
+        if len(ended):
+            self.cages.reset(0, everyone=False)
+            self.handler.reset_one(ended)
+        if self._restarted.any():
+            for transform in self.transforms:
+                transform.forget(np.flatnonzero(self._restarted))
+            self._restarted[:] = False
 
     def act(self, t: int, columns: slice) -> None:
         """Transform row `t` of `columns` and write the agent's answer to it."""
@@ -144,6 +161,7 @@ class BatchSampler(Sampler):
     def finish(self) -> tuple[Samples, list[TrajInfo]]:
         """Write final values, update statistics, transform the batch; return what a sampler does."""
         self._within = False
+        self._batches += 1
         self._write_final_values()
         for transform in self.step_transforms:
             transform.end_batch(self.samples)
@@ -178,17 +196,59 @@ class BatchSampler(Sampler):
             for name, value in transform.stats.items()
         }
 
-    def state(self) -> State:
-        """Return the state of the transforms, in order."""
-        return {"transforms": [transform.state() for transform in self.transforms]}
+    def state(self, *, environments: bool = True) -> State:
+        """Return the states of the transforms and environments, and the rows that the next batch begins with.
+
+        Raises:
+            WrongStateError: if an error ended the last batch halfway.
+        """
+        if self._within:
+            raise WrongStateError(
+                "sampler: an error ended the last batch halfway: there is no state"
+            )
+        state: State = {
+            "transforms": [transform.state() for transform in self.transforms],
+            "batches": self._batches,
+        }
+        if environments and self._started:
+            states = self.cages.states()
+            self._unsaved = count_unsaved(states)
+            state["environments"] = states
+            state["edges"] = [array.edge() for array in self._arrays]
+        return state
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned; ValueError for another number of transforms."""
+        """Take back what `state` returned.
+
+        Raises:
+            ValueError: if it is that of other transforms, environments or buffers.
+        """
         states = state["transforms"]
         if len(states) != len(self.transforms):
             raise ValueError(f"expected {len(self.transforms)} transforms, got {len(states)}")
         for transform, one in zip(self.transforms, states, strict=True):
             transform.load_state(one)
+        self._batches = int(state["batches"])
+        if "environments" in state:
+            self._load_environments(state["environments"], state["edges"])
+        elif self._batches and not self._started:
+            unsaved = [{"env": None, "action_space": None}] * self.batch_spec.B
+            self.cages.load_states(unsaved, self._batches)
+
+    def _load_environments(self, states: list[State], edges: list[Any]) -> None:
+        if len(edges) != len(self._arrays):
+            raise ValueError(f"buffer: expected {len(self._arrays)} arrays, got {len(edges)}")
+        self.cages.load_states(states, self._batches)
+        for array, edge in zip(self._arrays, edges, strict=True):
+            array.load_edge(edge)
+        self._unsaved = count_unsaved(states)
+        self._restarted = np.array([one["env"] is None for one in states], bool)
+        self._started, self._within = True, False
+
+    @property
+    def unsaved_environments(self) -> dict[str, int]:
+        """How many environments begin new episodes when a run goes on, by what does not offer its state."""
+        return dict(self._unsaved)
 
     def close(self) -> None:
         """Close the cages and the handler; may be called twice."""
@@ -196,6 +256,12 @@ class BatchSampler(Sampler):
             self.cages.close()
         finally:
             self.handler.close()
+
+
+def count_unsaved(states: Sequence[State]) -> dict[str, int]:
+    """Return how many environments have no state, by the name of what does not offer its own."""
+    names = [str(one.get("missing")) for one in states if one["env"] is None]
+    return {name: names.count(name) for name in sorted(set(names))}
 
 
 @contextmanager

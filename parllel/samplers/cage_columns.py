@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from parllel.buffers import Samples
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
 from parllel.samplers.units import Unit, Units
+from parllel.types import State
 
 
 class CageColumns:
@@ -102,6 +103,18 @@ class CageColumns:
             for final in cage.collect_final_observations(truncated_only=True)
         ]
         return sorted(found, key=lambda final: (final.row, final.column))
+
+    def states(self) -> list[State]:
+        """Return what a checkpoint keeps of each environment, [B]."""
+        return [state for cage in self.cages for state in cage.environment_states()]
+
+    def load_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back what `states` returned; ValueError for another number of environments."""
+        B = self.everyone.columns.stop
+        if len(states) != B:
+            raise ValueError(f"environments: expected the states of {B}, got {len(states)}")
+        for cage, columns in zip(self.cages, self.columns, strict=True):
+            cage.load_environment_states(states[columns], salt)
 
     def close(self) -> None:
         """Close every cage, whatever the others do; raises the first error at the end."""

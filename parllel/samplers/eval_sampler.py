@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_asarray, buffer_rotate
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
-from parllel.samplers.batch_sampler import check_samples
+from parllel.samplers.batch_sampler import check_samples, count_unsaved
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
 from parllel.transforms import StepTransform
-from parllel.types import BatchSpec
+from parllel.types import BatchSpec, State
 
 
 class EvalSampler(Sampler):
@@ -31,6 +31,11 @@ class EvalSampler(Sampler):
         n_episodes: in all; at least one per environment.
         step_transforms: those of training.
         max_steps: of one environment in one evaluation; more raise EpisodeTooLongError.
+
+    Attributes:
+        quotas: how many episodes of each environment count, [B]; may be changed between evaluations.
+        watch: called before each step, when the environments show what the agent is about to act on; None
+            calls nothing.
 
     Raises:
         ValueError: if there are fewer episodes than environments, sizes do not fit, or `max_steps` is
@@ -57,20 +62,26 @@ class EvalSampler(Sampler):
         self.handler = handler
         self.samples = samples
         self.step_transforms = list(step_transforms)
-        self._quota = np.full(B, n_episodes // B)
-        self._quota[: n_episodes % B] += 1
+        self.quotas = np.full(B, n_episodes // B)
+        self.quotas[: n_episodes % B] += 1
+        self.watch: Callable[[], None] | None = None
         self._max_steps = max_steps
+        self._evaluations = 0
+        self._unsaved: dict[str, int] = {}
         self._cages.bind(samples)
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Play the episodes and return them; the samples hold the last step only."""
+        self._evaluations += 1
         self.handler.eval_mode()
         try:
             self.handler.reset()
             self._cages.reset(0, everyone=True)
             self._cages.completed_trajs()  # what an evaluation that was cut short left behind
-            played: list[list[TrajInfo]] = [[] for _ in self._quota]
+            played: list[list[TrajInfo]] = [[] for _ in self.quotas]
             for _ in range(self._max_steps):
+                if self.watch is not None:
+                    self.watch()
                 self._step(self._busy(played), played)
                 if not self._unfinished(played):
                     return self.samples, self._counted(played)
@@ -116,11 +127,37 @@ class EvalSampler(Sampler):
         ]
 
     def _counted(self, played: list[list[TrajInfo]]) -> list[TrajInfo]:
-        pairs = zip(played, self._quota, strict=True)
+        pairs = zip(played, self.quotas, strict=True)
         return [traj for trajs, quota in pairs for traj in trajs[:quota]]
 
     def _unfinished(self, played: list[list[TrajInfo]]) -> list[int]:
-        return [b for b, trajs in enumerate(played) if len(trajs) < self._quota[b]]
+        return [b for b, trajs in enumerate(played) if len(trajs) < self.quotas[b]]
+
+    @property
+    def cages(self) -> CageColumns:
+        """The cages, by column."""
+        return self._cages
+
+    def state(self, *, environments: bool = True) -> State:
+        """Return the states of the environments: their random numbers go on from evaluation to evaluation."""
+        state: State = {"evaluations": self._evaluations}
+        if environments:
+            states = self._cages.states()
+            self._unsaved = count_unsaved(states)
+            state["environments"] = states
+        return state
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        self._evaluations = int(state["evaluations"])
+        if "environments" in state:
+            self._cages.load_states(state["environments"], self._evaluations)
+            self._unsaved = count_unsaved(state["environments"])
+
+    @property
+    def unsaved_environments(self) -> dict[str, int]:
+        """How many environments do not offer their state, by what does not."""
+        return dict(self._unsaved)
 
     def close(self) -> None:
         """Close the cages; the handler belongs to the training sampler."""

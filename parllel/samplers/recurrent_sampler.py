@@ -59,15 +59,6 @@ class RecurrentSampler(BatchSampler):
                 self._clear(np.asarray(self.samples.env.valid), live)
             return self.finish()
 
-    def _begin(self) -> None:
-        started = self._started
-        super()._begin()
-        if started:
-            ended = np.flatnonzero(self.cages.needs_reset)
-            if len(ended):
-                self.cages.reset(0, everyone=False)
-                self.handler.reset_one(ended)
-
     def _run(self) -> NDArray[np.bool_]:
         """Step until the batch is full or everyone waits; return who does not."""
         samples, everyone = self.samples, self.cages.everyone

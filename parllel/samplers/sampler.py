@@ -33,12 +33,24 @@ class Sampler(ABC):
     def close(self) -> None:
         """Close the cages and the handler; may be called twice."""
 
-    def state(self) -> State:
-        """Return what a checkpoint needs to continue."""
+    def state(self, *, environments: bool = True) -> State:
+        """Return what a checkpoint needs to continue behind the last batch.
+
+        environments: whether with those of the environments and their episodes in progress.
+        """
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Take back what `state` returned.
+
+        Without states of environments, theirs stay as they are; those that have not started yet play other
+        episodes than at the start of the run that `state` is from.
+        """
+
+    @property
+    def unsaved_environments(self) -> dict[str, int]:
+        """How many environments do not offer their state, by the name of what does not; after `state`."""
+        return {}
 
     def __enter__(self: SamplerT) -> SamplerT:
         return self

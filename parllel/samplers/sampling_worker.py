@@ -178,7 +178,11 @@ def _reader_of(
 
 def _state_of(sampler: Sampler, agent: Agent | None) -> State:
     """Return the states of the sampler and, but for its weights, of the agent."""
-    return {"sampler": sampler.state(), "agent": {} if agent is None else rest_of(agent)}
+    # With those of the environments it would be the most of what a batch sends.
+    return {
+        "sampler": sampler.state(environments=False),
+        "agent": {} if agent is None else rest_of(agent),
+    }
 
 
 def _load_state(

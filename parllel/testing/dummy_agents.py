@@ -121,6 +121,17 @@ class RecurrentCountingAgent(CountingAgent):
         memory = self.remembered[self.mode == "eval"]
         return (fingerprint(observation) + memory[env_indices]).astype(np.float32)
 
+    def state(self) -> State:
+        """Return the state of the generator, and what is remembered while sampling."""
+        memory = {"remembered": self.remembered[False], "previous": self.previous[False]}
+        return {**super().state(), **{name: array.copy() for name, array in memory.items()}}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        super().load_state(state)
+        self.remembered[False][:] = state["remembered"]
+        self.previous[False][:] = state["previous"]
+
     def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
         """Return what is remembered, [N] float32."""
         return self.remembered[self.mode == "eval"][env_indices].astype(np.float32)

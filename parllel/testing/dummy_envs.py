@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from parllel.types import Tree
+from parllel.types import State, Tree
 
 LAYOUTS = ("box", "float64", "scalar", "image", "discrete", "dict", "tuple")
 ENDS = ("terminated", "truncated", "both", "alternate")
+_STATE = ("_mark", "_episode", "_step", "_length")
 LARGE = 2**20  # below the 24 bits that float32 holds exactly
 
 
@@ -112,6 +113,15 @@ class CountingEnv(gym.Env[Any, Any]):
             "half": np.array([self._step / 2], np.float32),
             "note": f"episode {self._episode}",
         }
+
+    def state(self) -> State:
+        """Return where it is."""
+        return {name: getattr(self, name) for name in _STATE}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        for name in _STATE:
+            setattr(self, name, state[name])
 
     def render(self) -> Any:
         """Return a picture [2, 2, 3] uint8, all of it the number of the step."""

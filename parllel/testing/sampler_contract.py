@@ -57,7 +57,7 @@ class SamplerContract:
 
     fewest = 1
 
-    def make_sampler(self, setup: SamplerSetup) -> Sampler:
+    def make_sampler(self, setup: SamplerSetup) -> Any:
         """Return a fresh sampler of the class under test, built from `setup`."""
         raise NotImplementedError(f"{type(self).__name__} must say how to make a sampler")
 
@@ -138,6 +138,34 @@ class SamplerContract:
         with self.sampler(setup) as sampler:
             sampler.load_state(state)
             assert sampler.stats == {"RecordingStepTransform/batches": 2}
+
+    def test_another_sampler_goes_on_from_its_state(self) -> None:
+        transforms: Any = {
+            "step_transforms": (DOUBLED, SHIFTED),
+            "batch_transforms": (SCALED, LOWERED),
+        }
+        self.check_going_on(SamplerSetup(3, ENVIRONMENTS, **transforms))
+
+    def check_going_on(self, setup: SamplerSetup) -> None:
+        """Compare batches of a sampler that got the state of another with those of a plain loop.
+
+        Both need `handler.agent`.
+        """
+        batches = self.simulate(setup, 5)
+        sampler: Any
+        with self.sampler(setup) as sampler:
+            for batch in range(3):
+                sampler.collect_batch(batch)
+            state, agent = sampler.state(), sampler.handler.agent.state()
+            assert sampler.unsaved_environments == {}
+        # Another seed, so that nothing is right because it would have been anyway.
+        with self.sampler(replace(setup, seed=setup.seed + 1)) as sampler:
+            sampler.load_state(state)
+            sampler.handler.agent.load_state(agent)
+            for batch in (3, 4):
+                samples, trajs = sampler.collect_batch(batch)
+                check_samples(samples, batches[batch])
+                check_trajs(trajs, batches[batch])
 
     def test_state_of_other_transforms_is_refused(self) -> None:
         import pytest

@@ -111,6 +111,11 @@ class NormalizeRewards(BatchTransform):
         """Mean and standard deviation of the discounted return."""
         return {"mean": float(self._statistics.mean), "std": float(self._statistics.std)}
 
+    def forget(self, columns: NDArray[np.intp]) -> None:
+        """Let the returns of these columns start from zero."""
+        if self._carried is not None:
+            self._carried[columns] = 0.0
+
     def state(self) -> State:
         """Return the statistics and the returns that are carried on."""
         carried = None if self._carried is None else self._carried.copy()

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples
 from parllel.types import State, Tree
@@ -34,6 +35,12 @@ class Transform:
     def stats(self) -> dict[str, Any]:
         """Numbers and arrays worth logging; empty for a transform without state."""
         return {}
+
+    def forget(self, columns: NDArray[np.intp]) -> None:
+        """Let go of what is carried of the episodes in progress in `columns`: others begin there.
+
+        Called before a batch, where a run goes on whose environments could not save their states.
+        """
 
     def state(self) -> State:
         """Return arrays and JSON values for a checkpoint."""

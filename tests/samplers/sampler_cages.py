@@ -103,6 +103,15 @@ class GroupedCage(CageInterface):
             for final in part.collect_final_observations(truncated_only=truncated_only)
         ]
 
+    def environment_states(self):
+        assert not self._waiting
+        return [state for part in self._parts for state in part.environment_states()]
+
+    def load_environment_states(self, states, salt):
+        assert not self._waiting
+        for part, group in zip(self._parts, self._groups, strict=True):
+            part.load_environment_states(states[group], salt)
+
     def env_method(self, name, *args, **kwargs):
         return [value for part in self._parts for value in part.env_method(name, *args, **kwargs)]
 

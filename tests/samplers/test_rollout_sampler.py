@@ -82,6 +82,8 @@ class TestRollouts(SamplerContract):
     test_statistics_move_between_batches = None
     test_state_holds_that_of_the_transforms = None
     test_state_of_other_transforms_is_refused = None
+    # The agents of the workers draw for themselves here; tests/runners/test_resume.py has a small policy.
+    test_another_sampler_goes_on_from_its_state = None
 
     @pytest.fixture(autouse=True, params=PLACES.values(), ids=PLACES.keys())
     def choose_cages(self, request):

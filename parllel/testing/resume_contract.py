@@ -1,0 +1,151 @@
+"""What every algorithm and sampler has to do: a run that was interrupted goes on as if it had not been.
+
+    class TestMyAlgorithm(ResumeContract):
+        def make_runner(self, stack, folder, callbacks):
+            ...
+            return OnPolicyRunner(..., folder=folder, callbacks=callbacks, checkpoint_interval_s=0.0)
+
+Everything is to be made anew in it, from the same seed; what must be closed goes on the stack. Keep it small:
+five or six rows of two or three batches each, evaluations included.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import signal
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parllel.logging import CsvWriter, Logger
+from parllel.runners import Callback, OnPolicyRunner, RunFolder, RunResult
+
+
+class ResumeContract:
+    """Tests of a run; compares all logged values but times, and everything that a checkpoint holds.
+
+    Attributes:
+        interruptions: behind how many batches a run is interrupted.
+    """
+
+    interruptions = (1, 4)
+
+    def make_runner(
+        self, stack: ExitStack, folder: RunFolder, callbacks: list[Callback]
+    ) -> OnPolicyRunner:
+        """Return a runner with the logger and the callbacks that it is given; see the module."""
+        raise NotImplementedError(f"{type(self).__name__} must say how to make a runner")
+
+    def make_logger(self, folder: RunFolder) -> Logger:
+        """Return a logger for `make_runner` to use."""
+        return Logger([CsvWriter(folder.path)])
+
+    @pytest.mark.parametrize("how", ["SIGINT", "exception"])
+    def test_a_resumed_run_equals_an_uninterrupted_one(self, tmp_path: Path, how: str) -> None:
+        whole = RunFolder(tmp_path, "whole")
+        expected = self._run(whole, Interruption(None, how))
+        for batches in self.interruptions:
+            folder = RunFolder(tmp_path, f"{how}-{batches}")
+            with suppress(InterruptedRunError):
+                stopped = self._run(folder, Interruption(batches, how))
+                assert stopped.stopped_by == how
+                assert stopped.elapsed_steps < expected.elapsed_steps
+            _disturb_global_generators()
+            result = self._run(folder, Interruption(None, how), resume=True)
+            assert result.elapsed_steps == expected.elapsed_steps
+            assert result.curves == expected.curves
+            assert rows_of(folder) == rows_of(whole)
+            _, state = folder.checkpoints.load_newest()
+            _, wanted = whole.checkpoints.load_newest()
+            assert_equal_states(of_the_run(state), of_the_run(wanted))
+
+    def test_another_run_equals_the_first(self, tmp_path: Path) -> None:
+        folders = [RunFolder(tmp_path, name) for name in ("first", "second")]
+        for folder in folders:
+            self._run(folder, Interruption(None, ""))
+        assert rows_of(folders[0]) == rows_of(folders[1])
+
+    def _run(
+        self, folder: RunFolder, interruption: Interruption, *, resume: bool = False
+    ) -> RunResult:
+        random.seed(1)
+        np.random.seed(2)
+        with ExitStack() as stack:
+            runner = self.make_runner(stack, folder, [interruption])
+            stack.callback(runner.logger.close)
+            if resume:
+                _, state = folder.checkpoints.load_newest()
+                runner.load_state(state)
+                runner.logger.rewind(runner.result.elapsed_steps)
+            return runner.run()
+
+
+class InterruptedRunError(Exception):
+    """Ends a run in the middle of an iteration."""
+
+
+class Interruption(Callback):
+    """End the run when the algorithm is about to learn from a batch.
+
+    Args:
+        batches: from which one; None lets it run.
+        how: name of a signal, which lets the iteration finish, or anything else for an exception.
+    """
+
+    def __init__(self, batches: int | None, how: str) -> None:
+        self._left, self._how = batches, how
+
+    def before_optimization(self, elapsed_steps: int) -> None:
+        """Count."""
+        if self._left is None:
+            return
+        self._left -= 1
+        if self._left == 0 and self._how.startswith("SIG"):
+            os.kill(os.getpid(), signal.Signals[self._how])
+        elif self._left == 0:
+            raise InterruptedRunError
+
+
+def _disturb_global_generators() -> None:
+    random.seed(99)
+    np.random.seed(99)
+
+
+def rows_of(folder: RunFolder) -> list[dict[str, str]]:
+    """Return the rows of a run's CSV without times and rates."""
+    with (folder.path / "progress.csv").open(newline="") as file:
+        return [
+            {name: value for name, value in row.items() if not name.startswith("time/")}
+            for row in csv.DictReader(file)
+        ]
+
+
+def of_the_run(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a runner's state without what clocks have measured and what belongs to the process."""
+    others = ("time", "asynchronous", "random")
+    return {name: value for name, value in state.items() if name not in others}
+
+
+def assert_equal_states(found: Any, expected: Any, at: str = "state") -> None:
+    """Compare trees of arrays and JSON values, exactly; names the first place that differs."""
+    assert type(found) is type(expected), f"{at}: {found!r}, expected {expected!r}"
+    if isinstance(expected, dict):
+        assert list(found) == list(expected), at
+        for name in expected:
+            assert_equal_states(found[name], expected[name], f"{at}.{name}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), at
+        for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert_equal_states(one, other, f"{at}[{i}]")
+    elif isinstance(expected, np.ndarray):
+        assert found.dtype == expected.dtype, at
+        np.testing.assert_array_equal(found, expected, err_msg=at)
+    else:
+        assert found == expected or (found != found and expected != expected), (
+            f"{at}: {found!r}, expected {expected!r}"
+        )
