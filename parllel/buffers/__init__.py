@@ -1,9 +1,11 @@
 """Trees of arrays: nodes, samples, allocation, and their way to other processes."""
 
-from parllel.buffers.allocation import Field, add_fields, allocate, insert_field, storage_at
+from parllel.buffers.allocation import Field, add_fields, allocate, insert_field
+from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.buffers.link import REGISTER, Link, Ref
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
+from parllel.buffers.storage_rules import StorageRules, storage_at
 from parllel.buffers.tree import (
     buffer_arrays,
     buffer_asarray,
@@ -26,6 +28,7 @@ __all__ = [
     "NamedTuple",
     "Ref",
     "Samples",
+    "StorageRules",
     "add_fields",
     "allocate",
     "buffer_arrays",
@@ -37,6 +40,8 @@ __all__ = [
     "buffer_method",
     "buffer_rotate",
     "buffer_set_attr",
+    "describe_arrays",
     "insert_field",
     "storage_at",
+    "summarize_arrays",
 ]

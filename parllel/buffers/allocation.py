@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from parllel.arrays import (
-    STORAGES,
     Arena,
     Array,
     LazyFramesArray,
@@ -22,6 +20,7 @@ from parllel.arrays import (
 )
 from parllel.arrays.frame_block import stored_nbytes
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
+from parllel.buffers.storage_rules import StorageRules
 from parllel.buffers.tree import buffer_leaves
 from parllel.types import BatchSpec, Tree
 
@@ -59,7 +58,7 @@ def allocate(
     examples: Tree,
     batch_spec: BatchSpec,
     *,
-    storage: Storage | Mapping[str, Storage] = "local",
+    storage: Storage | Mapping[str, Storage] | StorageRules = "local",
     padding: int = 0,
     batches: int = 1,
     switching: bool = False,
@@ -73,18 +72,23 @@ def allocate(
             node classes (Samples, ...) are kept. None stays None.
         batch_spec: T and B.
         storage: for all, or by path: a mapping of patterns such as `{"env.*": "managed"}`, of which
-            the last that fits wins; what fits none is local.
+            the last that fits wins; what fits none is local. Where several calls make one buffer, give
+            all of them one StorageRules, and call its `check_used` in the end.
         padding: for leaves that do not say it themselves.
         batches: how many batches fit before a rotation starts again (a replay has many).
         switching: allocate arrays with two sides (or `batches`, if that is more) that `rotate` changes over.
         at: path of the tree in the buffer that it will be part of, for the rules.
 
     Raises:
-        ValueError: for object dtypes, an unknown storage, or too much padding; names the path.
+        ValueError: for object dtypes or too much padding, naming the path; for an unknown storage, or a
+            pattern that fits nothing, naming the pattern.
         InsufficientMemoryError: if the memory is not there.
     """
     fields = {path: _field(leaf, padding, path) for path, leaf in buffer_leaves(examples, at)}
-    kinds = {path: storage_at(path, storage) for path in fields}
+    rules = StorageRules.of(storage)
+    kinds = {path: rules.at(path) for path in fields}
+    if rules is not storage:
+        rules.check_used()
     if switching:
         batches = max(2, batches)
     arenas = _arenas(fields, kinds, batch_spec, batches, switching)
@@ -113,20 +117,23 @@ def add_fields(
     fields: Mapping[str, Tree],
     batch_spec: BatchSpec,
     *,
-    storage: Storage | Mapping[str, Storage] = "local",
+    storage: Storage | Mapping[str, Storage] | StorageRules = "local",
     batches: int = 1,
     switching: bool = False,
 ) -> Any:
     """Return `tree` with newly allocated fields at dotted paths; the old Arrays are shared.
 
     Raises:
-        ValueError: if a path exists already, or its parent does not.
+        ValueError: if a path exists already, or its parent does not, and as `allocate` does.
     """
+    rules = StorageRules.of(storage)
     for path, field in fields.items():
         new = allocate(
-            field, batch_spec, storage=storage, batches=batches, switching=switching, at=path
+            field, batch_spec, storage=rules, batches=batches, switching=switching, at=path
         )
         tree = insert_field(tree, path, new)
+    if rules is not storage:
+        rules.check_used()
     return tree
 
 
@@ -141,20 +148,6 @@ def insert_field(tree: NamedArrayTuple, path: str, value: Any) -> Any:
     if there is not None:
         raise ValueError(f"field {path!r} exists already; every field has one writer")
     return tree._replace(**{name: value})
-
-
-def storage_at(path: str, storage: Storage | Mapping[str, Storage]) -> Storage:
-    """Return the storage that the rules give to a path."""
-    chosen: Storage = "local"
-    if isinstance(storage, str):
-        chosen = storage
-    else:
-        for pattern, kind in storage.items():
-            if fnmatchcase(path, pattern):
-                chosen = kind
-    if chosen not in STORAGES:
-        raise ValueError(f"{path or 'buffer'}: storage: expected one of {STORAGES}, got {chosen!r}")
-    return chosen
 
 
 def _field(leaf: Any, padding: int, path: str) -> Field:

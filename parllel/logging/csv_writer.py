@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from parllel.logging.files import prepare_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -34,9 +33,15 @@ class CsvWriter(Writer):
         self._columns = self._existing_columns()
 
     def _existing_columns(self) -> list[str]:
-        with self.path.open(newline="", encoding="utf-8") as file:
-            columns = next(csv.reader(file), ["step"])
-        if columns[:1] != ["step"]:
+        table = self._read()
+        if table:
+            columns = table[0]
+        else:
+            with self.path.open("rb") as file:
+                start = file.read(len("step"))
+            # Nothing, or a header that a kill cut short, which the first row replaces.
+            columns = ["step" if b"step".startswith(start) else start.decode(errors="replace")]
+        if columns[0] != "step":
             raise ValueError(
                 f"CsvWriter: {self.path}: expected a table whose first column is 'step', "
                 f"got columns {columns}"
@@ -46,40 +51,35 @@ class CsvWriter(Writer):
     def write(self, step: int, values: Mapping[str, Number]) -> None:
         """Append a row."""
         new = [key for key in values if key not in self._columns]
-        columns = self._columns + new
-        if new and self.path.exists() and self.path.stat().st_size:
-            self._rewrite(columns)
-        self._columns = columns
+        if new:
+            columns = self._columns + new
+            table = self._read()
+            if table:
+                replace_file(self.path, _lines([columns, *table[1:]], len(columns)))
+            self._columns = columns
         row = {"step": step, **values}
-        with self.path.open("ab") as file:
-            if file.tell() == 0:
-                file.write(_line(columns))
-            elif not self._ends_with_newline():  # the row that a crash cut short
-                file.write(b"\n")
-            file.write(_line([row.get(key, "") for key in columns]))
+        cells = [row.get(key, "") for key in self._columns]
+        append_lines(self.path, _line(cells), header=_line(self._columns))
 
-    def _ends_with_newline(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
+    def rewind(self, step: int) -> None:
+        """Drop rows of steps beyond `step`, half a row, and columns that then hold nothing."""
+        table = self._read() or [["step"]]
+        rows = [row for row in table[1:] if _is_number(row[0]) and int(row[0]) <= step]
+        used = [
+            i
+            for i in range(len(table[0]))
+            if i == 0 or any(len(row) > i and row[i] for row in rows)
+        ]
+        columns = [table[0][i] for i in used]
+        picked = [[row[i] for i in used if i < len(row)] for row in rows]
+        # Without rows there is no header either, as in a new file.
+        replace_file(self.path, _lines([columns, *picked], len(columns)) if rows else b"")
+        self._columns = columns
 
-    def _rewrite(self, columns: list[str]) -> None:
-        new = self.path.with_name(self.path.name + ".new")
-        try:
-            self._copy(new, columns)
-            os.replace(new, self.path)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
-
-    def _copy(self, new: Path, columns: list[str]) -> None:
-        with self.path.open(newline="", encoding="utf-8") as old, new.open("wb") as file:
-            rows = csv.reader(old)
-            next(rows, None)
-            file.write(_line(columns))
-            file.writelines(_line(row + [""] * (len(columns) - len(row))) for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
+    def _read(self) -> list[list[str]]:
+        """Return the header and the rows that the file holds, as they are there."""
+        text = read_lines(self.path).decode()
+        return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
     def message(self, level: Level, text: str) -> None:
         """Do nothing: a table has no place for text."""
@@ -88,8 +88,17 @@ class CsvWriter(Writer):
         """Do nothing: the file is open only while it is written."""
 
 
+def _is_number(cell: str) -> bool:
+    return cell.removeprefix("-").isdecimal()
+
+
+def _lines(rows: Iterable[Sequence[str]], n_columns: int) -> bytes:
+    return b"".join(_line([*row, *[""] * (n_columns - len(row))]) for row in rows)
+
+
 def _line(cells: Iterable[Any]) -> bytes:
     """Return one line as bytes, so that it can be appended without asking how a file is encoded."""
     buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue().encode()
+    # This terminator makes the module put both characters into quotes; readers break lines at either.
+    csv.writer(buffer, lineterminator="\r\n").writerow(cells)
+    return buffer.getvalue()[:-2].encode() + b"\n"

@@ -3,25 +3,36 @@
 A file is opened for each row and closed again. This costs some microseconds where rows are seconds
 apart, and in return nothing is lost in a buffer, no descriptor is held, and a full disk or a removed
 folder shows at once: writing on into a deleted file would succeed and leave nothing.
+
+Whatever is appended is there whole or not at all, as long as the process lives; of a process that was
+killed half a line may stay, which the next line replaces.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import tempfile
 from pathlib import Path
+
+_PROBE_NBYTES = 4096  # a block: less may fit into what the last block of a file has left
 
 
 def prepare_file(owner: str, folder: str | os.PathLike[str], name: str) -> Path:
     """Create `folder` if it is missing, check that `name` can be written there, return its path.
 
     Raises:
-        OSError: if the folder or the file cannot be written.
+        OSError: if the folder or the file cannot be written, or the disk is full.
     """
     path = Path(folder) / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab"):
             pass
+        # Opening takes no space. The file that takes some has no name, so nobody ever sees it.
+        with tempfile.TemporaryFile(dir=path.parent, buffering=0) as probe:
+            _write_all(probe, bytes(_PROBE_NBYTES))
     except OSError as error:
         raise OSError(
             error.errno,
@@ -29,3 +40,83 @@ def prepare_file(owner: str, folder: str | os.PathLike[str], name: str) -> Path:
             str(path),
         ) from error
     return path
+
+
+def append(path: Path, content: bytes, header: bytes = b"") -> None:
+    """Append `content`, all of it or nothing; `header` goes before it if the file is empty.
+
+    Raises:
+        OSError: if it cannot be written; the file is then as it was.
+    """
+    with path.open("a+b", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        _append_all(file, end, content if end else header + content)
+
+
+def append_lines(path: Path, lines: bytes, header: bytes = b"") -> None:
+    """Append whole lines as `append` does; half a line that a kill left at the end is dropped."""
+    with path.open("a+b", buffering=0) as file:
+        end = _drop_half_line(file)
+        _append_all(file, end, lines if end else header + lines)
+
+
+def whole_lines(content: bytes) -> bytes:
+    """Return the content without what stands behind the last end of a line."""
+    return content[: content.rfind(b"\n") + 1]
+
+
+def read_lines(path: Path) -> bytes:
+    """Return the whole lines of a file; nothing if it does not exist."""
+    try:
+        return whole_lines(path.read_bytes())
+    except FileNotFoundError:
+        return b""
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write the file anew beside the old one, which it then replaces: rows are never missing.
+
+    Raises:
+        OSError: if it cannot be written; the old file is still there.
+    """
+    new = path.with_name(path.name + ".new")
+    try:
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def _drop_half_line(file: io.FileIO) -> int:
+    """Return where the file ends once what follows its last whole line is gone."""
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return 0
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return size
+    file.seek(0)
+    end = len(whole_lines(file.read()))
+    file.truncate(end)
+    return end
+
+
+def _append_all(file: io.FileIO, end: int, content: bytes) -> None:
+    try:
+        _write_all(file, content)
+    except BaseException:
+        with contextlib.suppress(OSError):  # a device has no length
+            file.truncate(end)
+        raise
+
+
+def _write_all(file: io.RawIOBase, content: bytes) -> None:
+    """Write everything: on a nearly full disk a part is taken first, and the rest is refused."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]

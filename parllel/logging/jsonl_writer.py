@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from parllel.logging.files import prepare_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -38,9 +38,32 @@ class JsonlWriter(Writer):
         """Append a message, without a step: that is how rows and messages are told apart."""
         self._append({level: text})
 
+    def rewind(self, step: int) -> None:
+        """Drop rows of steps beyond `step`, and the messages that follow such a row.
+
+        Messages have no step of their own; those in front of the first row that goes stay.
+        """
+        kept, dropping = [], False
+        for line in read_lines(self.path).splitlines(keepends=True):
+            step_of_row = _step_of(line)
+            if step_of_row is not None:
+                dropping = step_of_row > step
+            if not dropping:
+                kept.append(line)
+        replace_file(self.path, b"".join(kept))
+
     def _append(self, line: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_lines(self.path, json.dumps(line).encode() + b"\n")
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""
+
+
+def _step_of(line: bytes) -> int | None:
+    """Return the step of a row; None for a message, and for what is no JSON."""
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return None
+    step = content.get("step") if isinstance(content, dict) else None
+    return step if isinstance(step, int) else None

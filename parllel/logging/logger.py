@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from parllel.logging.outlet import Outlet, Remark
 from parllel.logging.writer import Level, Number, Writer
 
 
 class Logger:
     """Collect values by key, and write them as a row to every writer.
 
-    A writer that raises (a full disk, a removed folder) is closed and dropped with one warning; the
-    training goes on.
+    The training goes on when a writer raises (a full disk, a removed folder): there is one warning, the
+    writer is tried again with each row, and a notice tells when it works again and what it missed.
 
     Args:
         writers: where rows and messages go; closed by `close`.
@@ -34,17 +36,18 @@ class Logger:
     """
 
     def __init__(self, writers: Iterable[Writer]) -> None:
-        self._writers = list(writers)
-        for writer in self._writers:
+        writers = list(writers)
+        for writer in writers:
             if not isinstance(writer, Writer):
                 raise TypeError(f"Logger: writers: expected Writers, got {writer!r}")
+        self._outlets = [Outlet(writer) for writer in writers]
         self._row: dict[str, Number] = {}
         self._closed = False
 
     @property
     def writers(self) -> tuple[Writer, ...]:
-        """The writers that are still written to."""
-        return tuple(self._writers)
+        """The writers that work at present."""
+        return tuple(outlet.writer for outlet in self._outlets if outlet.works)
 
     def log_value(self, key: str, value: Any) -> None:
         """Add a number to the current row: of Python or numpy, or an array without dimensions.
@@ -93,13 +96,24 @@ class Logger:
             TypeError: if `step` is no integer.
         """
         self._check_open()
-        if isinstance(step, bool) or not isinstance(step, (int, np.integer)):
-            raise TypeError(f"Logger: step: expected an integer, got {step!r}")
-        step = int(step)
+        step = _integer(step)
         row, self._row = self._row, {}
         if row:
-            self._to_all(lambda writer: writer.write(step, row))
+            self._to_all(lambda outlet: outlet.write(step, row))
         return row
+
+    def rewind(self, step: int) -> None:
+        """Drop the row that was not written yet, and from all writers the rows of steps beyond `step`.
+
+        For a run that goes on from its checkpoint at `step`: what was written after that is written again.
+
+        Raises:
+            TypeError: if `step` is no integer.
+        """
+        self._check_open()
+        step = _integer(step)
+        self._row = {}
+        self._to_all(lambda outlet: outlet.rewind(step))
 
     def notice(self, text: str) -> None:
         """Send a remark to log file and terminal."""
@@ -114,32 +128,55 @@ class Logger:
         self._send(level, text)
 
     def _send(self, level: Level, text: str) -> None:
-        self._to_all(lambda writer: writer.message(level, text))
-        if not any(writer.shows_messages for writer in self._writers):
-            print(f"parllel: {level}: {text}", file=sys.stderr)
+        self._to_all(lambda outlet: outlet.message(level, text))
+        if not any(outlet.shows_messages for outlet in self._outlets):
+            with contextlib.suppress(OSError, ValueError):  # nobody listens there either
+                print(f"parllel: {level}: {text}", file=sys.stderr)
 
-    def _to_all(self, action: Callable[[Writer], None]) -> None:
-        for writer in list(self._writers):
-            # Sending the warning about one writer may have dropped another.
-            if writer not in self._writers:
-                continue
-            try:
-                action(writer)
-            except Exception as error:
-                self._drop(writer, error)
+    def _to_all(self, action: Callable[[Outlet], Remark | None]) -> None:
+        remarks = [action(outlet) for outlet in self._outlets]
+        # Saying that one writer failed may be where another fails; that ends, as messages are for
+        # those that work.
+        for remark in remarks:
+            if remark is not None:
+                self._send(*remark)
 
-    def _drop(self, writer: Writer, error: Exception) -> None:
-        self._writers.remove(writer)
-        name = type(writer).__name__
-        with contextlib.suppress(Exception):  # it has failed already: one warning is enough
-            writer.close()
-        self._send("warning", f"{name} failed and gets no more rows: {error!r}")
+    @contextlib.contextmanager
+    def catch_warnings(self) -> Iterator[None]:
+        """Send Python warnings to log file and terminal, once per place, while the context lasts.
+
+        The filters decide as ever: what they ignore stays unsaid, and "error" raises. Warnings of
+        other processes are not seen here.
+        """
+        seen: set[tuple[str, int, type[Warning]]] = set()
+        before = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            place = (filename, lineno, category)
+            if file is not None or self._closed:
+                before(message, category, filename, lineno, file, line)
+            elif place not in seen:
+                seen.add(place)  # first, as a writer may warn too
+                self.warn(f"{category.__name__}: {message} ({filename}:{lineno})")
+
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            warnings.showwarning = before
 
     def close(self) -> None:
         """Close all writers; a row that was not written is dropped. May be called twice."""
         self._closed = True
-        while self._writers:
-            writer = self._writers.pop(0)
+        while self._outlets:
+            writer = self._outlets.pop(0).writer
             try:
                 writer.close()
             except Exception as error:
@@ -161,6 +198,12 @@ def _check_key(key: str) -> None:
         raise TypeError(f"Logger: key: expected a string, got {key!r}")
     if key in ("", "step"):
         raise ValueError(f"Logger: key: expected a name other than 'step', got {key!r}")
+
+
+def _integer(step: Any) -> int:
+    if isinstance(step, bool) or not isinstance(step, (int, np.integer)):
+        raise TypeError(f"Logger: step: expected an integer, got {step!r}")
+    return int(step)
 
 
 def _number(key: str, value: Any) -> Number:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from parllel.logging.files import prepare_file
+from parllel.logging.files import append, prepare_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -16,7 +17,7 @@ class TensorBoardWriter(Writer):
     """Append rows to an event file of its own, written by TensorBoard's own record writer.
 
     Records are written by the calling thread, so that an error reaches the Logger and no thread is
-    alive when worker processes are forked.
+    alive when worker processes are forked. The file is there from the first row on.
 
     Args:
         folder: created if it is missing; what `tensorboard --logdir` is given.
@@ -35,24 +36,38 @@ class TensorBoardWriter(Writer):
                 "TensorBoardWriter needs TensorBoard: pip install 'parllel[tensorboard]'"
             ) from error
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._record_writer = record_writer.RecordWriter
-        # The format of TensorBoard's names; nanoseconds tell writers of one process apart.
+        # The format of TensorBoard's names, which it reads in alphabetical order; nanoseconds tell
+        # writers of one process apart.
         seconds, rest = divmod(time.time_ns(), 10**9)
-        name = f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{rest}"
+        name = f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{rest:09d}"
         self.path = prepare_file("TensorBoardWriter", folder, name)
-        self._append(file_version="brain.Event:2")
+        # Who opens the folder of a run to look at it should leave no empty file there.
+        self.path.unlink()
 
     def write(self, step: int, values: Mapping[str, Number]) -> None:
         """Append one event that holds all values; they are stored as float32."""
         scalars = [
             self._summary.Value(tag=key, simple_value=float(value)) for key, value in values.items()
         ]
-        self._append(step=step, summary=self._summary(value=scalars))
+        self._append(self._record(step=step, summary=self._summary(value=scalars)))
 
-    def _append(self, **content: Any) -> None:
+    def rewind(self, step: int) -> None:
+        """Append what TensorBoard takes for a restart: it forgets rows of steps beyond `step`."""
+        # It forgets from the step of the restart on. The first start that it ever sees forgets
+        # nothing; where there was one before, the second of these has nothing left to do.
+        restart = self._record(step=step + 1, session_log=self._start)
+        self._append(restart + restart)
+
+    def _append(self, records: bytes) -> None:
+        append(self.path, records, header=self._record(file_version="brain.Event:2"))
+
+    def _record(self, **content: Any) -> bytes:
+        buffer = io.BytesIO()
         event = self._event(wall_time=time.time(), **content)
-        with self.path.open("ab") as file:
-            self._record_writer(file).write(event.SerializeToString())
+        self._record_writer(buffer).write(event.SerializeToString())
+        return buffer.getvalue()
 
     def message(self, level: Level, text: str) -> None:
         """Do nothing: messages belong into the log file."""

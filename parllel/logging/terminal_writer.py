@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,6 +29,7 @@ class TerminalWriter(Writer):
         from rich.console import Console as RichConsole
 
         self.console = RichConsole() if console is None else console
+        self._reader_gone = False
 
     def write(self, step: int, values: Mapping[str, Number]) -> None:
         """Print a table; the statistics of an array share a line.
@@ -61,9 +63,19 @@ class TerminalWriter(Writer):
 
     def _print(self, *objects: Any, **options: Any) -> None:
         try:
-            self.console.print(*objects, **options)
-        except SystemExit as error:  # rich ends the program when the reader of a pipe is gone
-            raise BrokenPipeError("nothing reads the terminal output any more") from error
+            if not self._reader_gone:
+                self.console.print(*objects, **options)
+                return
+        except SystemExit:  # rich ends the program when the reader of a pipe is gone
+            # From here on it writes to nowhere, which must not pass for working.
+            self._reader_gone = True
+        except Exception:
+            # What could not be written is kept by rich, which would repeat it with every row.
+            with contextlib.suppress(Exception):
+                self.console.begin_capture()
+                self.console.end_capture()
+            raise
+        raise BrokenPipeError("nothing reads the terminal output any more")
 
     def close(self) -> None:
         """Do nothing: the console belongs to whoever made it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
-from parllel.logging.files import prepare_file
+from parllel.logging.files import append_lines, prepare_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -37,10 +37,13 @@ class TextWriter(Writer):
         """Append a message; further lines of it are indented."""
         self._append(f"{level}: {text}".replace("\n", "\n    "))
 
+    def rewind(self, step: int) -> None:
+        """Append a line that says so: what happened stays readable."""
+        self._append(f"rewound to step {step}: rows of later steps above this line do not count")
+
     def _append(self, text: str) -> None:
         time = datetime.now().astimezone().isoformat(" ", "seconds")
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{time} {text}\n")
+        append_lines(self.path, f"{time} {text}\n".encode(errors="backslashreplace"))
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""

@@ -13,7 +13,8 @@ Level: TypeAlias = Literal["notice", "warning"]
 class Writer(ABC):
     """Take rows of numbers, and messages, to one place.
 
-    A writer may raise at any time: the Logger drops it with a warning and goes on.
+    A writer may raise at any time: the Logger warns once, goes on, and tries it again with each row.
+    A row that was refused must leave nothing behind.
 
     Attributes:
         shows_messages: whether a person will find messages where this writer puts them. If no
@@ -29,6 +30,12 @@ class Writer(ABC):
     @abstractmethod
     def message(self, level: Level, text: str) -> None:
         """Write a notice or a warning, or do nothing where there is no place for text."""
+
+    def rewind(self, step: int) -> None:
+        """Drop the rows of steps beyond `step`; nothing unless overridden.
+
+        A resumed run goes on from a checkpoint, and writes the rows that followed it once more.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from parllel.logging import CsvWriter, Logger, TensorBoardWriter, TerminalWriter, TextWriter, Writer
+from parllel.logging import (
+    CsvWriter,
+    JsonlWriter,
+    Logger,
+    TensorBoardWriter,
+    TerminalWriter,
+    TextWriter,
+    Writer,
+)
 from parllel.runners import RunFolder
 
 
 def build_logger(folder: RunFolder, console: Console | None = None) -> Logger:
-    """Return a logger to log.txt, progress.csv and TensorBoard, and to a console if one is given."""
+    """Return a logger to files in the folder of a run, and to a console if one is given.
+
+    The files are log.txt, progress.csv, progress.jsonl and TensorBoard's events.out.tfevents.*.
+    """
     writers: list[Writer] = [
         TextWriter(folder.path),
         CsvWriter(folder.path),
+        JsonlWriter(folder.path),
         TensorBoardWriter(folder.path),
     ]
     if console is not None:

@@ -15,6 +15,7 @@ from parllel.buffers import (
     EnvSamples,
     Field,
     Samples,
+    StorageRules,
     add_fields,
     allocate,
     buffer_leaves,
@@ -43,7 +44,9 @@ def allocate_samples(
     Args:
         env_info: examples of those keys of the environments' `info` that are to be stored.
         noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch.
-        storage: default local if all cages are in this process and arrays do not switch, else managed.
+        storage: for all, or by path: patterns such as `{"agent.agent_info.*": "local"}`, of which the last
+            that fits wins. Default, also for what no pattern fits: local if all cages are in this process
+            and arrays do not switch, else managed.
         switching: allocate arrays with two sides, see AsynchronousSampler.
         frames: how many frames observations are stacks of, to store each frame once; for all leaves, or
             by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
@@ -62,9 +65,8 @@ def allocate_samples(
     """
     if not cages:
         raise ValueError("cages: expected at least one")
-    if storage is None:
-        storage = "managed" if switching else default_storage(cages)
-    memory: Any = {"storage": storage, "switching": switching}
+    rules = StorageRules(storage, "managed" if switching else default_storage(cages))
+    memory: Any = {"storage": rules, "switching": switching}
     spaces = cages[0].spaces
     observation = _stored(example_of(spaces.observation))
     action, agent_info = handler.example(observation)
@@ -82,6 +84,7 @@ def allocate_samples(
     if noise:
         fields = {"agent.noise": _noise(handler)}
         samples = add_fields(samples, fields, batch_spec, **memory)
+    rules.check_used()
     # What reads rows of env.observation through views of its own; stacks that are not stored have none.
     if frames and ("observation" in samples.agent._fields or hasattr(handler, "worker_policy")):
         raise ValueError(

@@ -186,9 +186,9 @@ def test_tree_costs_one_descriptor_per_storage() -> None:
         ({"a": {"b": Field(1.0, padding=6)}}, {}, r"a\.b: .*padding: 6 rows are more than the 5"),
         ({"a": Field(1.0, padding=-1)}, {}, "^a: .*padding: expected at least 0, got -1"),
         ({"a": {"b": np.zeros((2, 0))}}, {}, r"a\.b: .*every dimension must be an int >= 1"),
-        ({"a": 1.0}, {"storage": "shed"}, "^a: storage: expected one of .*, got 'shed'"),
-        ({"a": 1.0}, {"storage": {"a": "shed"}}, "^a: storage: expected one of .*, got 'shed'"),
-        ({"a": 1.0}, {"storage": "shed", "at": "env"}, r"^env\.a: storage"),
+        ({"a": 1.0}, {"storage": "shed"}, "^storage: the default: expected one of .*got 'shed'"),
+        ({"a": 1.0}, {"storage": {"a": "shed"}}, "^storage: a: expected one of .*, got 'shed'"),
+        ({"a": 1.0}, {"storage": {"b": "local"}}, "^storage: the rule 'b' fits no path .* 'a'"),
     ],
 )
 def test_what_cannot_be_allocated_is_named_by_path(example: Any, kwargs: Any, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ class Memory(Writer):
     shows_messages = True
 
     def __init__(self, fail_in=None, error=None):
-        self.rows, self.messages, self.closed = [], [], 0
+        self.rows, self.messages, self.rewound, self.closed = [], [], [], 0
         self.fail_in, self.error = fail_in, error or OSError("disk full")
 
     def write(self, step, values):
@@ -28,6 +29,10 @@ class Memory(Writer):
     def message(self, level, text):
         self._maybe_fail("message")
         self.messages.append((level, text))
+
+    def rewind(self, step):
+        self._maybe_fail("rewind")
+        self.rewound.append(step)
 
     def close(self):
         self.closed += 1
@@ -163,6 +168,8 @@ def test_keys_and_steps_are_checked():
     for step in (1.0, True, None):
         with pytest.raises(TypeError, match="step: expected an integer"):
             logger.write(step)
+        with pytest.raises(TypeError, match="step: expected an integer"):
+            logger.rewind(step)
 
 
 def test_messages_go_to_all_writers():
@@ -181,25 +188,53 @@ def test_messages_reach_standard_error_if_no_writer_shows_them(capsys):
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), ValueError("strange"), MemoryError()])
-def test_a_writer_that_raises_is_dropped_with_one_warning(error):
+def test_a_writer_that_raises_is_tried_again_with_each_row_after_one_warning(error):
     broken, healthy = Memory("write", error), Memory()
     logger = Logger([broken, healthy])
-    for step in range(3):
+    for step in range(4):
         logger.log_value("x", step)
         assert logger.write(step) == {"x": step}
-    assert [step for step, _ in healthy.rows] == [0, 1, 2]
-    [(level, text)] = healthy.messages
-    assert level == "warning"
-    assert text == f"Memory failed and gets no more rows: {error!r}"
-    assert broken.closed == 1
+    assert [step for step, _ in healthy.rows] == [0, 1, 2, 3]
+    warning = f"Memory failed, and is tried again with each row: {error!r}"
+    assert healthy.messages == [("warning", warning)]
     assert logger.writers == (healthy,)
+    logger.notice("a line might fit where a row does not")
+    assert broken.messages == []
+
+    broken.fail_in = None
+    logger.log_value("x", 4)
+    logger.write(4)
+    assert [step for step, _ in broken.rows] == [4]
+    works = ("notice", "Memory works again; rows that it misses: 4")
+    assert healthy.messages[2:] == [works]
+    assert broken.messages == [works]
+    assert logger.writers == (broken, healthy)
+
+    broken.fail_in = "message"
+    logger.notice("one")
+    assert healthy.messages[3:] == [("notice", "one"), ("warning", warning)]
+    broken.fail_in = None
+    logger.log_value("x", 5)
+    logger.write(5)
+    assert healthy.messages[5:] == [("notice", "Memory works again; rows that it misses: 0")]
+    assert broken.closed == 0
 
 
-def test_losing_the_last_writer_is_said_on_standard_error(capsys):
-    logger = Logger([Memory("write")])
+def test_a_failing_writer_of_all_is_said_on_standard_error(capsys):
+    writer = Memory("write")
+    logger = Logger([writer])
     logger.log_value("x", 1)
     assert logger.write(0) == {"x": 1}
-    assert "Memory failed and gets no more rows: OSError('disk full')" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "Memory failed, and is tried again with each row: OSError('disk full')" in error
+    logger.notice("still here")
+    assert "parllel: notice: still here" in capsys.readouterr().err
+    writer.fail_in = None
+    logger.log_value("x", 1)
+    logger.write(1)
+    logger.notice("back")
+    assert capsys.readouterr().err == ""
+    assert writer.messages[-1] == ("notice", "back")
 
 
 def test_a_writer_may_fail_while_the_failure_of_another_is_reported(capsys):
@@ -211,6 +246,17 @@ def test_a_writer_may_fail_while_the_failure_of_another_is_reported(capsys):
     assert len(healthy.messages) == 2
     logger.close()
     assert "Memory failed to close: OSError('disk full')" in healthy.messages[-1][1]
+
+
+def test_standard_error_that_is_gone_ends_nothing(monkeypatch):
+    class Gone:
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    logger = Logger([Memory("write")])
+    logger.log_value("x", 1)
+    assert logger.write(0) == {"x": 1}
 
 
 def test_an_interrupt_is_not_swallowed():
@@ -232,6 +278,7 @@ def test_close_closes_all_writers_once():
         lambda: logger.write(0),
         lambda: logger.notice("x"),
         lambda: logger.warn("x"),
+        lambda: logger.rewind(0),
     ):
         with pytest.raises(RuntimeError, match="the Logger was used after close"):
             use()
@@ -240,3 +287,131 @@ def test_close_closes_all_writers_once():
 def test_writers_are_checked():
     with pytest.raises(TypeError, match=r"Logger: writers: expected Writers, got 'log\.txt'"):
         Logger(["log.txt"])
+
+
+# ---------------------------------------------------------------------- going back
+
+
+def test_rewinding_drops_the_unwritten_row_and_reaches_all_writers():
+    writers = [Memory(), Memory()]
+    logger = Logger(writers)
+    logger.log_value("x", 1)
+    logger.rewind(np.int64(10))
+    assert [writer.rewound for writer in writers] == [[10], [10]]
+    logger.log_value("x", 2)
+    assert logger.write(20) == {"x": 2}
+
+
+def test_a_writer_need_not_rewind():
+    class Plain(Writer):
+        def write(self, step, values):
+            pass
+
+        def message(self, level, text):
+            pass
+
+        def close(self):
+            pass
+
+    logger = Logger([Plain()])
+    logger.rewind(3)
+    assert len(logger.writers) == 1
+
+
+def test_a_writer_that_cannot_rewind_does_so_before_it_takes_another_row():
+    broken, healthy = Memory("rewind"), Memory()
+    logger = Logger([broken, healthy])
+    logger.rewind(10)
+    [(level, text)] = healthy.messages
+    assert level == "warning"
+    assert text.startswith("Memory failed, and is tried again with each row: OSError")
+    logger.log_value("x", 1)
+    logger.write(20)
+    assert broken.rows == []
+    logger.rewind(15)  # what it has not forgotten yet lies further back
+    broken.fail_in = None
+    logger.log_value("x", 1)
+    logger.write(30)
+    assert broken.rewound == [10]
+    assert [step for step, _ in broken.rows] == [30]
+    assert healthy.messages[1:] == [("notice", "Memory works again; rows that it misses: 1")]
+
+
+# ---------------------------------------------------------------------- Python warnings
+
+
+def warn_here(text, category=UserWarning):
+    warnings.warn(text, category, stacklevel=1)
+
+
+def test_python_warnings_become_messages_once_per_place():
+    writer = Memory()
+    logger = Logger([writer])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        before = warnings.showwarning
+        with logger.catch_warnings():
+            for _ in range(3):
+                warn_here("slow")
+                warn_here("old", DeprecationWarning)
+            warnings.warn("elsewhere", stacklevel=1)
+        assert warnings.showwarning is before
+    levels, texts = zip(*writer.messages, strict=True)
+    assert levels == ("warning",) * 3
+    line = warn_here.__code__.co_firstlineno + 1
+    assert texts[0] == f"UserWarning: slow ({__file__}:{line})"
+    assert texts[1] == f"DeprecationWarning: old ({__file__}:{line})"
+    assert texts[2].startswith("UserWarning: elsewhere (")
+
+
+def test_warnings_that_are_errors_go_on_raising():
+    writer = Memory()
+    with Logger([writer]) as logger, logger.catch_warnings(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="slow"):
+            warn_here("slow")
+        warnings.simplefilter("ignore")
+        warn_here("slow")
+    assert writer.messages == []
+
+
+def test_warnings_that_somebody_else_records_are_theirs():
+    writer = Memory()
+    with Logger([writer]) as logger, logger.catch_warnings():
+        with pytest.warns(UserWarning, match="slow"):
+            warn_here("slow")
+        assert writer.messages == []
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warn_here("slow")
+    assert len(writer.messages) == 1
+
+
+def test_warnings_are_shown_as_before_after_an_exception_and_a_closed_logger():
+    before = warnings.showwarning
+    logger = Logger([Memory()])
+    with pytest.raises(ZeroDivisionError), logger.catch_warnings():
+        raise ZeroDivisionError
+    assert warnings.showwarning is before
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with logger.catch_warnings():
+            logger.close()
+            warn_here("late")
+    assert [str(warning.message) for warning in shown] == ["late"]
+
+
+def test_a_writer_that_warns_does_not_go_round_in_circles():
+    class Warns(Memory):
+        def message(self, level, text):
+            super().message(level, text)
+            warnings.warn("the writer is old", stacklevel=1)
+
+    writer = Warns()
+    logger = Logger([writer])
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with logger.catch_warnings():
+            warn_here("slow")
+    assert len(writer.messages) == 2
+    assert "the writer is old" in writer.messages[1][1]
