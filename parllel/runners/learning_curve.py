@@ -1,18 +1,29 @@
-"""A picture of how returns grew with experience."""
+"""Pictures of how returns grew with experience."""
 
 from __future__ import annotations
 
+import csv
+import difflib
+import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
-Curve = Sequence[tuple[int, float]]  # (environment steps, return)
+import numpy as np
+
+# Points `(environment steps, value)`, or with a band around it `(steps, value, low, high)`.
+Curve: TypeAlias = Sequence[tuple[float, float] | tuple[float, float, float, float]]
 
 
 def plot_learning_curve(
-    path: str | os.PathLike[str], curves: Mapping[str, Curve], title: str = ""
+    path: str | os.PathLike[str],
+    curves: Mapping[str, Curve],
+    title: str = "",
+    *,
+    ylabel: str = "mean return",
 ) -> None:
-    """Draw curves by name into a PNG file; empty ones are left out.
+    """Draw curves by name into a PNG file, with their bands if they have some; empty ones are left out.
 
     Raises:
         ImportError: without matplotlib; names the extra.
@@ -29,13 +40,73 @@ def plot_learning_curve(
     axes: Any = figure.add_subplot()
     for name, curve in curves.items():
         if curve:
-            steps, returns = zip(*curve, strict=True)
+            steps, values, *band = zip(*curve, strict=True)
             few = len(curve) < 40
-            axes.plot(steps, returns, label=name, marker="o" if few else None, markersize=3)
+            marker = "o" if few else None
+            (line,) = axes.plot(steps, values, label=name, marker=marker, markersize=3)
+            if band:
+                axes.fill_between(steps, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set_xlabel("environment steps")
-    axes.set_ylabel("mean return")
+    axes.set_ylabel(ylabel)
     axes.set_title(title)
     axes.grid(alpha=0.3)
     if any(curves.values()):
         axes.legend()
     figure.savefig(path, dpi=120)
+
+
+def read_curve(path: str | os.PathLike[str], key: str = "evaluation/return/mean") -> Curve:
+    """Return `(step, value)` of each row of a `progress.csv` that has a finite number under `key`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it has no such column (names the nearest one), or is no such table.
+    """
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        columns = next(rows, ["step"])
+        if columns[0] != "step":
+            raise ValueError(
+                f"{path}: expected a table whose first column is 'step', got {columns}"
+            )
+        if key not in columns:
+            raise ValueError(f"{path}: no column {key!r}{_nearest(key, columns[1:])}")
+        place = columns.index(key)
+        # Shorter than the header: a line that a crash cut short.
+        cells = [(row[0], row[place]) for row in rows if len(row) == len(columns)]
+    points = [(_number(step), _number(value)) for step, value in cells]
+    return [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:  # empty, or cut short
+        return math.nan
+
+
+def _nearest(key: str, columns: Sequence[str]) -> str:
+    if not columns:
+        return ", as it has no rows yet"
+    near = difflib.get_close_matches(key, columns, n=3, cutoff=0.0)
+    return "; did you mean " + ", ".join(repr(name) for name in near) + "?"
+
+
+def curve_with_band(curves: Sequence[Curve]) -> Curve:
+    """Return one curve of several: the mean, with the smallest and the largest value as its band.
+
+    The range rather than a standard error: runs are repeated with a handful of seeds as a rule, of which
+    the range hides nothing. Runs may have been logged at different steps. So each curve is interpolated
+    linearly to all steps that any of them has, from where the last of them begins to where the first of
+    them ends. Empty curves are left out; without others the result is empty.
+    """
+    found = [np.array([point[:2] for point in curve], float) for curve in curves if curve]
+    if not found:
+        return []
+    begin = max(curve[0, 0] for curve in found)
+    end = min(curve[-1, 0] for curve in found)
+    steps = np.unique(np.concatenate([curve[:, 0] for curve in found]))
+    steps = steps[(begin <= steps) & (steps <= end)]
+    values = np.array([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in found])
+    columns = (steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+    return list(zip(*(column.tolist() for column in columns), strict=True))

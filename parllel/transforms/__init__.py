@@ -7,6 +7,9 @@ from parllel.transforms.normalize_advantage import NormalizeAdvantage
 from parllel.transforms.normalize_multi_agent_advantage import NormalizeMultiAgentAdvantage
 from parllel.transforms.normalize_observations import NormalizeObservations
 from parllel.transforms.normalize_rewards import NormalizeRewards
+from parllel.transforms.picture_grid import picture_grid
+from parllel.transforms.record_video import RecordVideo, pictures_of
+from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic, every_nth
 from parllel.transforms.returns import DiscountedReturns, discounted_returns
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import (
@@ -29,13 +32,19 @@ __all__ = [
     "NormalizeMultiAgentAdvantage",
     "NormalizeObservations",
     "NormalizeRewards",
+    "RecordVideo",
+    "RecordingSchedule",
     "RunningMeanStd",
     "StepTransform",
     "Transform",
     "body_of",
+    "capped_cubic",
     "discounted_returns",
     "estimate_advantage",
+    "every_nth",
     "field_at",
     "optional_body_of",
+    "picture_grid",
+    "pictures_of",
     "row_behind",
 ]

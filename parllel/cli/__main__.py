@@ -1,0 +1,5 @@
+"""`python -m parllel.cli` is `parllel`."""
+
+from parllel.cli.command import main
+
+raise SystemExit(main())

@@ -1,0 +1,116 @@
+"""The arguments of `parllel`, and what becomes of mistakes in them.
+
+A subcommand's module is imported when it is called, so that `parllel --help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from types import CodeType
+
+from parllel.errors import ParllelError
+
+INTERRUPTED = 130  # the exit status of what Ctrl-C ended: 128 and the signal's number
+MISTAKE = 2
+_MODULES = {
+    "runs": "parllel.cli.list_runs",
+    "show": "parllel.cli.show_policy",
+    "resume": "parllel.cli.resume_run",
+    "repeat": "parllel.cli.repeat_run",
+    "plot": "parllel.cli.plot_runs",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says and return the exit status.
+
+    A mistake of the user is one sentence on the standard error stream and status 2; what goes wrong within
+    a training has its traceback.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        module = importlib.import_module(_MODULES[arguments.command])
+        status: int = module.run(arguments)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # `parllel runs | head` has seen enough
+        # The interpreter flushes once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
+        if arguments.traceback or _within_training(error):
+            raise
+        print(f"parllel: {' '.join(str(error).split())}", file=sys.stderr)
+        return MISTAKE
+
+
+def _within_training(error: BaseException) -> bool:
+    """Return whether the error came out of a runner's loop: that is no mistake of the command line."""
+    runners = sys.modules.get("parllel.runners")
+    if runners is None:
+        return False
+    loop: CodeType = runners.OnPolicyRunner.run.__code__
+    return any(frame.f_code is loop for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="parllel", description="Look at runs, and go on with them."
+    )
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        help="show where an error comes from, not what it says alone",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    runs = commands.add_parser("runs", help="list the runs of a folder")
+    runs.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="default: runs")
+    runs.add_argument("--json", action="store_true", help="one JSON object per line")
+
+    show = commands.add_parser("show", help="play episodes with the newest checkpoint of a run")
+    show.add_argument("run", metavar="RUN", help="folder of the run")
+    show.add_argument("--episodes", type=int, default=3, metavar="N", help="default: 3")
+    show.add_argument(
+        "--video", metavar="FILE", help="write .mp4 or .gif; default: a window, or RUN/policy.mp4"
+    )
+    show.add_argument("--fps", type=float, help="pictures per second; default: the environment's")
+    show.add_argument("--seed", type=int, help="of the episodes; default: those that come next")
+    show.add_argument("--column", type=int, default=0, help="which environment; default: 0")
+
+    resume = commands.add_parser("resume", help="go on with a run from its newest checkpoint")
+    _add_rerun(resume)
+    repeat = commands.add_parser("repeat", help="do a run again, from its beginning")
+    _add_rerun(repeat)
+    repeat.add_argument(
+        "--runs", metavar="DIR", help="folder of the new run; default: beside the old one"
+    )
+
+    plot = commands.add_parser("plot", help="draw the curves of runs")
+    plot.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or of several")
+    plot.add_argument(
+        "-o", "--output", default="curves.png", metavar="FILE", help="default: curves.png"
+    )
+    plot.add_argument("--key", default="evaluation/return/mean", help="column of progress.csv")
+    plot.add_argument(
+        "--by",
+        choices=("config", "name", "run"),
+        default="config",
+        help="one curve for runs whose configs differ in their seed alone, for runs whose names do, or "
+        "for each run; default: config",
+    )
+    return parser
+
+
+def _add_rerun(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "changes", nargs="*", metavar="KEY=VALUE", help="change the config: ppo.learning_rate=1e-4"
+    )

@@ -1,0 +1,35 @@
+"""The run folders below a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Return the folders with a `run.json`, `folder` itself or any below it, by name.
+
+    Nothing is looked for within a run, and links are not followed.
+
+    Raises:
+        FileNotFoundError: if there is no such folder.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no such folder")
+    found = []
+    for path, folders, files in os.walk(folder):
+        if "run.json" in files:
+            found.append(Path(path))
+            folders.clear()
+        folders.sort()
+    return found
+
+
+def json_of(path: Path) -> Any:
+    """Return what a JSON file holds, or None where it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

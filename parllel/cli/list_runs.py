@@ -1,0 +1,162 @@
+"""`parllel runs [FOLDER]`: what runs there are, and how they stand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parllel.cli.find_runs import find_runs
+from parllel.runners import RunFolder
+from parllel.runners.learning_curve import read_curve
+from parllel.runners.run_record import RunRecord
+
+WIDTH = 250  # of a table that goes into a file or a pipe
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """What is said of a run.
+
+    Attributes:
+        path: of its folder.
+        created: local time, ISO 8601; None if its record cannot be read.
+        build: where the function stands that put it together: "module:function", or
+            "cartpole/train_ppo.py:build" in a script.
+        seed: of its config, if that names one.
+        steps: environment steps of its last checkpoint or logged row.
+        evaluation_return: mean return of the last evaluation; None without one.
+        state: "running", "finished", "solved", "stopped" (by a signal), "failed" (or killed), or
+            "damaged".
+        megabytes: of all its files.
+        problem: why it is damaged.
+    """
+
+    path: str
+    created: str | None
+    build: str | None
+    seed: Any
+    steps: int | None
+    evaluation_return: float | None
+    state: str
+    megabytes: float
+    problem: str | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a table, or JSON lines, of the runs by age; return the exit status."""
+    found = [line_of(path) for path in find_runs(Path(arguments.folder))]
+    found.sort(key=lambda line: (line.created or "", line.path))
+    if arguments.json:
+        for line in found:
+            print(json.dumps(asdict(line)))
+        return 0
+    if not found:
+        print(f"there are no runs in {arguments.folder}")
+        return 0
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(_table(found))
+    return 0
+
+
+def line_of(path: Path) -> RunLine:
+    """Return what is to be said of the run in a folder; never raises for what is in it."""
+    size = _megabytes(path)
+    try:
+        folder = RunFolder.open(path)
+        record = folder.read_record()
+    except (OSError, ValueError, TypeError) as error:
+        # Of a run that cannot be read nothing is known but that it is there.
+        return RunLine(str(path), None, None, None, None, None, "damaged", size, str(error))
+    steps, evaluation_return = _progress(folder)
+    return RunLine(
+        path=str(path),
+        created=record.created,
+        build=_build_name(record),
+        seed=record.config.get("seed"),
+        steps=steps,
+        evaluation_return=evaluation_return,
+        state=_state(folder, record),
+        megabytes=size,
+    )
+
+
+def _build_name(record: RunRecord) -> str:
+    """Return "module:function"; a script is named by its folder and file, as its module is `__main__`."""
+    module, _, function = record.build_function.name.partition(":")
+    file = record.build_function.file
+    if module != "__main__" or file is None:
+        return record.build_function.name
+    return f"{'/'.join(Path(file).parts[-2:])}:{function}"
+
+
+def _state(folder: RunFolder, record: RunRecord) -> str:
+    if folder.in_use:
+        return "running"
+    outcome = record.outcome
+    if outcome is None:
+        return "failed"
+    if outcome["stopped_by"]:
+        return "stopped"
+    return "solved" if outcome["solved"] else "finished"
+
+
+def _progress(folder: RunFolder) -> tuple[int | None, float | None]:
+    """Return the steps done, and the last mean return of evaluations, as far as files say it."""
+    steps = [int(found.stem.split("-")[-1]) for found in folder.checkpoints.paths()]
+    steps += [int(step) for step in _logged(folder, "step")]
+    returns = _logged(folder, "evaluation/return/mean")
+    return max(steps, default=None), returns[-1] if returns else None
+
+
+def _logged(folder: RunFolder, key: str) -> list[float]:
+    """Return the numbers under a key of progress.csv, as far as there are some."""
+    try:
+        return [point[1] for point in read_curve(folder.path / "progress.csv", key)]
+    except (OSError, ValueError):  # nothing yet, or another logger
+        return []
+
+
+def _megabytes(path: Path) -> float:
+    total = 0
+    for file in path.rglob("*"):
+        try:
+            total += file.lstat().st_size if file.is_file() else 0
+        except OSError:  # a running run removes old checkpoints
+            continue
+    return round(total / 1e6, 3)
+
+
+def _table(lines: list[RunLine]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run", overflow="fold")
+    table.add_column("when", no_wrap=True)
+    table.add_column("build", overflow="fold")
+    for name in ("seed", "steps", "return"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    for line in lines:
+        table.add_row(
+            escape(line.path),
+            (line.created or "")[:16].replace("T", " "),
+            escape(line.build or ""),
+            "" if line.seed is None else escape(str(line.seed)),
+            "" if line.steps is None else f"{line.steps:,}",
+            _number(line.evaluation_return),
+            line.state,
+            f"{line.megabytes:.1f} MB",
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or not math.isfinite(value) else f"{value:.1f}"

@@ -1,0 +1,18 @@
+"""`parllel repeat RUN [KEY=VALUE ...] [--runs DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from parllel.cli.rerun import changes_of, report
+from parllel.runners import repeat
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do a run again and return the exit status: 130 or 143 if a signal stopped it."""
+    changes = changes_of(arguments.changes)
+    console = Console()
+    result, folder = repeat(arguments.run, changes=changes, base=arguments.runs, console=console)
+    return report(console, result, folder)

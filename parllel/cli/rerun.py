@@ -1,0 +1,47 @@
+"""What `resume` and `repeat` share."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from parllel.runners import RunFolder, RunResult
+
+
+def changes_of(pairs: Sequence[str]) -> dict[str, str] | None:
+    """Return `key=value` pairs as a dict, None if there are none; the config's types say how to read them.
+
+    Raises:
+        ValueError: for anything else, or a key that is there twice.
+    """
+    changes: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise ValueError(f"expected KEY=VALUE, got {pair!r}")
+        if key in changes:
+            raise ValueError(f"{key}: expected once, got {changes[key]!r} and {value!r}")
+        changes[key] = value
+    return changes or None
+
+
+def report(console: Console, result: RunResult, folder: RunFolder) -> int:
+    """Say what came of a run and where it is, and return the exit status."""
+    if result.stopped_by is not None:
+        console.print(
+            f"Stopped by {result.stopped_by} after {result.elapsed_steps:,} environment steps; "
+            f"go on with: parllel resume {folder.path}",
+            soft_wrap=True,
+            markup=False,
+        )
+        return 128 + signal.Signals[result.stopped_by].value
+    said = f"{result.elapsed_steps:,} environment steps"
+    if result.evaluation_return == result.evaluation_return:  # no NaN: there was an evaluation
+        said += f", last mean return {result.evaluation_return:.1f}"
+    said += f". Everything about this run is in {folder.path}"
+    console.print(said, soft_wrap=True, markup=False)
+    return 0

@@ -1,0 +1,85 @@
+"""`parllel show RUN`: what the policy of a run does now."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from parllel.cages import TrajInfo
+from parllel.runners import (
+    RenderedColumns,
+    RunFolder,
+    ShowPolicyRunner,
+    VideoFile,
+    Window,
+    WindowClosedError,
+    has_display,
+    rebuild,
+)
+from parllel.samplers import EvalSampler
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play episodes in a window, or into a video file; return the exit status."""
+    # Environments that draw with pygame would greet on the standard output.
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    path = RunFolder.open(arguments.run).path
+    video = _video_path(arguments.video, path)
+    with ExitStack() as stack:
+        before = signal.signal(signal.SIGTERM, _leave)
+        stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
+        runner = rebuild(path, stack)
+        sampler = runner.eval_sampler
+        if not isinstance(sampler, EvalSampler):
+            raise ValueError(
+                f"{path}: this run has no EvalSampler, whose environments could be shown"
+            )
+        rendered = RenderedColumns(sampler.cages, [arguments.column])
+        fps = rendered.fps if arguments.fps is None else arguments.fps
+        if video is None:
+            window = stack.enter_context(Window(path.name, fps))
+            with contextlib.suppress(WindowClosedError):
+                _say(ShowPolicyRunner(sampler, show=window.show, **_settings(arguments)).run())
+            return 0
+        with VideoFile(video, fps) as file:
+            trajs = ShowPolicyRunner(sampler, show=file.write, **_settings(arguments)).run()
+    _say(trajs)
+    print(f"The video is {video}")
+    return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End by an exception, so that no half-written video is left."""
+    sys.exit(128 + number)
+
+
+def _video_path(asked: str | None, folder: Path) -> Path | None:
+    """Return where the video goes; None for a window instead."""
+    if asked is not None:
+        return Path(asked)
+    if has_display() and importlib.util.find_spec("pygame") is not None:
+        return None
+    return folder / "policy.mp4"
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, int]:
+    return {
+        "n_episodes": arguments.episodes,
+        "column": arguments.column,
+        "seed": arguments.seed,
+    }
+
+
+def _say(trajs: list[TrajInfo]) -> None:
+    returns = [float(traj.return_) for traj in trajs]
+    for number, traj in enumerate(trajs, start=1):
+        print(f"episode {number}: return {traj.return_:.2f} in {traj.length} steps")
+    print(f"mean return {sum(returns) / len(returns):.2f}")

@@ -1,0 +1,113 @@
+"""Pictures of some environments of a sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.cages import CageInterface, VectorizedCage
+from parllel.errors import ParllelError, WrongStateError
+from parllel.samplers import CageColumns
+
+Frame: TypeAlias = NDArray[np.uint8]  # [H, W, 3]
+DEFAULT_FPS = 30.0
+
+
+class RenderingError(ParllelError):
+    """An environment could not draw itself; what it raised is the cause."""
+
+
+class RenderedColumns:
+    """Let the environments of some columns draw themselves.
+
+    Args:
+        cages: of a sampler.
+        columns: numbers of the environments.
+
+    Attributes:
+        columns: these, in order.
+        fps: pictures per second at which the first of them looks natural, as it says itself; 30 if it
+            does not.
+
+    Raises:
+        ValueError: if there are no columns, or one that is not there.
+        WrongStateError: if an environment was not made with render_mode="rgb_array".
+    """
+
+    def __init__(self, cages: CageColumns, columns: Sequence[int]) -> None:
+        B = cages.everyone.columns.stop
+        self.columns = sorted(set(columns))
+        if not self.columns or self.columns[0] < 0 or self.columns[-1] >= B:
+            raise ValueError(f"columns: expected some of 0 to {B - 1}, got {list(columns)}")
+        self._draw: list[Callable[[], list[Any]]] = []
+        self.fps = 0.0
+        for cage, place in zip(cages.cages, cages.columns, strict=True):
+            chosen = [b - place.start for b in self.columns if place.start <= b < place.stop]
+            if chosen:
+                _check_render_mode(cage, chosen, place.start)
+                self._draw.append(_drawing(cage, chosen))
+                self.fps = self.fps or _fps_of(cage)
+
+    def frames(self) -> list[Frame]:
+        """Return a picture of each column as it is now, uint8 [H, W, 3]; the environments' own memory.
+
+        Raises:
+            RenderingError: if an environment raises, for lack of a graphics library say.
+            ValueError: if it returns something else.
+        """
+        try:
+            pictures = [picture for draw in self._draw for picture in draw()]
+        except ParllelError:  # of a worker that died
+            raise
+        except Exception as error:
+            raise RenderingError(
+                f"environments {self.columns} could not be drawn: {type(error).__name__}: {error}"
+            ) from error
+        for column, picture in zip(self.columns, pictures, strict=True):
+            shape: tuple[int, ...] = getattr(picture, "shape", ())
+            if getattr(picture, "dtype", None) != np.uint8 or len(shape) != 3 or shape[2] != 3:
+                what = f"{picture.dtype} {list(shape)}" if shape else repr(picture)[:100]
+                raise ValueError(
+                    f"environment {column}: render: expected a picture, uint8 [H, W, 3], got {what}"
+                )
+        return pictures
+
+
+def _drawing(cage: CageInterface, chosen: list[int]) -> Callable[[], list[Any]]:
+    """Return what draws some environments of a cage."""
+    if isinstance(cage, VectorizedCage) and cage.n > 1:
+        # cage.render() would draw all of them, which takes longer than to step them.
+        lookups = cage.get_wrapper_attr
+        methods = [lookups[i]("render") for i in chosen]
+        return lambda: [method() for method in methods]
+
+    def draw() -> list[Any]:
+        pictures = _by_environment(cage.render())
+        return [pictures[i] for i in chosen]
+
+    return draw
+
+
+def _check_render_mode(cage: CageInterface, chosen: list[int], first: int) -> None:
+    modes = _by_environment(getattr(cage, "render_mode", None))
+    for i in chosen:
+        # Asked to draw without a mode an environment warns and returns None.
+        if modes[i] != "rgb_array":
+            raise WrongStateError(
+                f"environment {first + i} ({cage.spaces.name}): cannot be drawn, its render_mode is "
+                f'{modes[i]!r}; make it with render_mode="rgb_array"'
+            )
+
+
+def _fps_of(cage: CageInterface) -> float:
+    metadata = _by_environment(getattr(cage, "metadata", None))[0]
+    fps = metadata.get("render_fps") if isinstance(metadata, dict) else None
+    return float(fps or DEFAULT_FPS)
+
+
+def _by_environment(values: Any) -> list[Any]:
+    """Return one value per environment; cages of one environment return it alone."""
+    return values if isinstance(values, list) else [values]

@@ -1,0 +1,150 @@
+"""Videos of evaluations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from parllel.cages import TrajInfo
+from parllel.runners.callback import Callback
+from parllel.runners.rendered_columns import RenderedColumns
+from parllel.runners.video_file import VideoFile
+from parllel.runners.video_folder import VideoFolder
+from parllel.samplers import EvalSampler
+from parllel.transforms import RecordingSchedule, capped_cubic, picture_grid
+from parllel.types import State
+
+if TYPE_CHECKING:
+    from parllel.runners.on_policy_runner import OnPolicyRunner
+
+
+class VideoRecorder(Callback):
+    """Record evaluations into `step-000000020480.mp4`, several environments side by side.
+
+    The environments are to be made with render_mode="rgb_array". Each picture is taken before a step; an
+    environment that has played its episodes stands still, or begins others that do not count. What goes
+    wrong while a video is made is a warning of the runner's logger; the next one is tried again.
+
+    Args:
+        schedule: takes environment steps so far, and the number of the evaluation from 0; see
+            `parllel.transforms.every_nth` and `capped_cubic`.
+        folder: default `videos` in the run's folder.
+        n_envs: how many environments go into one picture, if there are as many.
+        max_frames: of one video; the evaluation goes on unseen.
+        keep: how many videos are kept, the newest; None keeps all.
+        fps: pictures per second; default what the environment names, or 30.
+
+    The state is the number of evaluations.
+
+    Raises:
+        ValueError: if a number is less than one.
+    """
+
+    def __init__(
+        self,
+        schedule: RecordingSchedule = capped_cubic,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        n_envs: int = 4,
+        max_frames: int = 1000,
+        keep: int | None = 10,
+        fps: float | None = None,
+    ) -> None:
+        for name, value in (("n_envs", n_envs), ("max_frames", max_frames), ("keep", keep)):
+            if value is not None and value < 1:
+                raise ValueError(f"VideoRecorder: {name}: expected at least 1, got {value}")
+        self._schedule = schedule
+        self._folder = folder
+        self._n_envs = n_envs
+        self._max_frames = max_frames
+        self._keep = keep
+        self._fps = fps
+        self._n_evaluations = 0
+        self._file: VideoFile | None = None
+        self._frames_left = 0
+
+    def start(self, runner: OnPolicyRunner) -> None:
+        """Find out at once whether the environments can be drawn, and videos be written.
+
+        Raises:
+            ValueError: if there is no EvalSampler, or no folder.
+            WrongStateError: if the environments were not made with render_mode="rgb_array".
+            ImportError, OSError: if videos cannot be written.
+        """
+        sampler = runner.eval_sampler
+        if not isinstance(sampler, EvalSampler):
+            raise ValueError(
+                f"VideoRecorder: expected a runner with an EvalSampler, got {sampler!r}"
+            )
+        folder = self._folder
+        if folder is None:
+            if runner.folder is None:
+                raise ValueError("VideoRecorder: folder: expected one, as the runner has none")
+            folder = runner.folder.path / "videos"
+        self._runner, self._sampler = runner, sampler
+        self._rendered = RenderedColumns(sampler.cages, range(len(sampler.quotas))[: self._n_envs])
+        self._videos = VideoFolder(folder, keep=self._keep, fps=self._fps or self._rendered.fps)
+        self._videos.check()
+
+    def before_evaluation(self, elapsed_steps: int) -> None:
+        """Begin a video, if one is due."""
+        due = self._schedule(elapsed_steps, self._n_evaluations)
+        self._n_evaluations += 1
+        if not due:
+            return
+        try:
+            self._file = self._videos.open(elapsed_steps)
+        except OSError as error:
+            self._warn(error)
+            return
+        self._frames_left = self._max_frames
+        self._sampler.watch = self._record
+
+    def _record(self) -> None:
+        try:
+            assert self._file is not None
+            pictures = np.stack(self._rendered.frames())
+            self._file.write(picture_grid(pictures))
+        except Exception as error:  # environments may raise what they like when they draw
+            self._give_up(error)
+            return
+        self._frames_left -= 1
+        if not self._frames_left:
+            self._sampler.watch = None
+
+    def after_evaluation(self, elapsed_steps: int, trajs: Sequence[TrajInfo]) -> None:
+        """Complete the video, and remove those that are too many."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        self._sampler.watch = None
+        try:
+            file.close()
+            self._videos.prune()
+        except OSError as error:
+            self._warn(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self.close()
+        self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        self._runner.logger.warn(f"no video of this evaluation: {type(error).__name__}: {error}")
+
+    def state(self) -> State:
+        """Return the number of evaluations."""
+        return {"n_evaluations": self._n_evaluations}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        self._n_evaluations = int(state["n_evaluations"])
+
+    def close(self) -> None:
+        """Drop a video that an error or a signal cut short."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._sampler.watch = None
+            file.discard()

@@ -1,0 +1,198 @@
+"""Videos of what the agent sees while it is trained."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays import Array
+from parllel.buffers import Samples
+from parllel.transforms.picture_grid import picture_grid
+from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic
+from parllel.transforms.transform import BatchTransform, field_at, optional_body_of
+from parllel.types import State
+
+# Given the number of the batch in which a clip begins, and the clip, uint8 [N, H, W, 3].
+ClipWriter: TypeAlias = Callable[[int, NDArray[np.uint8]], None]
+
+TERMINATED = (230, 40, 40)  # red: the episode is over
+TRUNCATED = (50, 110, 240)  # blue: it was cut off
+
+
+class RecordVideo(BatchTransform):
+    """Make clips of the image observations of some columns, and give them away.
+
+    It reads finished batches, so it costs nothing per step, and writes no field. A clip begins with a batch
+    that the schedule names, and goes on through the batches that follow until it is long enough; it is
+    shortened to `n_frames` and given to `write` at once. The columns are shown side by side. The last
+    picture of an episode has a thin border: red where it terminated, blue where it was truncated. Where
+    there is a field `env.valid`, cells without a sample are black, and rows without any are left out.
+
+    Args:
+        write: takes `(number of the batch in which the clip begins, clip)`, the clip uint8 [N, H, W, 3];
+            `parllel.runners.VideoFolder` is one. If it raises OSError the clip is lost with a Python
+            warning, and training goes on.
+        source: field of the observations, [T, B, ...].
+        columns: numbers of the environments to show; those that there are not are left out.
+        schedule: takes environment steps and number of batches before the one at hand; not asked while a
+            clip is being made.
+        n_frames: most frames of a clip.
+        pictures: takes observations [T, n, ...] and returns pictures uint8 [T, n, H, W, 3]; default
+            `pictures_of`.
+
+    The state is the number of batches. A clip that is unfinished when a run is stopped is lost.
+
+    Raises:
+        ValueError: if no columns are given, or one twice, or `n_frames` is less than one.
+    """
+
+    def __init__(
+        self,
+        write: ClipWriter,
+        *,
+        source: str = "env.observation",
+        columns: Sequence[int] = (0, 1, 2, 3),
+        schedule: RecordingSchedule = capped_cubic,
+        n_frames: int = 200,
+        pictures: Callable[[NDArray[Any]], NDArray[np.uint8]] | None = None,
+    ) -> None:
+        if not columns or len(set(columns)) != len(columns) or min(columns) < 0:
+            raise ValueError(f"RecordVideo: columns: expected different numbers, got {columns!r}")
+        if n_frames < 1:
+            raise ValueError(f"RecordVideo: n_frames: expected at least 1, got {n_frames}")
+        self._write = write
+        self._source = source
+        self._columns = list(columns)
+        self._schedule = schedule
+        self._n_frames = n_frames
+        self._pictures = pictures_of if pictures is None else pictures
+        self._n_batches = 0
+        self._begun = 0  # number of the batch in which the present clip began
+        self._frames: list[NDArray[np.uint8]] = []
+
+    def bind(self, samples: Samples) -> None:
+        """Check that the source can be shown; ValueError if not."""
+        source = field_at(samples, self._source)
+        if not isinstance(source, Array):
+            raise ValueError(f"RecordVideo: {self._source}: expected one array, got {source!r}")
+        if not self._shown(source.shape[1]):
+            raise ValueError(
+                f"RecordVideo: columns: none of {self._columns} is there, B is {source.shape[1]}"
+            )
+        # An example finds out what is wrong with the shape before anything is sampled.
+        self._checked(np.zeros((1, 1, *source.shape[2:]), source.dtype))
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Add the batch to the clip, if one is being made or is due; the samples stay as they are."""
+        T, B = samples.env.reward.shape[:2]
+        number, self._n_batches = self._n_batches, self._n_batches + 1
+        if not self._frames:
+            if not self._schedule(number * T * B, number):
+                return
+            self._begun = number
+        frames = self._frames_of(samples, self._shown(B))
+        self._frames.append(frames[: self._n_frames - self._length])
+        if self._length >= self._n_frames:
+            self._give_away()
+
+    @property
+    def _length(self) -> int:
+        return sum(map(len, self._frames))
+
+    def _shown(self, B: int) -> list[int]:
+        return [b for b in self._columns if b < B]
+
+    def _frames_of(self, samples: Samples, columns: list[int]) -> NDArray[np.uint8]:
+        """Return the frames of a batch, [rows that hold samples, H, W, 3], in new memory."""
+        # A copy, of these columns alone: it is drawn on, and the samples are not ours.
+        observations = np.array(field_at(samples, self._source)[:, columns])
+        pictures = self._checked(observations)
+        for path, colour in (("env.terminated", TERMINATED), ("env.truncated", TRUNCATED)):
+            ends = optional_body_of(samples, path)
+            if ends is not None:
+                _frame_in(pictures, ends[:, columns], colour)
+        valid = optional_body_of(samples, "env.valid")
+        if valid is not None:
+            pictures[~valid[:, columns]] = 0
+            pictures = pictures[valid[:, columns].any(axis=1)]
+        return picture_grid(pictures)
+
+    def _checked(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
+        try:
+            pictures = self._pictures(observations)
+        except ValueError as error:
+            raise ValueError(f"RecordVideo: {self._source}: {error}") from error
+        expected = (*observations.shape[:2], 3)
+        found = (*pictures.shape[:2], pictures.shape[-1])
+        if pictures.dtype != np.uint8 or pictures.ndim != 5 or found != expected:
+            raise ValueError(
+                f"RecordVideo: pictures: expected uint8 [{expected[0]}, {expected[1]}, H, W, 3], "
+                f"got {pictures.dtype} {list(pictures.shape)}"
+            )
+        return pictures
+
+    def _give_away(self) -> None:
+        clip, self._frames = np.concatenate(self._frames), []
+        try:
+            self._write(self._begun, clip)
+        except OSError as error:
+            warnings.warn(
+                f"RecordVideo: the clip of batch {self._begun} is lost: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def state(self) -> State:
+        """Return the number of batches."""
+        return {"n_batches": self._n_batches}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned; a clip in the making is dropped."""
+        self._n_batches = int(state["n_batches"])
+        self._frames = []
+
+
+def pictures_of(observations: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return uint8 observations [T, n, ...] as pictures [T, n, H, W, 3].
+
+    Cells may be [H, W], [H, W, 1], [H, W, 3], stacks of grey frames [k, H, W], or stacks of frames
+    [k, H, W, 1 or 3]; of a stack the last frame, the newest, is shown.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    shape = observations.shape[2:]
+    if observations.dtype != np.uint8 or len(shape) not in (2, 3, 4):
+        raise ValueError(
+            "expected images, uint8 [H, W], [H, W, 1 or 3], [stack, H, W] or [stack, H, W, 1 or 3], "
+            f"got {observations.dtype} {list(shape)}; `pictures` can make such of others"
+        )
+    coloured = len(shape) > 2 and shape[-1] in (1, 3)
+    if len(shape) == 4:
+        if not coloured:
+            raise ValueError(f"expected 1 or 3 colours in the last dimension, got {list(shape)}")
+        observations = observations[:, :, -1]
+    elif len(shape) == 3 and not coloured:
+        observations = observations[:, :, -1]
+    if not coloured:
+        observations = observations[..., np.newaxis]
+    if observations.shape[-1] == 1:
+        observations = np.repeat(observations, 3, axis=-1)
+    pictures: NDArray[np.uint8] = observations
+    return pictures
+
+
+def _frame_in(
+    pictures: NDArray[np.uint8], where: NDArray[np.bool_], colour: tuple[int, int, int]
+) -> None:
+    """Draw a border into those pictures [T, n, H, W, 3] that `where` [T, n] names."""
+    chosen = pictures[where]
+    thickness = max(1, min(chosen.shape[1:3]) // 40)
+    for edge in (slice(None, thickness), slice(-thickness, None)):
+        chosen[:, edge, :] = colour
+        chosen[:, :, edge] = colour
+    pictures[where] = chosen

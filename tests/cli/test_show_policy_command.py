@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+pytest.importorskip("imageio_ffmpeg")
+pytest.importorskip("pygame")
+from cli_process import command
+from cli_video_reader import fps_of, read
+from small_build import Config, build
+
+from parllel.runners import train
+
+
+def episodes_of(output):
+    """Return the `(return, length)` that are printed."""
+    found = re.findall(r"^episode \d+: return ([\d.]+) in (\d+) steps$", output, re.M)
+    return [(float(return_), int(length)) for return_, length in found]
+
+
+def files_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_video_of_the_episodes(call, run):
+    before = files_of(run)
+    status, output, errors = call("show", run)
+    assert (status, errors) == (0, "")
+    episodes = episodes_of(output)
+    assert len(episodes) == 3
+    assert all(return_ == length for return_, length in episodes)  # each step of CartPole pays one
+    mean = sum(return_ for return_, _ in episodes) / 3
+    assert f"mean return {mean:.2f}\n" in output
+    video = run / "policy.mp4"
+    assert output.endswith(f"The video is {video}\n")
+    frames = read(video)
+    assert frames.shape == (sum(length for _, length in episodes), 400, 600, 3)
+    assert fps_of(video) == 50  # as CartPole says
+    after = files_of(run)
+    del after[video]
+    assert after == before
+
+
+def test_the_same_episodes_again_and_others(call, run):
+    def show(*more):
+        return episodes_of(call("show", run, *more, "--episodes", 4)[1])
+
+    assert show() == show()
+    assert show("--seed", 3) == show("--seed", 3)
+    assert show("--seed", 4) != show("--seed", 3)
+    assert show("--column", 1) != show("--column", 0)
+
+
+def test_where_and_how_fast_the_video_is(call, run, tmp_path):
+    video = tmp_path / "new" / "cart.gif"
+    status, output, _ = call("show", run, "--video", video, "--episodes", 1, "--fps", 10)
+    assert status == 0
+    ((_, length),) = episodes_of(output)
+    assert len(read(video)) == length
+    assert not (run / "policy.mp4").exists()
+
+
+def test_a_window_where_there_is_a_display(spawn, run):
+    done = spawn(
+        "show", run, "--episodes", 1, "--fps", 10000, DISPLAY=":7", SDL_VIDEODRIVER="dummy"
+    )
+    assert len(episodes_of(done.stdout)) == 1
+    assert (done.stderr, "video" in done.stdout) == ("", False)
+    assert not (run / "policy.mp4").exists()
+    video = run.parent / "asked.mp4"
+    spawn("show", run, "--episodes", 1, "--video", video, DISPLAY=":7", SDL_VIDEODRIVER="dummy")
+    assert video.exists()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_no_half_of_a_video(run, number, status):
+    process = subprocess.Popen(command("show", run, "--episodes", 1000), stderr=subprocess.PIPE)
+    with process:
+        deadline = time.monotonic() + 40
+        while not list(run.glob("policy.mp4.*.tmp")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        errors = process.communicate(timeout=20)[1].decode()
+    assert (process.returncode, "Traceback" in errors) == (status, False)
+    assert not list(run.glob("policy.mp4*"))
+
+
+def test_what_cannot_be_shown(mistake, run, tmp_path):
+    assert "columns: expected some of 0 to 1, got [2]" in mistake("show", run, "--column", 2)
+    assert "n_episodes: expected at least 1, got 0" in mistake("show", run, "--episodes", 0)
+    assert "expected a file name that ends in .mp4" in mistake("show", run, "--video", "a.avi")
+    assert "fps: expected a number above 0, got -1" in mistake("show", run, "--fps", "-1")
+    (tmp_path / "file").touch()
+    assert "file" in mistake("show", run, "--video", tmp_path / "file" / "a.mp4")
+    shutil.rmtree(run / "checkpoints")
+    assert "checkpoint" in mistake("show", run)
+    for config, expected in (
+        (Config(render_mode=None), 'make it with render_mode="rgb_array"'),
+        (Config(evaluate=False), "this run has no EvalSampler"),
+    ):
+        path = train(build, config, base=tmp_path)[1].path
+        assert expected in mistake("show", path)
+        assert not (path / "policy.mp4").exists()
