@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import gymnasium as gym
 import torch
@@ -14,7 +12,7 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.runners import OnPolicyRunner, RunFolder, RunResult
+from parllel.runners import OnPolicyRunner, RunFolder
 from parllel.samplers import BasicSampler, EvalSampler, plan_sampling
 from parllel.torch.agents import CategoricalPgAgent
 from parllel.torch.algos import PPO
@@ -22,11 +20,13 @@ from parllel.torch.handler import TorchHandler
 from parllel.torch.models import CategoricalPgModel
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import (
-    PPO_DEFAULTS,
+    PpoParameters,
     allocate_eval_samples,
     allocate_samples,
     build_cages,
     build_logger,
+    exit_status,
+    main,
 )
 
 
@@ -45,13 +45,14 @@ class Config:
     hidden_sizes: tuple[int, ...] = (64, 64)
     discount: float = 0.98
     gae_lambda: float = 0.9
-    ppo: dict[str, Any] = field(
-        default_factory=lambda: {**PPO_DEFAULTS, "learning_rate": 1e-3, "epochs": 8}
-    )
+    ppo: PpoParameters = field(default_factory=lambda: PpoParameters(learning_rate=1e-3, epochs=8))
 
 
-def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+def build(
+    config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
+) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    torch.set_num_threads(1)  # networks this small are faster on one
     seeds = Seeds(config.seed)
     batch_spec = BatchSpec(config.T, config.B)
     make_env = partial(gym.make, "CartPole-v1")
@@ -89,8 +90,9 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         decorrelation_seed=seeds.sequence("decorrelation"),
     )
 
+    make_eval_env = partial(make_env, render_mode="rgb_array")
     eval_cages = build_cages(
-        make_env, config.B, seeds=seeds, name="evaluation", traj_info=traj_info
+        make_eval_env, config.B, seeds=seeds, name="evaluation", traj_info=traj_info
     )
     for cage in eval_cages:
         stack.callback(cage.close)
@@ -98,7 +100,6 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         eval_cages, handler, allocate_eval_samples(eval_cages), config.n_eval_episodes
     )
     algorithm = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
-    folder.write_start(config, seeds)
     logger = stack.enter_context(build_logger(folder, console))
     if parallel:
         logger.notice(f"environments: {parallel}")
@@ -113,35 +114,11 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         target_return=config.target_return,
         state_parts={"agent": agent},
         folder=folder,
+        seeds=seeds,
         console=console,
     )
 
 
-def train(config: Config, runs: str = "runs/cartpole") -> tuple[RunResult, RunFolder]:
-    """Train, say what came of it, and return it."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    console = Console()
-    folder = RunFolder(runs, f"ppo-seed{config.seed}")
-    with ExitStack() as stack:
-        result = build(config, stack, folder, console).run()
-    verdict = "solved" if result.solved else "not solved"
-    console.print(
-        f"CartPole {verdict}: mean return {result.evaluation_return:.1f} over "
-        f"{config.n_eval_episodes} episodes after {result.elapsed_steps:,} environment steps.",
-        soft_wrap=True,
-    )
-    console.print(f"Everything about this run is in {folder.path}", soft_wrap=True)
-    return result, folder
-
-
 if __name__ == "__main__":
-    defaults = asdict(Config())
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=defaults["seed"])
-    parser.add_argument("--parallel", action="store_true", help="environments in several processes")
-    parser.add_argument("--n-steps", type=int, default=defaults["n_steps"])
-    parser.add_argument("--runs", default="runs/cartpole", help="folder of all runs")
-    arguments = parser.parse_args()
-    config = Config(arguments.seed, arguments.parallel, n_steps=arguments.n_steps)
-    result, _ = train(config, arguments.runs)
-    raise SystemExit(0 if result.solved else 1)
+    result, _ = main(build, Config, base="runs/cartpole", name=lambda c: f"ppo-seed{c.seed}")
+    raise SystemExit(exit_status(result) or int(not result.solved))

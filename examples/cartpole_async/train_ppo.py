@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import gymnasium as gym
 import torch
@@ -14,7 +12,7 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.runners import AsynchronousRunner, RunFolder, RunResult
+from parllel.runners import AsynchronousRunner, RunFolder
 from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler
 from parllel.torch.agents import CategoricalPgAgent
 from parllel.torch.algos import PPO
@@ -22,11 +20,13 @@ from parllel.torch.handler import TorchHandler
 from parllel.torch.models import CategoricalPgModel
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import (
-    PPO_DEFAULTS,
+    PpoParameters,
     allocate_eval_samples,
     allocate_samples,
     build_cages,
     build_logger,
+    exit_status,
+    main,
 )
 
 MAKE_ENV = partial(gym.make, "CartPole-v1")
@@ -47,9 +47,7 @@ class Config:
     hidden_sizes: tuple[int, ...] = (64, 64)
     discount: float = 0.98
     gae_lambda: float = 0.9
-    ppo: dict[str, Any] = field(
-        default_factory=lambda: {**PPO_DEFAULTS, "learning_rate": 1e-3, "epochs": 8}
-    )
+    ppo: PpoParameters = field(default_factory=lambda: PpoParameters(learning_rate=1e-3, epochs=8))
 
 
 def make_agent(config: Config, seeds: Seeds) -> CategoricalPgAgent:
@@ -82,9 +80,10 @@ def build_sampler(config: Config, seeds: Seeds) -> BasicSampler:
 
 
 def build(
-    config: Config, stack: ExitStack, folder: RunFolder, console: Console
+    config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> AsynchronousRunner:
     """Put a run together; what must be closed goes on the stack."""
+    torch.set_num_threads(1)  # networks this small are faster on one
     seeds = Seeds(config.seed)
     # Seeds come from their names, so the copy in the other process needs no word of those drawn here.
     make = partial(build_sampler, config, Seeds(config.seed))
@@ -93,14 +92,14 @@ def build(
         AsynchronousSampler(make, agent=agent, max_staleness=config.max_staleness)
     )
 
-    eval_cages = build_cages(MAKE_ENV, config.B, seeds=seeds, name="evaluation")
+    make_eval_env = partial(MAKE_ENV, render_mode="rgb_array")
+    eval_cages = build_cages(make_eval_env, config.B, seeds=seeds, name="evaluation")
     for cage in eval_cages:
         stack.callback(cage.close)
     eval_sampler = EvalSampler(
         eval_cages, TorchHandler(agent), allocate_eval_samples(eval_cages), config.n_eval_episodes
     )
     algorithm = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
-    folder.write_start(config, seeds)
     return AsynchronousRunner(
         BatchSpec(config.T, config.B),
         sampler,
@@ -112,37 +111,11 @@ def build(
         target_return=config.target_return,
         state_parts={"agent": agent},
         folder=folder,
+        seeds=seeds,
         console=console,
     )
 
 
-def train(config: Config, runs: str = "runs/cartpole_async") -> tuple[RunResult, RunFolder]:
-    """Train, say what came of it, and return it."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    console = Console()
-    folder = RunFolder(runs, f"ppo-seed{config.seed}")
-    with ExitStack() as stack:
-        result = build(config, stack, folder, console).run()
-    verdict = "solved" if result.solved else "not solved"
-    console.print(
-        f"CartPole {verdict}: mean return {result.evaluation_return:.1f} over "
-        f"{config.n_eval_episodes} episodes after {result.elapsed_steps:,} environment steps.",
-        soft_wrap=True,
-    )
-    console.print(f"Everything about this run is in {folder.path}", soft_wrap=True)
-    return result, folder
-
-
 if __name__ == "__main__":
-    defaults = asdict(Config())
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=defaults["seed"])
-    parser.add_argument("--n-steps", type=int, default=defaults["n_steps"])
-    parser.add_argument("--max-staleness", type=int, default=defaults["max_staleness"])
-    parser.add_argument("--runs", default="runs/cartpole_async", help="folder of all runs")
-    arguments = parser.parse_args()
-    config = Config(
-        arguments.seed, n_steps=arguments.n_steps, max_staleness=arguments.max_staleness
-    )
-    result, _ = train(config, arguments.runs)
-    raise SystemExit(0 if result.solved else 1)
+    result, _ = main(build, Config, base="runs/cartpole_async", name=lambda c: f"ppo-seed{c.seed}")
+    raise SystemExit(exit_status(result) or int(not result.solved))

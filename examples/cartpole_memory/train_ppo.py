@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +23,7 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.runners import OnPolicyRunner, RunFolder, RunResult, plot_learning_curve, versions
+from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
 from parllel.samplers import EvalSampler, RecurrentSampler
 from parllel.torch import (
     CategoricalRecurrentPgModel,
@@ -34,11 +34,12 @@ from parllel.torch import (
 from parllel.torch.distributions import Categorical
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeRewards
 from parllel_patterns import (
-    PPO_DEFAULTS,
+    PpoParameters,
     allocate_eval_samples,
     allocate_samples,
     build_cages,
     build_logger,
+    main_for_each,
 )
 
 
@@ -51,7 +52,7 @@ class Config:
     """
 
     seed: int = 0
-    memory: str = "lstm"
+    memory: Literal["lstm", "gru", "none"] = "lstm"
     prev_action: bool = True
     T: int = 128
     B: int = 16
@@ -63,13 +64,10 @@ class Config:
     rnn_size: int = 64
     discount: float = 0.99
     gae_lambda: float = 0.95
-    ppo: dict[str, Any] = field(
-        default_factory=lambda: {
-            **PPO_DEFAULTS,
-            "learning_rate": 1e-3,
-            "learning_rate_anneal_steps": 500_000,
-            "epochs": 8,
-        }
+    ppo: PpoParameters = field(
+        default_factory=lambda: PpoParameters(
+            learning_rate=1e-3, learning_rate_anneal_steps=500_000, epochs=8
+        )
     )
 
 
@@ -85,16 +83,19 @@ class ForgetfulModel(CategoricalRecurrentPgModel):
         return type(output)(params, value), rnn_state
 
 
-def make_env() -> gym.Env[Any, Any]:
+def make_env(**options: Any) -> gym.Env[Any, Any]:
     """Make CartPole with the positions of cart and pole only."""
-    env = gym.make("CartPole-v1")
+    env = gym.make("CartPole-v1", **options)
     space = env.observation_space
     shown = gym.spaces.Box(space.low[::2], space.high[::2])  # type: ignore[attr-defined]
     return gym.wrappers.TransformObservation(env, lambda seen: np.array(seen[::2]), shown)
 
 
-def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+def build(
+    config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
+) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    torch.set_num_threads(1)  # networks this small are faster on one
     seeds = Seeds(config.seed)
     batch_spec = BatchSpec(config.T, config.B)
     traj_info = partial(TrajInfo, discount=config.discount)
@@ -139,14 +140,14 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         decorrelation_steps=20,
         decorrelation_seed=seeds.sequence("decorrelation"),
     )
-    eval_cages = build_cages(make_env, 16, seeds=seeds, name="evaluation", traj_info=traj_info)
+    make_eval_env = partial(make_env, render_mode="rgb_array")
+    eval_cages = build_cages(make_eval_env, 16, seeds=seeds, name="evaluation", traj_info=traj_info)
     for cage in eval_cages:
         stack.callback(cage.close)
     eval_sampler = EvalSampler(
         eval_cages, handler, allocate_eval_samples(eval_cages), config.n_eval_episodes
     )
     algorithm = RecurrentPPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
-    folder.write_start(config, seeds)
     return OnPolicyRunner(
         batch_spec,
         sampler,
@@ -158,43 +159,29 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         target_return=config.target_return,
         state_parts={"agent": agent},
         folder=folder,
+        seeds=seeds,
         console=console,
     )
 
 
-def train(config: Config, runs: str = "runs/cartpole_memory") -> tuple[RunResult, RunFolder]:
-    """Train, say what came of it, and return it."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    console = Console()
-    folder = RunFolder(runs, f"ppo-{config.memory}-seed{config.seed}")
-    with ExitStack() as stack:
-        result = build(config, stack, folder, console).run()
-    console.print(
-        f"CartPole without velocities, memory {config.memory}: mean return "
-        f"{result.evaluation_return:.1f} after {result.elapsed_steps:,} environment steps.",
-        soft_wrap=True,
-    )
-    console.print(f"Everything about this run is in {folder.path}", soft_wrap=True)
-    return result, folder
-
-
 if __name__ == "__main__":
-    defaults = Config()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[defaults.seed])
-    parser.add_argument("--memory", nargs="+", default=["lstm", "gru", "none"])
-    parser.add_argument("--n-steps", type=int, default=defaults.n_steps)
-    parser.add_argument("--runs", default="runs/cartpole_memory", help="folder of all runs")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--curve", help="write the learning curves to CURVE.json and CURVE.png")
-    arguments = parser.parse_args()
+    own, argv = parser.parse_known_args()
+    runs = main_for_each(
+        build,
+        Config,
+        {"--seeds": "--seed", "--memory": "--memory"},
+        base="runs/cartpole_memory",
+        name=lambda c: f"ppo-{c.memory}-seed{c.seed}",
+        argv=argv,
+    )
     curves = {}
-    for seed in arguments.seeds:
-        for memory in arguments.memory:
-            config = Config(seed, memory, n_steps=arguments.n_steps)
-            result, _ = train(config, arguments.runs)
-            curves[f"{memory}, seed {seed}"] = result.curves["evaluation"]
-    if arguments.curve:
-        shared = {k: v for k, v in asdict(config).items() if k not in ("seed", "memory")}
+    for result, folder in runs:
+        config = folder.read_record().config
+        curves[f"{config['memory']}, seed {config['seed']}"] = result.curves["evaluation"]
+    if own.curve:
+        shared = {k: v for k, v in config.items() if k not in ("seed", "memory")}
         about = {"config": shared, "versions": versions(), "curves": curves}
-        Path(f"{arguments.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
-        plot_learning_curve(f"{arguments.curve}.png", curves, "PPO on CartPole without velocities")
+        Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
+        plot_learning_curve(f"{own.curve}.png", curves, "PPO on CartPole without velocities")

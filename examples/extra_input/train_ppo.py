@@ -7,7 +7,6 @@ edited: the model takes `cart`, the handler gives it to the agent, and the algor
 
 from __future__ import annotations
 
-import argparse
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,15 +19,17 @@ from torch import Tensor, nn
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import VectorizedCage
-from parllel.runners import OnPolicyRunner, RunFolder, RunResult
+from parllel.runners import OnPolicyRunner, RunFolder
 from parllel.samplers import BasicSampler, EvalSampler
 from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import (
-    PPO_DEFAULTS,
+    PpoParameters,
     allocate_eval_samples,
     allocate_samples,
     build_logger,
+    exit_status,
+    main,
 )
 
 
@@ -42,9 +43,7 @@ class Config:
     n_steps: int = 150_000
     log_interval_steps: int = 10_240
     target_return: float = 450.0
-    ppo: dict[str, Any] = field(
-        default_factory=lambda: {**PPO_DEFAULTS, "learning_rate": 1e-3, "epochs": 8}
-    )
+    ppo: PpoParameters = field(default_factory=lambda: PpoParameters(learning_rate=1e-3, epochs=8))
 
 
 class CrossedWires(gym.ActionWrapper[Any, Any, Any]):
@@ -55,9 +54,9 @@ class CrossedWires(gym.ActionWrapper[Any, Any, Any]):
         return 1 - action
 
 
-def make_cart(cart: int) -> gym.Env[Any, Any]:
+def make_cart(cart: int, **options: Any) -> gym.Env[Any, Any]:
     """Make cart 0, which obeys, or cart 1, which does the opposite."""
-    env = gym.make("CartPole-v1")
+    env = gym.make("CartPole-v1", **options)
     return CrossedWires(env) if cart else env
 
 
@@ -100,8 +99,11 @@ class CartPPO(PPO):
         return inputs
 
 
-def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+def build(
+    config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
+) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    torch.set_num_threads(1)  # networks this small are faster on one
     seeds = Seeds(config.seed)
     batch_spec = BatchSpec(config.T, config.B)
     carts = torch.arange(config.B) % 2
@@ -114,12 +116,12 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     transforms = [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]
     samples = allocate_samples([cage], batch_spec, handler, transforms)
     sampler = BasicSampler(batch_spec, [cage], handler, samples, batch_transforms=transforms)
+    eval_factories = [partial(make, render_mode="rgb_array") for make in factories]
     eval_cage = stack.enter_context(
-        VectorizedCage(factories, seeds=seeds.spawn("evaluation", config.B))
+        VectorizedCage(eval_factories, seeds=seeds.spawn("evaluation", config.B))
     )
     eval_samples = allocate_eval_samples([eval_cage])
     algorithm = CartPPO(agent, carts, **config.ppo, seed=seeds.integer("algorithm"))
-    folder.write_start(config, seeds)
     return OnPolicyRunner(
         batch_spec,
         sampler,
@@ -131,32 +133,11 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         target_return=config.target_return,
         state_parts={"agent": agent},
         folder=folder,
+        seeds=seeds,
         console=console,
     )
 
 
-def train(config: Config, runs: str = "runs/extra_input") -> tuple[RunResult, RunFolder]:
-    """Train, say what came of it, and return it."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    console = Console()
-    folder = RunFolder(runs, f"ppo-seed{config.seed}")
-    with ExitStack() as stack:
-        result = build(config, stack, folder, console).run()
-    console.print(
-        f"Carts of both kinds: mean return {result.evaluation_return:.1f} after "
-        f"{result.elapsed_steps:,} environment steps.",
-        soft_wrap=True,
-    )
-    console.print(f"Everything about this run is in {folder.path}", soft_wrap=True)
-    return result, folder
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description="Train PPO on carts with straight and crossed wires."
-    )
-    parser.add_argument("--seed", type=int, default=Config.seed)
-    parser.add_argument("--n-steps", type=int, default=Config.n_steps)
-    parser.add_argument("--runs", default="runs/extra_input", help="folder of all runs")
-    arguments = parser.parse_args()
-    train(Config(arguments.seed, n_steps=arguments.n_steps), arguments.runs)
+    result, _ = main(build, Config, base="runs/extra_input", name=lambda c: f"ppo-seed{c.seed}")
+    raise SystemExit(exit_status(result))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.runners import OnPolicyRunner, RunFolder, RunResult, plot_learning_curve, versions
+from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
 from parllel.samplers import BasicSampler, EvalSampler, plan_sampling
 from parllel.torch.agents import GaussianPgAgent
 from parllel.torch.algos import PPO
@@ -34,11 +34,13 @@ from parllel.transforms import (
     NormalizeRewards,
 )
 from parllel_patterns import (
-    PPO_DEFAULTS,
+    PpoParameters,
     allocate_eval_samples,
     allocate_samples,
     build_cages,
     build_logger,
+    exit_status,
+    main,
 )
 
 
@@ -58,24 +60,23 @@ class Config:
     initial_log_std: float = -1.0
     discount: float = 0.98
     gae_lambda: float = 0.92
-    ppo: dict[str, Any] = field(
-        default_factory=lambda: {
-            **PPO_DEFAULTS,
-            "learning_rate": 3e-4,
-            "learning_rate_anneal_steps": 1_000_000,
-            "epochs": 10,
-            "minibatches": 16,
-        }
+    ppo: PpoParameters = field(
+        default_factory=lambda: PpoParameters(
+            learning_rate=3e-4, learning_rate_anneal_steps=1_000_000, epochs=10, minibatches=16
+        )
     )
 
 
-def make_env(env_id: str) -> gym.Env[Any, Any]:
+def make_env(env_id: str, **options: Any) -> gym.Env[Any, Any]:
     """Make the environment; actions are drawn from a normal distribution and clipped here."""
-    return gym.wrappers.ClipAction(gym.make(env_id))
+    return gym.wrappers.ClipAction(gym.make(env_id, **options))
 
 
-def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+def build(
+    config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
+) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    torch.set_num_threads(1)  # networks this small are faster on one
     seeds = Seeds(config.seed)
     batch_spec = BatchSpec(config.T, config.B)
     factory = partial(make_env, config.env_id)
@@ -105,7 +106,8 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     samples = allocate_samples(cages, batch_spec, handler, [*step_transforms, *batch_transforms])
     sampler = BasicSampler(batch_spec, cages, handler, samples, step_transforms, batch_transforms)
 
-    eval_cages = build_cages(factory, 5, seeds=seeds, name="evaluation", traj_info=traj_info)
+    eval_factory = partial(factory, render_mode="rgb_array")
+    eval_cages = build_cages(eval_factory, 5, seeds=seeds, name="evaluation", traj_info=traj_info)
     for cage in eval_cages:
         stack.callback(cage.close)
     eval_sampler = EvalSampler(
@@ -116,7 +118,6 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         step_transforms,
     )
     algorithm = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
-    folder.write_start(config, seeds)
     logger = stack.enter_context(build_logger(folder, console))
     if parallel:
         logger.notice(f"environments: {parallel}")
@@ -130,43 +131,21 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         eval_sampler=eval_sampler,
         state_parts={"agent": agent},
         folder=folder,
+        seeds=seeds,
         console=console,
     )
 
 
-def train(config: Config, runs: str = "runs/half_cheetah") -> tuple[RunResult, RunFolder]:
-    """Train, say what came of it, and return it."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    console = Console()
-    folder = RunFolder(runs, f"ppo-seed{config.seed}")
-    with ExitStack() as stack:
-        result = build(config, stack, folder, console).run()
-    console.print(
-        f"{config.env_id}: mean return {result.evaluation_return:.1f} over "
-        f"{config.n_eval_episodes} episodes after {result.elapsed_steps:,} environment steps.",
-        soft_wrap=True,
-    )
-    console.print(f"Everything about this run is in {folder.path}", soft_wrap=True)
-    return result, folder
-
-
-def save_curve(path: str, config: Config, result: RunResult) -> None:
-    """Write the curves as JSON and PNG."""
-    about = {"config": asdict(config), "versions": versions(), "curves": result.curves}
-    Path(f"{path}.json").write_text(json.dumps(about, indent=1) + "\n")
-    plot_learning_curve(f"{path}.png", result.curves, f"PPO on {config.env_id}")
-
-
 if __name__ == "__main__":
-    defaults = Config()
-    parser = argparse.ArgumentParser(description="Train PPO on HalfCheetah-v5.")
-    parser.add_argument("--seed", type=int, default=defaults.seed)
-    parser.add_argument("--parallel", action="store_true", help="environments in several processes")
-    parser.add_argument("--n-steps", type=int, default=defaults.n_steps)
-    parser.add_argument("--runs", default="runs/half_cheetah", help="folder of all runs")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--curve", help="write the learning curve to CURVE.json and CURVE.png")
-    arguments = parser.parse_args()
-    config = Config(arguments.seed, parallel=arguments.parallel, n_steps=arguments.n_steps)
-    result, _ = train(config, arguments.runs)
-    if arguments.curve:
-        save_curve(arguments.curve, config, result)
+    own, argv = parser.parse_known_args()
+    result, folder = main(
+        build, Config, base="runs/half_cheetah", name=lambda c: f"ppo-seed{c.seed}", argv=argv
+    )
+    if own.curve and result.stopped_by is None:
+        config = folder.read_record().config
+        about = {"config": config, "versions": versions(), "curves": result.curves}
+        Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
+        plot_learning_curve(f"{own.curve}.png", result.curves, f"PPO on {config['env_id']}")
+    raise SystemExit(exit_status(result))

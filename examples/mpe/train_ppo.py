@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -33,11 +35,12 @@ from parllel.torch.handler import TorchHandler
 from parllel.torch.models import CategoricalPgModel, SharedModel
 from parllel.transforms import EstimateMultiAgentAdvantage, NormalizeMultiAgentAdvantage
 from parllel_patterns import (
-    PPO_DEFAULTS,
+    PpoParameters,
     allocate_eval_samples,
     allocate_samples,
     build_cages,
     build_logger,
+    main_for_each,
 )
 
 
@@ -45,7 +48,7 @@ from parllel_patterns import (
 class Config:
     """Everything that can be changed about a run."""
 
-    sharing: str = "shared"
+    sharing: Literal["independent", "shared"] = "shared"
     seed: int = 0
     T: int = 128
     B: int = 16
@@ -54,13 +57,14 @@ class Config:
     n_eval_episodes: int = 96
     discount: float = 0.95
     gae_lambda: float = 0.95
-    learning_rate: float = 1e-3
-    entropy_loss_coeff: float = 0.01
+    ppo: PpoParameters = field(
+        default_factory=lambda: PpoParameters(learning_rate=1e-3, entropy_loss_coeff=0.01)
+    )
 
 
-def make_env() -> gym.Env[Any, Any]:
+def make_env(**options: Any) -> gym.Env[Any, Any]:
     """Make the environment; the reward of a step is the sum over agents."""
-    return ParallelEnvAdapter(simple_spread_v3.parallel_env(max_cycles=25))
+    return ParallelEnvAdapter(simple_spread_v3.parallel_env(max_cycles=25, **options))
 
 
 def build_agent(config: Config, spaces: Any, seeds: Seeds) -> IndependentAgents | EnsembleAgent:
@@ -79,8 +83,11 @@ def build_agent(config: Config, spaces: Any, seeds: Seeds) -> IndependentAgents 
     return IndependentAgents(agents)
 
 
-def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console) -> OnPolicyRunner:
+def build(
+    config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
+) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
+    torch.set_num_threads(1)  # networks this small are faster on one
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     cages = build_cages(make_env, config.B, seeds=seeds, traj_info=MultiAgentTrajInfo)
     agent = build_agent(config, cages[0].spaces, seeds)
@@ -92,13 +99,12 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
     sampler = BasicSampler(batch_spec, cages, handler, samples, batch_transforms=transforms)
     stack.callback(sampler.close)
 
-    eval_cages = build_cages(make_env, config.B, seeds=seeds, name="evaluation")
+    make_eval_env = partial(make_env, render_mode="rgb_array")
+    eval_cages = build_cages(make_eval_env, config.B, seeds=seeds, name="evaluation")
     eval_samples = allocate_eval_samples(eval_cages)
     eval_sampler = EvalSampler(eval_cages, handler, eval_samples, config.n_eval_episodes)
     stack.callback(eval_sampler.close)
-    own = {"learning_rate": config.learning_rate, "entropy_loss_coeff": config.entropy_loss_coeff}
-    algorithm = MultiAgentPPO(agent, **{**PPO_DEFAULTS, **own}, seed=seeds.integer("algorithm"))
-    folder.write_start(config, seeds)
+    algorithm = MultiAgentPPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
     return OnPolicyRunner(
         batch_spec,
         sampler,
@@ -109,6 +115,7 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console)
         eval_sampler=eval_sampler,
         state_parts={"agent": agent},
         folder=folder,
+        seeds=seeds,
         console=console,
     )
 
@@ -123,32 +130,24 @@ def random_policy(n_episodes: int) -> dict[str, float]:
     return {"mean": float(np.mean(returns)), "standard_error": error}
 
 
-def main(sharing: str, seeds: list[int], n_steps: int, runs: str, curve: str | None) -> None:
-    """Train once for each seed, compare with a random policy, and write the curves."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    console, random = Console(), random_policy(n_episodes=192)
-    curves: dict[str, Any] = {}
-    for seed in seeds:
-        config = Config(sharing, seed, n_steps=n_steps)
-        folder = RunFolder(runs, f"{sharing}-seed{seed}")
-        with ExitStack() as stack:
-            result = build(config, stack, folder, console).run()
-        curves[f"seed {seed}"] = result.curves["evaluation"]
-        above = (result.evaluation_return - random["mean"]) / random["standard_error"]
-        console.print(f"{above:.1f} standard errors above random: {folder.path}", soft_wrap=True)
-    if curve:
-        about = {"config": {**asdict(config), "seed": seeds}, "versions": versions()}
-        about["random"] = random
-        Path(f"{curve}.json").write_text(json.dumps({**about, "curves": curves}, indent=1) + "\n")
-        curves["random policy"] = [(0, random["mean"]), (n_steps, random["mean"])]
-        plot_learning_curve(f"{curve}.png", curves, f"PPO on simple_spread, {sharing}: evaluations")
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("sharing", choices=("independent", "shared"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--n-steps", type=int, default=Config().n_steps)
-    parser.add_argument("--runs", default="runs/mpe", help="folder of all runs")
+    argv = sys.argv[1:]
+    for word in {"independent", "shared"}.intersection(argv) if "--sharing" not in argv else ():
+        argv.insert(argv.index(word), "--sharing")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--curve", help="write the learning curves to CURVE.json and CURVE.png")
-    main(**vars(parser.parse_args()))
+    own, argv = parser.parse_known_args(argv)
+    name, each = (lambda c: f"{c.sharing}-seed{c.seed}"), {"--seeds": "--seed"}
+    runs = main_for_each(build, Config, each, base="runs/mpe", name=name, argv=argv)
+    random, curves = random_policy(n_episodes=192), {}
+    for result, folder in runs:
+        config = folder.read_record().config
+        curves[f"seed {config['seed']}"] = result.curves["evaluation"]
+        above = (result.evaluation_return - random["mean"]) / random["standard_error"]
+        print(f"{above:.1f} standard errors above a random policy: {folder.path}")
+    if own.curve:
+        del config["seed"]
+        about = {"config": config, "versions": versions(), "random": random, "curves": curves}
+        Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
+        curves["random policy"] = [(0, random["mean"]), (config["n_steps"], random["mean"])]
+        plot_learning_curve(f"{own.curve}.png", curves, f"simple_spread, {config['sharing']}")

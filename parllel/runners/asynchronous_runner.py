@@ -7,6 +7,7 @@ from typing import Any
 
 from parllel.runners.on_policy_runner import OnPolicyRunner, RunResult
 from parllel.samplers import AsynchronousSampler
+from parllel.types import State
 
 
 class AsynchronousRunner(OnPolicyRunner):
@@ -49,6 +50,17 @@ class AsynchronousRunner(OnPolicyRunner):
         self._waited_s.append(stats["waited_s"])
         self.sampler.publish()
         return diagnostics
+
+    def state(self) -> State:
+        """Return what OnPolicyRunner does, and what the next row says of the batches so far."""
+        waited = {"staleness": list(self._staleness), "waited_s": list(self._waited_s)}
+        return {**super().state(), "asynchronous": waited}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned. Batches that were made ahead are made again."""
+        super().load_state(state)
+        self._staleness = [int(value) for value in state["asynchronous"]["staleness"]]
+        self._waited_s = [float(value) for value in state["asynchronous"]["waited_s"]]
 
     def _write_row(self, diagnostics: Mapping[str, Any]) -> None:
         self.logger.log_array("asynchronous/staleness", self._staleness)

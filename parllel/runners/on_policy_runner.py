@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,19 @@ from parllel.algos import Algorithm
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
 from parllel.logging import Logger
-from parllel.runners.learning_curve import plot_learning_curve
+from parllel.runners.callback import Callback
+from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.progress import ProgressBar
+from parllel.runners.random_state import load_random_state, random_state
+from parllel.runners.row_log import RowLog
 from parllel.runners.run_folder import RunFolder
-from parllel.runners.state_file import save_state
-from parllel.samplers import Sampler
+from parllel.runners.stop_signals import StopSignals
+from parllel.runners.time_account import TimeAccount
+from parllel.samplers import BatchSampler, BatchTimer, Sampler
+from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State
+
+Curve = list[tuple[int, float]]
 
 
 @dataclass
@@ -31,19 +37,23 @@ class RunResult:
         elapsed_steps: environment steps sampled for training; those of evaluations do not count.
         evaluation_return: mean return of the last evaluation; NaN without one.
         solved: whether an evaluation reached the target.
+        stopped_by: what ended the run before its time: "SIGINT", "SIGTERM", what `stop` was given; or None.
         curves: `(steps, mean return)` of "training" and "evaluation".
     """
 
     elapsed_steps: int = 0
     evaluation_return: float = float("nan")
     solved: bool = False
-    curves: dict[str, list[tuple[int, float]]] = field(
-        default_factory=lambda: {"training": [], "evaluation": []}
-    )
+    stopped_by: str | None = None
+    curves: dict[str, Curve] = field(default_factory=lambda: {"training": [], "evaluation": []})
 
 
 class OnPolicyRunner:
     """Train until enough steps were sampled, or an evaluation reaches a target.
+
+    SIGINT (Ctrl-C) and SIGTERM end the run behind the batch that is under way, with a checkpoint; a second
+    one ends it at once. A run that `load_state` has put where another one was goes on exactly as that one
+    would have.
 
     Args:
         batch_spec: of the sampler.
@@ -55,8 +65,12 @@ class OnPolicyRunner:
         eval_sampler: plays the episodes of an evaluation, before training and then before rows.
         target_return: stop when the mean return of an evaluation reaches it.
         state_parts: what goes into the checkpoint beside sampler, algorithm and counters, by name: things
-            with `state()` (the agent).
-        folder: gets the checkpoint and the learning curve at the end; None saves nothing.
+            with `state()` and `load_state()` (the agent).
+        folder: gets seeds and allocators, checkpoints, and the learning curve; None saves nothing.
+        seeds: what everything random was drawn from.
+        callbacks: are called around sampling, learning and evaluation, in order.
+        checkpoint_interval_s: seconds between checkpoints, which are written behind rows; there is one at the
+            start and one at the end besides.
         console: of the progress bar; None shows none.
 
     Raises:
@@ -76,6 +90,9 @@ class OnPolicyRunner:
         target_return: float | None = None,
         state_parts: Mapping[str, Any] | None = None,
         folder: RunFolder | None = None,
+        seeds: Seeds | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint_interval_s: float = 30.0,
         console: Console | None = None,
     ) -> None:
         for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
@@ -92,108 +109,221 @@ class OnPolicyRunner:
         self.eval_sampler = eval_sampler
         self.target_return = target_return
         self.folder = folder
+        self.seeds = seeds
+        self.callbacks = list(callbacks)
+        self.account = TimeAccount()
         self.result = RunResult()
         self._state_parts = dict(state_parts or {})
         self._console = console
-        self._trajs: list[TrajInfo] = []
-        self._seconds = {"sampling": 0.0, "optimising": 0.0}
-        self._steps_in_row = 0
+        self._row = RowLog(logger)
+        self._next_row = log_interval_steps
+        self._stop_reason: str | None = None
+        self._begun = False  # whether the evaluation before training has been made
+        self._checkpoints = Checkpointing(folder, logger, checkpoint_interval_s)
+
+    # ------------------------------------------------------------------ the loop
 
     def run(self) -> RunResult:
-        """Train, and return what came of it; the folder is written whether or not it is solved."""
+        """Train, and return what came of it; checkpoint and learning curve are written however it ends.
+
+        An exception leaves the checkpoints as they were before the batch that failed.
+        """
         result = self.result
-        try:
-            with ProgressBar(self._console, self.n_steps) as bar:
+        result.stopped_by = self._stop_reason = None
+        with ExitStack() as stack:
+            for callback in self.callbacks:
+                stack.callback(callback.close)
+            stack.enter_context(self.logger.catch_warnings())
+            bar = stack.enter_context(
+                ProgressBar(self._console, self.n_steps, done=result.elapsed_steps)
+            )
+            signals = stack.enter_context(StopSignals(bar.announce_stop))
+            self._start()
+            stack.callback(self._checkpoints.draw, result)
+            if not self._begun:
                 self._evaluate(bar)
-                next_row = self.log_interval_steps
-                while result.elapsed_steps < self.n_steps and not result.solved:
-                    diagnostics = self.run_iteration()
-                    bar.update(result.elapsed_steps)
-                    last = result.elapsed_steps >= self.n_steps
-                    if result.elapsed_steps >= next_row or last:
-                        self._evaluate(bar)
-                        self._write_row(diagnostics)
-                        next_row += self.log_interval_steps
-        finally:
-            self.save()
+                self.logger.write(0)
+                self._begun = True
+            self._checkpoints.write_first(self)
+            while result.elapsed_steps < self.n_steps and not result.solved:
+                diagnostics = self.run_iteration()
+                bar.update(result.elapsed_steps)
+                last = result.elapsed_steps >= self.n_steps
+                if result.elapsed_steps >= self._next_row or last:
+                    self._evaluate(bar)
+                    self._write_row(diagnostics)
+                    self._next_row += self.log_interval_steps
+                    self._checkpoints.write_if_due(self)
+                result.stopped_by = signals.received or self._stop_reason
+                if result.stopped_by is not None:
+                    break
+            self._checkpoints.write_last(self)
+        self._say_where_time_went()
         return result
+
+    def stop(self, reason: str) -> None:
+        """Let the run end behind the batch that is under way, with a checkpoint to go on from."""
+        self._stop_reason = reason
+
+    def _start(self) -> None:
+        if self.folder is not None:
+            self._checkpoints.write_start(self.seeds, getattr(self.sampler, "samples", None))
+        for callback in self.callbacks:
+            callback.start(self)
 
     def run_iteration(self) -> Mapping[str, Any]:
         """Sample one batch, learn from it, and return the algorithm's diagnostics."""
-        begin = time.perf_counter()
-        samples, trajs = self.sample()
-        middle = time.perf_counter()
+        result = self.result
+        for callback in self.callbacks:
+            callback.before_sampling(result.elapsed_steps)
+        with self.account.stage("sampling"):
+            samples, trajs = self.sample()
         steps = count_steps(samples, self.batch_spec)
-        self.result.elapsed_steps += steps
-        diagnostics = self.algorithm.optimize_agent(self.result.elapsed_steps, samples)
-        self._seconds["sampling"] += middle - begin
-        self._seconds["optimising"] += time.perf_counter() - middle
-        self._steps_in_row += steps
-        self._trajs += trajs
+        result.elapsed_steps += steps
+        self._row.add_batch(steps, trajs)
+        for callback in self.callbacks:
+            callback.after_sampling(result.elapsed_steps, samples, trajs)
+            callback.before_optimization(result.elapsed_steps)
+        with self.account.stage("optimising"):
+            diagnostics = self.algorithm.optimize_agent(result.elapsed_steps, samples)
+        for callback in self.callbacks:
+            callback.after_optimization(result.elapsed_steps, diagnostics)
         return diagnostics
 
     def sample(self) -> tuple[Samples, list[TrajInfo]]:
-        """Collect the batch of one iteration."""
-        return self.sampler.collect_batch(self.result.elapsed_steps)
+        """Collect the batch of one iteration; in one batch of each row look where the time goes."""
+        elapsed_steps = self.result.elapsed_steps
+        if not (self.account.wants_parts and isinstance(self.sampler, BatchSampler)):
+            return self.sampler.collect_batch(elapsed_steps)
+        with BatchTimer(self.sampler) as timer:
+            batch = self.sampler.collect_batch(elapsed_steps)
+        self.account.see_parts(timer.seconds)
+        return batch
 
     def _evaluate(self, bar: ProgressBar) -> None:
         if self.eval_sampler is None:
             return
         result = self.result
         bar.say("evaluating")
-        _, trajs = self.eval_sampler.collect_batch(result.elapsed_steps)
-        self._log_trajs("evaluation", trajs)
+        for callback in self.callbacks:
+            callback.before_evaluation(result.elapsed_steps)
+        with self.account.stage("evaluating"):
+            _, trajs = self.eval_sampler.collect_batch(result.elapsed_steps)
+        self._log_trajs("evaluation", [traj.as_dict() for traj in trajs])
         result.evaluation_return = float(np.mean([traj.return_ for traj in trajs]))
-        # The mode of an untrained policy can balance a pole by luck; that solves nothing.
-        if self.target_return is not None and result.elapsed_steps > 0:
-            result.solved = result.evaluation_return >= self.target_return
+        result.solved = self._is_solved()
+        for callback in self.callbacks:
+            callback.after_evaluation(result.elapsed_steps, trajs)
         bar.say(f"return {result.evaluation_return:.1f}")
-        if result.elapsed_steps == 0:
-            self.logger.write(0)
+
+    def _is_solved(self) -> bool:
+        # The mode of an untrained policy can balance a pole by luck; that solves nothing.
+        if self.target_return is None or self.result.elapsed_steps == 0:
+            return False
+        return self.result.evaluation_return >= self.target_return
+
+    # ------------------------------------------------------------------ rows
 
     def _write_row(self, diagnostics: Mapping[str, Any]) -> None:
-        self._log_trajs("training", self._trajs)
-        self._trajs = []
-        for name, value in diagnostics.items():
-            log = self.logger.log_array if np.ndim(value) else self.logger.log_value
-            log(f"algorithm/{name}", value)
-        for name, value in self.sampler.stats.items():
-            log = self.logger.log_array if np.ndim(value) else self.logger.log_value
-            log(f"sampler/{name}", value)
-        total = sum(self._seconds.values())
-        self.logger.log_value("time/steps_per_second", self._steps_in_row / max(total, 1e-9))
-        for name, seconds in self._seconds.items():
-            self.logger.log_value(f"time/{name}_s", seconds)
-        self._seconds = dict.fromkeys(self._seconds, 0.0)
-        self._steps_in_row = 0
-        self.logger.write(self.result.elapsed_steps)
+        with self.account.stage("logging"):
+            steps, rows = self._row.take()
+            self._log_trajs("training", rows)
+            self._row.log_all("algorithm", diagnostics)
+            self._row.log_all("sampler", self.sampler.stats)
+        seconds = self.account.take_row()
+        busy = seconds["sampling"] + seconds["optimising"]
+        self.logger.log_value("time/steps_per_second", steps / max(busy, 1e-9))
+        for name, value in seconds.items():
+            self.logger.log_value(f"time/{name}_s", value)
+        with self.account.stage("logging"):
+            self.logger.write(self.result.elapsed_steps)
 
-    def _log_trajs(self, group: str, trajs: list[TrajInfo]) -> None:
-        if not trajs:
-            return
-        returns = [traj.return_ for traj in trajs]
-        self.result.curves[group].append((self.result.elapsed_steps, float(np.mean(returns))))
-        rows = [traj.as_dict() for traj in trajs]
-        for name in rows[0]:
-            values = [row[name] for row in rows]
-            if all(isinstance(value, (Real, np.bool_)) for value in values):
-                self.logger.log_array(f"{group}/{name}", values)
+    def _log_trajs(self, group: str, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            mean = self._row.log_trajs(group, rows)
+            self.result.curves[group].append((self.result.elapsed_steps, mean))
+
+    def _say_where_time_went(self) -> None:
+        lines = self.account.lines()
+        if lines:
+            self.logger.notice("time went to\n" + "\n".join(lines))
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def _parts(self) -> dict[str, Any]:
+        """Return everything with a state, by its name in checkpoints."""
+        parts = {"sampler": self.sampler, "algorithm": self.algorithm, **self._state_parts}
+        if self.eval_sampler is not None:
+            parts["eval_sampler"] = self.eval_sampler
+        return parts
+
+    def _named_callbacks(self) -> dict[str, Callback]:
+        """Return the callbacks by a name that does not depend on those of other classes."""
+        names = [type(callback).__name__ for callback in self.callbacks]
+        numbered = [f"{name}_{names[:i].count(name)}" for i, name in enumerate(names)]
+        return dict(zip(numbered, self.callbacks, strict=True))
 
     def state(self) -> State:
-        """Return the states of all parts, and the counters."""
-        parts = {"sampler": self.sampler, "algorithm": self.algorithm, **self._state_parts}
+        """Return the states of all parts, of the process's random generators, and the counters."""
+        result = self.result
         return {
-            "elapsed_steps": self.result.elapsed_steps,
-            **{name: part.state() for name, part in parts.items()},
+            "elapsed_steps": result.elapsed_steps,
+            "evaluation_return": result.evaluation_return,
+            "curves": {name: [list(point) for point in c] for name, c in result.curves.items()},
+            "begun": self._begun,
+            "next_row": self._next_row,
+            "row": self._row.state(),
+            "time": self.account.state(),
+            "random": random_state(),
+            "parts": {name: part.state() for name, part in self._parts().items()},
+            "callbacks": {name: one.state() for name, one in self._named_callbacks().items()},
         }
 
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned, so that `run` goes on from there.
+
+        Raises:
+            ValueError: if it does not fit the parts of this runner; names the part. The run is then in no
+                state to be used.
+        """
+        parts, saved = self._parts(), state["parts"]
+        if set(parts) != set(saved):
+            raise ValueError(f"expected the states of {sorted(parts)}, got {sorted(saved)}")
+        for name, part in parts.items():
+            load_part(name, part, saved[name])
+        # Who watches may change: a callback that the checkpoint does not know starts afresh.
+        for name, callback in self._named_callbacks().items():
+            if name in state["callbacks"]:
+                load_part(name, callback, state["callbacks"][name])
+        result = self.result
+        result.elapsed_steps = int(state["elapsed_steps"])
+        result.evaluation_return = float(state["evaluation_return"])
+        result.curves = {
+            name: [(int(step), float(value)) for step, value in curve]
+            for name, curve in state["curves"].items()
+        }
+        result.solved = self._is_solved()
+        self._begun, self._next_row = bool(state["begun"]), int(state["next_row"])
+        self._row.load_state(state["row"])
+        self.account.load_state(state["time"])
+        load_random_state(state["random"])  # last: loading may draw
+        self._checkpoints.loaded(self)
+
     def save(self) -> None:
-        """Write the checkpoint and the learning curve into the folder."""
-        if self.folder is None:
-            return
-        save_state(self.folder.checkpoint, self.state())
-        title = self.folder.path.name
-        plot_learning_curve(self.folder.learning_curve, self.result.curves, title)
+        """Write a checkpoint into the folder, now; between two batches only.
+
+        Raises:
+            OSError: if it cannot be written; TypeError if a part's state is not arrays and JSON values.
+        """
+        self._checkpoints.write(self)
+
+
+def load_part(name: str, part: Any, state: State) -> None:
+    """Load the state of a part; ValueError that names it if that does not fit."""
+    try:
+        part.load_state(state)
+    except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
+        raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def count_steps(samples: Samples, batch_spec: BatchSpec) -> int:

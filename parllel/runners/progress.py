@@ -14,9 +14,10 @@ class ProgressBar:
     Args:
         console: where to draw; None draws nothing.
         n_steps: environment steps of the whole run.
+        done: of them, when the bar begins.
     """
 
-    def __init__(self, console: Console | None, n_steps: int) -> None:
+    def __init__(self, console: Console | None, n_steps: int, done: int = 0) -> None:
         self._progress = Progress(
             TextColumn("[bold]{task.percentage:>3.0f}%"),
             BarColumn(bar_width=20),
@@ -26,7 +27,7 @@ class ProgressBar:
             console=console,
             disable=console is None,
         )
-        self._task = self._progress.add_task("", total=n_steps)
+        self._task = self._progress.add_task("", total=n_steps, completed=done)
 
     def update(self, elapsed_steps: int) -> None:
         """Move the bar."""
@@ -35,6 +36,11 @@ class ProgressBar:
     def say(self, text: str) -> None:
         """Show `text` behind the bar."""
         self._progress.update(self._task, description=text)
+
+    def announce_stop(self, signal_name: str) -> None:
+        """Say that the run ends behind the batch that is under way."""
+        if not self._progress.disable:
+            self.say(f"{signal_name}: stopping behind this batch; once more stops at once")
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()

@@ -1,20 +1,30 @@
-"""The folder of a run: enough to know, later, what was run and what came of it."""
+"""The folder of a run: enough to know, later, what was run and what came of it, and to go on."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import json
 import os
 import platform
+import secrets
 import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from parllel.runners.checkpoints import Checkpoints
+from parllel.runners.config import config_values
+from parllel.runners.git_state import git_state
+from parllel.runners.run_lock import hold_lock, lock_is_held
+from parllel.runners.run_record import RunRecord, describe_run, now, read_record
 from parllel.seeding import Seeds
 
 PACKAGES = ("parllel", "numpy", "numba", "gymnasium", "torch")
+LARGEST_DIFFERENCE = 1_000_000  # bytes
 
 
 class RunFolder:
@@ -42,29 +52,143 @@ class RunFolder:
                 number += 1
         self.path = path
 
-    def write_start(self, config: Any, seeds: Seeds) -> None:
-        """Write config.json, seeds.json and versions.json.
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Return the folder of a run that there is.
 
-        config: a dataclass or a dict of JSON values; others are written as their repr.
+        Raises:
+            FileNotFoundError: if there is no such folder.
+            ValueError: if it is not that of a run.
         """
-        if dataclasses.is_dataclass(config) and not isinstance(config, type):
-            config = dataclasses.asdict(config)
-        self._write("config.json", config)
-        self._write("versions.json", versions())
-        seeds.save(self.path / "seeds.json")
+        folder = cls.__new__(cls)
+        folder.path = Path(path)
+        if not folder.path.is_dir():
+            raise FileNotFoundError(f"{path}: there is no such folder")
+        if not (folder.path / "run.json").is_file():
+            raise ValueError(f"{path}: not the folder of a run, as it has no run.json")
+        return folder
 
-    def _write(self, name: str, value: Any) -> None:
-        (self.path / name).write_text(json.dumps(value, indent=2, default=repr) + "\n")
-
-    @property
-    def checkpoint(self) -> Path:
-        """Where the runner saves its state."""
-        return self.path / "checkpoint.zip"
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """The states that the run can go on from."""
+        return Checkpoints(self.path / "checkpoints")
 
     @property
     def learning_curve(self) -> Path:
         """Where the runner draws the returns."""
         return self.path / "learning_curve.png"
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other processes from running here for the length of a `with`.
+
+        Raises:
+            WrongStateError: if one does.
+        """
+        return hold_lock(self.path / "lock")
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process runs here."""
+        return lock_is_held(self.path / "lock")
+
+    # ------------------------------------------------------------------ what was run
+
+    def write_record(
+        self, build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write config.json, versions.json and run.json, and git.diff if the source was changed.
+
+        Args:
+            build: the function that puts the run together. One that cannot be found again by its name is noted
+                as such.
+            config: a dataclass object or a dict.
+            repeats: folder of the run that this one repeats.
+
+        Raises:
+            TypeError: if the config holds what is no JSON value.
+            OSError: if something cannot be written.
+        """
+        values = config_values(config)
+        record = describe_run(build, config, repeats)
+        file = record["build"]["file"]
+        if file is not None:
+            record["git"], difference = git_state(Path(file).parent)
+            if 0 < len(difference) <= LARGEST_DIFFERENCE:
+                (self.path / "git.diff").write_bytes(difference)
+        self._write("config.json", values)
+        self._write("versions.json", versions())
+        self._write("run.json", record)  # last: with it this is the folder of a run
+
+    def read_record(self) -> RunRecord:
+        """Return what run.json and config.json say.
+
+        Raises:
+            ValueError: if one of them is damaged; names it.
+            OSError: if one of them cannot be read.
+        """
+        config = self._read("config.json")
+        record = self._read("run.json")
+        try:
+            return read_record(self.path, record, config)
+        except (KeyError, TypeError) as error:
+            path = self.path / "run.json"
+            raise ValueError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+
+    def read_versions(self) -> dict[str, str]:
+        """Return what versions.json says; raise as `read_record` does."""
+        return {name: str(version) for name, version in self._read("versions.json").items()}
+
+    def write_seeds(self, seeds: Seeds) -> None:
+        """Write seeds.json."""
+        self._write("seeds.json", seeds.state())
+
+    def write_allocators(self, description: Mapping[str, Any]) -> None:
+        """Write allocators.json: what `describe_arrays` says of the buffer."""
+        self._write("allocators.json", description)
+
+    # ------------------------------------------------------------------ what becomes of it
+
+    def note_resume(self, step: int, changes: Mapping[str, Any], config: Any) -> None:
+        """Write down that the run goes on, from where, and with which changes of its config."""
+        record = self._read("run.json")
+        entry = {"time": now(), "step": step, "changes": dict(changes)}
+        record.update(history=[*record["history"], entry], outcome=None)
+        if changes:
+            self._write("config.json", config_values(config))
+        self._write("run.json", record)
+
+    def note_outcome(self, outcome: Mapping[str, Any]) -> None:
+        """Write down what came of the run; see RunRecord."""
+        record = self._read("run.json")
+        self._write("run.json", {**record, "outcome": {"ended": now(), **outcome}})
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(f"{path}: missing, so the run cannot be read") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: damaged: {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path}: damaged: expected a dict, got {values!r}")
+        return values
+
+    def _write(self, name: str, values: Mapping[str, Any]) -> None:
+        """Write JSON so that a reader finds the old file or the new one, never half."""
+        path = self.path / name
+        aside = path.with_name(f"{name}.{secrets.token_hex(4)}.tmp")
+        text = json.dumps(values, indent=2, default=str) + "\n"
+        try:
+            with aside.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                aside.unlink()
+            raise
 
 
 def versions() -> dict[str, str]:

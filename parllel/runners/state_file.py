@@ -1,46 +1,59 @@
-"""States on disk: arrays and JSON values in one zip file, written whole or not at all."""
+"""States on disk: arrays and JSON values in one zip file, written whole or not at all.
+
+    structure.json   {"arrays": [[dtype, shape, offset], ...], "state": {...}}
+    arrays.bin       the elements of all arrays in C order, each array at its offset
+
+In the state, a string begins with "text:", and "array:3" stands for array number 3. The members are not
+compressed, so that their sizes are those of the file; their checksums are compared when they are read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
+import math
 import os
+import re
 import secrets
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
 from parllel.types import State
 
-_ARRAY = "array:"  # marks a string of the structure as the name of an array
+_Array: TypeAlias = np.ndarray[Any, Any]
+
+_ARRAY = "array:"  # marks a string of the structure as the number of an array
 _TEXT = "text:"  # and one as itself
+_STRUCTURE, _ELEMENTS = "structure.json", "arrays.bin"
+_ALIGNMENT = 16  # bytes
+_CHUNK = 1 << 20  # bytes that are read or written at a time
+_SMALL = 1 << 16  # bytes up to which a copy is cheaper than a view
+_DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,9}")  # what `dtype.str` says of plain dtypes
 
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
     """Write `state` to `path`, so that a reader finds the old file or the new one, never half.
 
-    The file is a zip of `structure.json` and one .npy per array; nothing in it is pickled.
+    Arrays hold numbers, booleans or strings of fixed length; nothing is pickled. Tuples come back as
+    lists, and numpy's scalars as arrays without dimensions.
 
     Raises:
         TypeError: if the state holds anything but dicts, lists, numbers, strings, None and arrays.
         OSError: if it cannot be written; the old file is still there.
     """
     path = Path(path)
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    arrays = _Arrays()
     structure = _describe(state, arrays, "state")
     # Not tempfile's: its files are readable by their owner alone, whatever the umask says.
     aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with aside.open("xb") as file:
-            with zipfile.ZipFile(file, "w") as archive:
-                archive.writestr("structure.json", json.dumps(structure))
-                for name, array in arrays.items():
-                    content = io.BytesIO()
-                    np.save(content, array, allow_pickle=False)
-                    archive.writestr(f"{name}.npy", content.getvalue())
+            _write(file, structure, arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
@@ -65,29 +78,138 @@ def load_state(path: str | os.PathLike[str]) -> State:
             raise ValueError(f"{path}: not a saved state, or damaged: {error}") from error
 
 
+class _Arrays:
+    """The arrays of a state and where they lie."""
+
+    def __init__(self) -> None:
+        self.arrays: list[_Array] = []
+        self.entries: list[tuple[str, tuple[int, ...], int]] = []
+        self.nbytes = 0
+
+    def add(self, array: _Array, at: str) -> str:
+        """Take an array in, and return what stands for it in the structure."""
+        if not _DTYPE.fullmatch(array.dtype.str) or not array.itemsize:
+            raise TypeError(
+                f"{at}: expected arrays of numbers, booleans or strings, got dtype {array.dtype}"
+            )
+        offset = _aligned(self.nbytes)
+        self.arrays.append(array)
+        self.entries.append((array.dtype.str, array.shape, offset))
+        self.nbytes = offset + array.nbytes
+        return f"{_ARRAY}{len(self.arrays) - 1}"
+
+    def pieces(self) -> Iterator[Any]:
+        """Yield the bytes of the member, the gaps included."""
+        end = 0
+        for array, (_, _, offset) in zip(self.arrays, self.entries, strict=True):
+            yield bytes(offset - end)
+            if array.nbytes <= _SMALL:
+                yield array.tobytes()
+            else:
+                yield _bytes_of(np.ascontiguousarray(array))
+            end = offset + array.nbytes
+
+
+def _write(file: BinaryIO, structure: Any, arrays: _Arrays) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        content = {"arrays": arrays.entries, "state": structure}
+        archive.writestr(zipfile.ZipInfo(_STRUCTURE), json.dumps(content))
+        member = zipfile.ZipInfo(_ELEMENTS)
+        member.file_size = arrays.nbytes  # it is told in advance whether the file gets large
+        raw: Any = archive.open(member, "w")
+        with io.BufferedWriter(raw, _CHUNK) as elements:
+            for piece in arrays.pieces():
+                elements.write(piece)
+
+
 def _read(file: BinaryIO) -> State:
     with zipfile.ZipFile(file) as archive:
-        structure = json.loads(archive.read("structure.json"))
-        if not isinstance(structure, dict):
-            raise ValueError(f"expected a dict, got {structure!r}")
-        arrays = {
-            name[: -len(".npy")]: np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
-            for name in archive.namelist()
-            if name.endswith(".npy")
-        }
-    state: State = _rebuild(structure, arrays)
+        content = json.loads(archive.read(_member(archive, file, _STRUCTURE)))
+        if not isinstance(content, dict) or set(content) != {"arrays", "state"}:
+            raise ValueError("expected arrays and a state in its structure")
+        if not isinstance(content["state"], dict):
+            raise ValueError(f"expected a dict as state, got {content['state']!r:.80}")
+        member = _member(archive, file, _ELEMENTS)
+        layout = _layout(content["arrays"], member.file_size)
+        raw: Any = archive.open(member)
+        with io.BufferedReader(raw, _CHUNK) as elements:
+            arrays = [_read_array(elements, *entry) for entry in layout]
+            elements.read(1)  # the end, where the checksum is compared, if all arrays are empty
+    state: State = _rebuild(content["state"], arrays)
     return state
 
 
-def _describe(value: Any, arrays: dict[str, np.ndarray[Any, Any]], at: str) -> Any:
+def _member(archive: zipfile.ZipFile, file: BinaryIO, name: str) -> zipfile.ZipInfo:
+    """Return a member whose size is no more than what the file can hold."""
+    info = archive.getinfo(name)
+    length = os.fstat(file.fileno()).st_size
+    sizes = (info.compress_size, info.file_size)
+    if info.compress_type != zipfile.ZIP_STORED or sizes[0] != sizes[1] or sizes[0] > length:
+        raise ValueError(f"{name} has sizes {sizes} in a file of {length} bytes")
+    return info
+
+
+def _layout(entries: Any, total: int) -> list[tuple[np.dtype[Any], tuple[int, ...], int, int]]:
+    """Return (dtype, shape, bytes of the gap before it, bytes) of each array; they fill the member."""
+    layout, end = [], 0
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for name, shape, offset in entries:
+        if name not in dtypes:
+            dtypes[name] = _dtype(name)
+        if not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError(f"expected the shape of an array, got {shape!r:.80}")
+        if type(offset) is not int or offset != _aligned(end):
+            raise ValueError(f"expected an array at {_aligned(end)}, got {offset!r:.80}")
+        nbytes = math.prod(shape) * dtypes[name].itemsize
+        layout.append((dtypes[name], tuple(shape), offset - end, nbytes))
+        end = offset + nbytes
+        if end > total:
+            raise ValueError(f"expected arrays within {total} bytes, got one that ends at {end}")
+    if end != total:
+        raise ValueError(f"expected arrays of {total} bytes, got {end}")
+    return layout
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str) or not _DTYPE.fullmatch(name):
+        raise ValueError(f"expected the dtype of an array, got {name!r:.80}")
+    dtype = np.dtype(name)
+    if dtype.str != name or not dtype.itemsize:
+        raise ValueError(f"expected the dtype of an array, got {name!r}")
+    return dtype
+
+
+def _read_array(
+    file: io.BufferedReader, dtype: np.dtype[Any], shape: tuple[int, ...], gap: int, nbytes: int
+) -> _Array:
+    # A copy of its own: a view would keep the elements of all arrays in memory.
+    array: _Array = np.empty(shape, dtype)
+    file.read(gap)
+    if 0 < nbytes <= _SMALL:
+        array[...] = np.frombuffer(file.read(nbytes), dtype).reshape(shape)
+    elif nbytes:
+        target = _bytes_of(array)
+        for begin in range(0, nbytes, _CHUNK):
+            chunk = target[begin : begin + _CHUNK]
+            if file.readinto(chunk) != len(chunk):
+                raise ValueError("the elements end too early")
+    return array
+
+
+def _bytes_of(array: _Array) -> memoryview:
+    """Return the memory of a contiguous array that is not empty."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _describe(value: Any, arrays: _Arrays, at: str) -> Any:
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise TypeError(f"{at}: arrays of objects cannot be saved")
-        name = f"a{len(arrays)}"
-        arrays[name] = value
-        return _ARRAY + name
+        return arrays.add(value, at)
     if isinstance(value, np.generic):
-        return _describe(np.asarray(value), arrays, at)
+        return arrays.add(np.asarray(value), at)
     if isinstance(value, str):
         return _TEXT + value
     if value is None or isinstance(value, (bool, int, float)):
@@ -101,11 +223,14 @@ def _describe(value: Any, arrays: dict[str, np.ndarray[Any, Any]], at: str) -> A
     raise TypeError(f"{at}: expected arrays and JSON values, got {type(value).__name__}")
 
 
-def _rebuild(value: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+def _rebuild(value: Any, arrays: list[_Array]) -> Any:
     if isinstance(value, str):
         if value.startswith(_TEXT):
             return value[len(_TEXT) :]
-        return arrays[value[len(_ARRAY) :]]
+        number = value.removeprefix(_ARRAY)
+        if number == value or not number.isdecimal() or int(number) >= len(arrays):
+            raise ValueError(f"expected a text or one of {len(arrays)} arrays, got {value!r:.80}")
+        return arrays[int(number)]
     if isinstance(value, dict):
         return {key: _rebuild(part, arrays) for key, part in value.items()}
     if isinstance(value, list):

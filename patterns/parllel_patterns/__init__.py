@@ -2,14 +2,19 @@
 
 from parllel_patterns.cages import build_cages
 from parllel_patterns.logging import build_logger
-from parllel_patterns.parameters import PPO_DEFAULTS
+from parllel_patterns.main import exit_status, main, main_for_each
+from parllel_patterns.parameters import PPO_DEFAULTS, PpoParameters
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples, default_storage
 
 __all__ = [
     "PPO_DEFAULTS",
+    "PpoParameters",
     "allocate_eval_samples",
     "allocate_samples",
     "build_cages",
     "build_logger",
     "default_storage",
+    "exit_status",
+    "main",
+    "main_for_each",
 ]

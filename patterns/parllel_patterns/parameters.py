@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-PPO_DEFAULTS: dict[str, Any] = {
-    # Schulman et al. 2017, with the details of Huang et al. 2022 ("The 37 implementation details").
-    "learning_rate": 2.5e-4,
-    "learning_rate_anneal_steps": None,
-    "epochs": 4,
-    "minibatches": 4,
-    "ratio_clip": 0.2,
-    "value_clip": None,
-    "value_loss_coeff": 0.5,
-    "entropy_loss_coeff": 0.0,
-    "clip_grad_norm": 0.5,
-    "kl_limit": None,
-}
+
+@dataclass(frozen=True)
+class PpoParameters:
+    """What PPO takes beside agent and seed; a mapping as well: `PPO(agent, **parameters, seed=0)`.
+
+    The defaults are those of Schulman et al. 2017, with the details of Huang et al. 2022 ("The 37
+    implementation details of proximal policy optimization"). What each is for stands at `PPO`.
+    """
+
+    learning_rate: float = 2.5e-4
+    learning_rate_anneal_steps: int | None = None
+    epochs: int = 4
+    minibatches: int = 4
+    ratio_clip: float = 0.2
+    value_clip: float | None = None
+    value_loss_coeff: float = 0.5
+    entropy_loss_coeff: float = 0.0
+    clip_grad_norm: float | None = 0.5
+    kl_limit: float | None = None
+
+    def keys(self) -> Iterator[str]:
+        """Return the names."""
+        return (field.name for field in dataclasses.fields(self))
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+PPO_DEFAULTS = PpoParameters()

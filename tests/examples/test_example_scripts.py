@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from parllel.runners import RunFolder, load_state, plot_learning_curve
+from parllel.runners import RunFolder, plot_learning_curve, train
 from parllel.seeding import Seeds
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -34,8 +34,11 @@ COMMANDS = {
         "cartpole_memory/train_ppo.py",
         "--n-steps",
         "1024",
+        "--seeds",
+        "3",
         "--memory",
         "gru",
+        "none",
         "--curve",
         "curve",
     ],
@@ -57,9 +60,10 @@ def run(name, folder):
     # MuJoCo has something to say about the model that comes with Gymnasium.
     lines = [line for line in done.stderr.splitlines() if line and "settotalmass" not in line]
     assert lines == []
-    (made,) = (folder / "runs").iterdir()
-    assert str(made.relative_to(folder)) in done.stdout
-    return made
+    made = sorted((folder / "runs").iterdir())
+    for path in made:
+        assert f"Everything about this run is in {path.relative_to(folder)}" in done.stdout
+    return made[0]
 
 
 @pytest.fixture(scope="module")
@@ -82,17 +86,26 @@ def rows_of(folder):
         return list(csv.DictReader(file))
 
 
+def state_of(folder):
+    return RunFolder.open(folder).checkpoints.load_newest()[1]
+
+
 def check_folder(folder):
     files = {path.name: path for path in folder.iterdir()}
     events = [name for name in files if name.startswith("events.out.tfevents")]
     assert len(events) == 1
     assert files[events[0]].stat().st_size > 1000
-    assert set(files) - set(events) == {
-        "checkpoint.zip",
+    # git.diff is there if the source is not as it was committed.
+    assert set(files) - set(events) - {"git.diff"} == {
+        "allocators.json",
+        "checkpoints",
         "config.json",
         "learning_curve.png",
+        "lock",
         "log.txt",
         "progress.csv",
+        "progress.jsonl",
+        "run.json",
         "seeds.json",
         "versions.json",
     }
@@ -107,7 +120,11 @@ def check_folder(folder):
     assert "train_ppo.py" in found["command"]
     assert "evaluation/return" in files["log.txt"].read_text()
     assert files["learning_curve.png"].read_bytes().startswith(PNG)
-    assert load_state(files["checkpoint.zip"])["elapsed_steps"] == 2048
+    assert state_of(folder)["elapsed_steps"] == 2048
+    record = RunFolder.open(folder).read_record()
+    assert record.build_function.name == "__main__:build"
+    assert record.outcome["elapsed_steps"] == 2048
+    assert record.history == []
     return config
 
 
@@ -133,9 +150,9 @@ def test_cartpole_in_processes_learns_the_same(here, parallel):
         for name, value in row.items():
             if not name.startswith("time/"):
                 assert other_row[name] == value, name
-    states = [load_state(folder / "checkpoint.zip") for folder in (here, parallel)]
-    for name, array in states[0]["agent"]["model"].items():
-        np.testing.assert_array_equal(array, states[1]["agent"]["model"][name], err_msg=name)
+    agents = [state_of(folder)["parts"]["agent"] for folder in (here, parallel)]
+    for name, array in agents[0]["model"].items():
+        np.testing.assert_array_equal(array, agents[1]["model"][name], err_msg=name)
 
 
 def test_half_cheetah_leaves_a_complete_folder_and_a_curve(cheetah):
@@ -159,18 +176,24 @@ def test_cartpole_in_a_sampling_process_of_its_own(tmp_path):
     assert float(rows[1]["training/length/count"]) > 10
     # Two batches: the first with the weights of the start, and so the second, which was begun meanwhile.
     assert float(rows[1]["asynchronous/staleness/mean"]) == 0.5
-    assert set(load_state(made / "checkpoint.zip")["sampler"]) == {"agent", "sampler"}
+    assert set(state_of(made)["parts"]["sampler"]) == {"agent", "sampler"}
 
 
 def test_a_policy_with_a_memory_leaves_curves(tmp_path):
     made = run("cartpole_memory", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
-    assert curve["curves"]["gru, seed 0"][0][0] == 0
+    assert set(curve["curves"]) == {"gru, seed 3", "none, seed 3"}
+    assert curve["curves"]["gru, seed 3"][0][0] == 0
+    assert not {"seed", "memory"} & set(curve["config"])
+    assert [path.name for path in sorted(made.parent.iterdir())] == [
+        "ppo-gru-seed3",
+        "ppo-none-seed3",
+    ]
     assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
     # Steps that environments waited through are none.
     (_, last) = rows_of(made)
     assert 1024 <= int(last["step"]) < 1024 + 128 * 16
-    assert load_state(made / "checkpoint.zip")["elapsed_steps"] == int(last["step"])
+    assert state_of(made)["elapsed_steps"] == int(last["step"])
 
 
 def test_an_input_of_the_users_own(tmp_path):
@@ -186,8 +209,7 @@ def test_independent_agents_leave_curves_and_a_return_for_each(tmp_path):
     last = rows_of(made)[-1]
     returns = [float(last[f"training/return_agent_{i}/mean"]) for i in range(3)]
     assert sum(returns) == pytest.approx(float(last["training/return/mean"]))
-    state = load_state(made / "checkpoint.zip")
-    assert set(state["agent"]) == {"agent_0", "agent_1", "agent_2"}
+    assert set(state_of(made)["parts"]["agent"]) == {"agent_0", "agent_1", "agent_2"}
 
 
 def test_agents_that_share_a_model(tmp_path):
@@ -217,22 +239,41 @@ def small(module, **changes):
     return module.Config(**{**sizes, **changes})
 
 
-def test_a_run_can_be_called(cartpole, tmp_path, capsys):
-    result, folder = cartpole.train(small(cartpole, target_return=1.0), runs=tmp_path)
+def test_a_run_can_be_called(cartpole, tmp_path):
+    config = small(cartpole, target_return=1.0)
+    result, folder = train(cartpole.build, config, base=tmp_path)
     assert result.solved
     assert result.elapsed_steps == 128
     assert folder.path.parent == tmp_path
-    assert "CartPole solved" in capsys.readouterr().out
+    assert folder.read_record().read_config(config_class=cartpole.Config) == config
 
 
 def test_equal_seeds_give_equal_runs(cartpole, tmp_path):
     weights = []
     for seed in (1, 1, 2):
-        _, folder = cartpole.train(small(cartpole, seed=seed), runs=tmp_path)
-        model = load_state(folder.checkpoint)["agent"]["model"]
+        _, folder = train(cartpole.build, small(cartpole, seed=seed), base=tmp_path)
+        model = state_of(folder.path)["parts"]["agent"]["model"]
         weights.append(np.concatenate([array.ravel() for array in model.values()]))
     np.testing.assert_array_equal(weights[0], weights[1])
     assert (weights[0] != weights[2]).any()
+
+
+def test_a_run_goes_on_as_it_would_have(here, tmp_path):
+    """Train in one process, go on in another that knows the folder alone, compare with one run."""
+    command = [sys.executable, str(EXAMPLES / "cartpole" / "train_ppo.py"), "--seed", "5"]
+    command += ["--n-steps", "1024", "--n-eval-episodes", "16", "--runs", "runs"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == UNSOLVED, done.stderr
+    program = (
+        "from parllel.runners import resume; resume('runs/ppo-seed5', changes={'n_steps': 2048})"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    resumed = tmp_path / "runs" / "ppo-seed5"
+    # One row and one evaluation more than in a run that never stopped; learning knows nothing of them.
+    assert [row["step"] for row in rows_of(resumed)] == ["0", "1024", "2048"]
+    states = [state_of(folder)["parts"] for folder in (resumed, here)]
+    for part in ("agent", "algorithm", "sampler"):
+        assert_same(states[0][part], states[1][part], part)
 
 
 def states_of(runner):
@@ -259,19 +300,13 @@ def test_a_checkpoint_restores_agent_algorithm_and_sampler(cartpole, tmp_path):
         folder = RunFolder(tmp_path, "first")
         first = cartpole.build(small(cartpole), stack, folder, console)
         first.run()
-        state = load_state(folder.checkpoint)
+        _, state = folder.checkpoints.load_newest()
         other_seed = small(cartpole, seed=9)
         second = cartpole.build(other_seed, stack, RunFolder(tmp_path, "second"), console)
-        second.algorithm.agent.load_state(state["agent"])
-        second.algorithm.load_state(state["algorithm"])
-        second.sampler.load_state(state["sampler"])
+        second.load_state(state)
         assert_same(states_of(second), states_of(first))
-        # Given the same batch, both learn the same, by the same shuffles, moments and rates.
-        samples, _ = first.sampler.collect_batch(256)
+        # Both go on alike, by the same episodes, noise, shuffles, moments and rates.
         for runner in (first, second):
-            runner.algorithm.optimize_agent(320, samples)
-        after = [states_of(runner) for runner in (first, second)]
-        assert_same(after[1]["algorithm"], after[0]["algorithm"])
-        assert_same(after[1]["agent"]["model"], after[0]["agent"]["model"])
-        # What remains, the noise, was drawn by one of them alone.
-        assert (after[1]["agent"]["generator"] != after[0]["agent"]["generator"]).any()
+            runner.n_steps = 512
+            runner.run()
+        assert_same(states_of(second), states_of(first))

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
 from functools import partial
 
 import numpy as np
 import pytest
 
+from parllel import Seeds
 from parllel.algos import Algorithm
 from parllel.cages import TrajInfo
 from parllel.logging import Logger, Writer
-from parllel.runners import OnPolicyRunner, RunFolder, load_state
+from parllel.runners import Callback, OnPolicyRunner, RunFolder, load_state
+from parllel.runners.time_account import STAGES
 from parllel.samplers import BasicSampler, Sampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SHIFTED
@@ -24,13 +29,14 @@ class RowWriter(Writer):
 
     def __init__(self):
         self.rows = {}
+        self.messages = []
 
     def write(self, step, values):
         assert step not in self.rows
         self.rows[step] = dict(values)
 
     def message(self, level, text):
-        raise AssertionError(f"{level}: {text}")
+        self.messages.append((level, text))
 
     def close(self):
         pass
@@ -62,6 +68,9 @@ class ListSampler(Sampler):
     def state(self):
         return {"collected": len(self.elapsed)}
 
+    def load_state(self, state):
+        self.elapsed = [None] * state["collected"]
+
     def close(self):
         pass
 
@@ -81,6 +90,9 @@ class CountingAlgorithm(Algorithm):
 
     def state(self):
         return {"calls": len(self.calls)}
+
+    def load_state(self, state):
+        self.calls = [None] * state["calls"]
 
 
 @pytest.fixture
@@ -180,26 +192,235 @@ def test_an_untrained_policy_solves_nothing(make_runner):
 def test_the_folder_gets_checkpoint_and_picture(make_runner, tmp_path):
     folder = RunFolder(tmp_path, "run")
     runner = make_runner(
-        ListSampler([traj(1)]), folder=folder, state_parts={"more": CountingAlgorithm()}
+        ListSampler([traj(1)]),
+        folder=folder,
+        state_parts={"more": CountingAlgorithm()},
+        seeds=Seeds(5),
     )
     runner.run()
-    assert load_state(folder.checkpoint) == {
-        "elapsed_steps": 60,
+    path, state = folder.checkpoints.load_newest()
+    assert path == folder.checkpoints.paths()[-1]
+    assert state["elapsed_steps"] == 60
+    assert state["parts"] == {
         "sampler": {"collected": 6},
         "algorithm": {"calls": 6},
         "more": {"calls": 0},
     }
     assert folder.learning_curve.read_bytes().startswith(PNG)
+    assert json.loads((folder.path / "seeds.json").read_text())["entropy"] == 5
 
 
-def test_the_folder_gets_them_also_when_the_algorithm_raises(make_runner, tmp_path, writer):
+def test_what_raises_leaves_the_checkpoint_of_before(make_runner, tmp_path, writer):
     folder = RunFolder(tmp_path, "run")
-    runner = make_runner(ListSampler([traj(1)]), CountingAlgorithm(failing=4), folder=folder)
+    runner = make_runner(
+        ListSampler([traj(1)]),
+        CountingAlgorithm(failing=4),
+        folder=folder,
+        checkpoint_interval_s=0.0,
+    )
     with pytest.raises(FloatingPointError, match="not finite"):
         runner.run()
     assert list(writer.rows) == [20]
-    assert load_state(folder.checkpoint)["algorithm"] == {"calls": 4}
+    _, state = folder.checkpoints.load_newest()
+    assert (state["elapsed_steps"], state["parts"]["algorithm"]) == (20, {"calls": 2})
     assert folder.learning_curve.read_bytes().startswith(PNG)
+
+
+def test_checkpoints_are_as_far_apart_as_asked(make_runner, tmp_path):
+    folder = RunFolder(tmp_path, "run")
+    make_runner(ListSampler([]), folder=folder, checkpoint_interval_s=3600.0).run()
+    steps = [load_state(path)["elapsed_steps"] for path in folder.checkpoints.paths()]
+    assert steps == [0, 60]
+
+
+def test_a_state_that_cannot_be_saved_shows_before_training(make_runner, tmp_path):
+    class Unsaveable(CountingAlgorithm):
+        def state(self):
+            return {"thing": object()}
+
+    algorithm = Unsaveable()
+    runner = make_runner(ListSampler([]), algorithm, folder=RunFolder(tmp_path, "run"))
+    with pytest.raises(TypeError, match=r"algorithm\.thing: expected arrays and JSON values"):
+        runner.run()
+    assert not algorithm.calls
+
+
+def test_a_checkpoint_that_fails_later_is_a_warning(make_runner, tmp_path, writer):
+    class Forgetful(CountingAlgorithm):
+        def state(self):
+            if len(self.calls) == 4:
+                raise OSError(28, "No space left on device")
+            return super().state()
+
+    folder = RunFolder(tmp_path, "run")
+    runner = make_runner(ListSampler([]), Forgetful(), folder=folder, checkpoint_interval_s=0.0)
+    assert runner.run().elapsed_steps == 60
+    steps = [load_state(path)["elapsed_steps"] for path in folder.checkpoints.paths()]
+    assert steps == [0, 20, 60]
+    warnings = [text for level, text in writer.messages if level == "warning"]
+    assert len(warnings) == 1
+    assert "No space left on device" in warnings[0]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_run_behind_the_batch(make_runner, tmp_path, name):
+    class Signalling(Callback):
+        def after_sampling(self, elapsed_steps, samples, trajs):
+            if elapsed_steps == 30:
+                os.kill(os.getpid(), signal.Signals[name])
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    folder, algorithm = RunFolder(tmp_path, "run"), CountingAlgorithm()
+    options = {"folder": folder, "callbacks": [Signalling()]}
+    result = make_runner(ListSampler([]), algorithm, **options).run()
+    assert (result.elapsed_steps, result.stopped_by) == (30, name)
+    assert len(algorithm.calls) == 3
+    assert folder.checkpoints.load_newest()[1]["elapsed_steps"] == 30
+    assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+def test_a_second_signal_ends_it_at_once(make_runner):
+    class Impatient(Callback):
+        def before_optimization(self, elapsed_steps):
+            if elapsed_steps == 30:
+                for _ in range(2):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    algorithm = CountingAlgorithm()
+    runner = make_runner(ListSampler([]), algorithm, callbacks=[Impatient()])
+    with pytest.raises(KeyboardInterrupt):
+        runner.run()
+    assert len(algorithm.calls) == 2
+
+
+def test_a_callback_ends_the_run_behind_the_batch(make_runner):
+    class Content(Callback):
+        def start(self, runner):
+            self.runner = runner
+
+        def after_sampling(self, elapsed_steps, samples, trajs):
+            if elapsed_steps == 20:
+                self.runner.stop("enough")
+
+    algorithm = CountingAlgorithm()
+    runner = make_runner(ListSampler([]), algorithm, callbacks=[Content()])
+    result = runner.run()
+    assert (result.elapsed_steps, result.stopped_by, len(algorithm.calls)) == (20, "enough", 2)
+
+
+class Recorder(Callback):
+    """Note every call."""
+
+    def __init__(self, name, calls):
+        self.name, self.calls = name, calls
+
+    def start(self, runner):
+        self.calls.append((self.name, "start"))
+
+    def before_sampling(self, elapsed_steps):
+        self.calls.append((self.name, "before_sampling", elapsed_steps))
+
+    def after_sampling(self, elapsed_steps, samples, trajs):
+        self.calls.append((self.name, "after_sampling", elapsed_steps, samples, len(trajs)))
+
+    def before_optimization(self, elapsed_steps):
+        self.calls.append((self.name, "before_optimization", elapsed_steps))
+
+    def after_optimization(self, elapsed_steps, diagnostics):
+        self.calls.append((self.name, "after_optimization", elapsed_steps, diagnostics["loss"]))
+
+    def before_evaluation(self, elapsed_steps):
+        self.calls.append((self.name, "before_evaluation", elapsed_steps))
+
+    def after_evaluation(self, elapsed_steps, trajs):
+        self.calls.append((self.name, "after_evaluation", elapsed_steps, len(trajs)))
+
+    def close(self):
+        self.calls.append((self.name, "close"))
+
+
+def test_callbacks_are_called_in_order(make_runner):
+    calls = []
+    make_runner(
+        ListSampler([traj(1)]),
+        eval_sampler=ListSampler([traj(1), traj(2)]),
+        n_steps=10,
+        callbacks=[Recorder("a", calls)],
+    ).run()
+    assert [call[1:] for call in calls] == [
+        ("start",),
+        ("before_evaluation", 0),
+        ("after_evaluation", 0, 2),
+        ("before_sampling", 0),
+        ("after_sampling", 10, "batch 1", 1),
+        ("before_optimization", 10),
+        ("after_optimization", 10, 0.5),
+        ("before_evaluation", 10),
+        ("after_evaluation", 10, 2),
+        ("close",),
+    ]
+
+
+def test_callbacks_are_closed_when_one_raises(make_runner):
+    class Failing(Callback):
+        def before_sampling(self, elapsed_steps):
+            raise ZeroDivisionError("on purpose")
+
+    calls = []
+    runner = make_runner(
+        ListSampler([]), callbacks=[Recorder("a", calls), Failing(), Recorder("b", calls)]
+    )
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        runner.run()
+    assert [call for call in calls if call[1] == "close"] == [("b", "close"), ("a", "close")]
+    assert ("b", "before_sampling", 0) not in calls
+
+
+def test_the_state_of_another_run_is_refused(make_runner):
+    state = make_runner(ListSampler([])).state()
+    with pytest.raises(
+        ValueError, match=r"expected the states of \['algorithm', 'sampler'\], got \["
+    ):
+        make_runner(ListSampler([])).load_state({**state, "parts": {}})
+    parts = {**state["parts"], "algorithm": {"epochs": 3}}
+    with pytest.raises(ValueError, match="algorithm: KeyError: 'calls'"):
+        make_runner(ListSampler([])).load_state({**state, "parts": parts})
+
+
+def test_callbacks_may_differ_when_a_run_goes_on(make_runner):
+    class Counter(Callback):
+        n = 0
+
+        def before_sampling(self, elapsed_steps):
+            self.n += 1
+
+        def state(self):
+            return {"n": self.n}
+
+        def load_state(self, state):
+            self.n = state["n"]
+
+    counter = Counter()
+    runner = make_runner(ListSampler([]), callbacks=[Callback(), counter])
+    runner.run()
+    again = Counter()
+    other = make_runner(ListSampler([]), callbacks=[again, Recorder("new", [])])
+    other.load_state(runner.state())
+    assert counter.n == again.n == 6
+
+
+def test_the_account_of_time_is_logged_and_said(make_runner, writer):
+    make_runner(ListSampler([]), eval_sampler=ListSampler([traj(1)])).run()
+    for row in list(writer.rows.values())[1:]:
+        seconds = {name: value for name, value in row.items() if name.startswith("time/")}
+        assert set(seconds) == {
+            "time/steps_per_second",
+            *(f"time/{stage}_s" for stage in STAGES),
+        }
+        assert min(seconds.values()) >= 0
+    last = writer.messages[-1]
+    assert last[0] == "notice"
+    assert last[1].startswith("time went to\nsampling ")
 
 
 def test_wrong_arguments(make_runner):
@@ -223,6 +444,10 @@ def test_a_real_sampler_and_its_statistics(make_runner, writer, tmp_path):
     # 30 steps of each: ten episodes of length 3, seven of length 4.
     counts = [row["training/length/count"] for row in writer.rows.values()]
     assert sum(counts) == 17
-    state = load_state(folder.checkpoint)
-    assert state["sampler"] == {"transforms": [{"batches": 6}, {"batches": 6}]}
-    assert state["agent"] == parts.handler.agent.state()
+    parts_of = folder.checkpoints.load_newest()[1]["parts"]
+    assert parts_of["sampler"]["transforms"] == [{"batches": 6}, {"batches": 6}]
+    assert parts_of["sampler"]["batches"] == 6
+    assert parts_of["agent"] == parts.handler.agent.state()
+    # One batch of each row is looked into.
+    assert writer.rows[60]["time/inference_s"] > 0
+    assert writer.rows[60]["time/waiting_s"] > 0

@@ -1,0 +1,63 @@
+"""What else is to happen around the steps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from parllel.buffers import Samples
+from parllel.cages import TrajInfo
+from parllel.types import State
+
+if TYPE_CHECKING:
+    from parllel.runners.on_policy_runner import OnPolicyRunner
+
+
+class Callback:
+    """Methods that a runner calls; each does nothing unless a subclass has its own.
+
+    They are called in the process that trains, one callback after the other in the order of the list. What
+    one raises ends the run. `elapsed_steps` are the environment steps sampled so far.
+
+    Example:
+        >>> class Announce(Callback):
+        ...     def after_evaluation(self, elapsed_steps, trajs):
+        ...         print(elapsed_steps, max(traj.return_ for traj in trajs))
+    """
+
+    def start(self, runner: OnPolicyRunner) -> None:
+        """Know the runner, before anything else: its `logger` and `folder`, and `stop(reason)`."""
+
+    def before_sampling(self, elapsed_steps: int) -> None:
+        """Do something before a batch."""
+
+    def after_sampling(
+        self, elapsed_steps: int, samples: Samples, trajs: Sequence[TrajInfo]
+    ) -> None:
+        """Look at a batch, which is the sampler's and stays as it is until the next.
+
+        elapsed_steps: with those of this batch.
+        trajs: of the episodes that ended in it.
+        """
+
+    def before_optimization(self, elapsed_steps: int) -> None:
+        """Do something before the algorithm learns from the batch."""
+
+    def after_optimization(self, elapsed_steps: int, diagnostics: Mapping[str, Any]) -> None:
+        """Look at what the algorithm says of its update."""
+
+    def before_evaluation(self, elapsed_steps: int) -> None:
+        """Do something before an evaluation."""
+
+    def after_evaluation(self, elapsed_steps: int, trajs: Sequence[TrajInfo]) -> None:
+        """Look at the episodes of an evaluation."""
+
+    def state(self) -> State:
+        """Return what a checkpoint needs to continue: arrays and JSON values."""
+        return {}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+
+    def close(self) -> None:
+        """Let go of files and processes, when the run has ended, however it did."""

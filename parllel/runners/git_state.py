@@ -1,0 +1,54 @@
+"""What git says of the source of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_S = 10.0
+
+
+def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, bytes]:
+    """Return the state of the repository that a folder is in, and how its files differ from the commit.
+
+    The state has the keys `root`, `commit` and `branch` (None if there is none yet, or no branch), and
+    `dirty`: whether tracked files differ, None if git took too long to tell. None if there is no repository,
+    or no git. Nothing that goes wrong is an error.
+    """
+    root = _git(folder, "rev-parse", "--show-toplevel")
+    if root is None:
+        return None, b""
+    commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+    branch = _git(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
+    difference = b"" if commit is None else _git(folder, "diff", "--no-ext-diff", "HEAD")
+    state = {
+        "root": _text(root),
+        "commit": _text(commit),
+        "branch": _text(branch),
+        "dirty": None if difference is None else bool(difference),
+    }
+    return state, difference or b""
+
+
+def _git(folder: str | os.PathLike[str], *arguments: str) -> bytes | None:
+    # What is set within a hook, say, would speak of another repository.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(folder)), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _text(output: bytes | None) -> str | None:
+    return None if output is None else output.decode(errors="replace").strip()

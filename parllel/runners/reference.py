@@ -1,0 +1,149 @@
+"""Functions and classes by name, to find them again in another process and on another day."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import operator
+import re
+import sys
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+_PREFIX = "parllel_run_"  # of the modules that scripts become here
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where a function or class stands.
+
+    Attributes:
+        name: "module:name"; the module of a script is `__main__`.
+        file: of the module; None if it has none.
+        problem: why it cannot be found again; None if it can.
+    """
+
+    name: str
+    file: str | None = None
+    problem: str | None = None
+
+    def find(self) -> Any:
+        """Return the function or class; a script is imported under a name of its own.
+
+        Raises:
+            ValueError: if it cannot be found, or its file cannot be imported; says why.
+            FileNotFoundError: if its file is gone.
+        """
+        if self.problem is not None:
+            raise ValueError(f"{self.name} cannot be found again: {self.problem}")
+        module_name, _, name = self.name.partition(":")
+        module = _module(module_name, self.file)
+        try:
+            return operator.attrgetter(name)(module)
+        except AttributeError:
+            where = self.file or module_name
+            raise ValueError(f"{where}: there is no {name!r} any more") from None
+
+
+def reference_to(thing: Any) -> Reference:
+    """Return where a function or class stands, or why it cannot be found again."""
+    module_name, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not isinstance(module_name, str) or not isinstance(name, str):
+        kind = type(thing).__name__
+        return Reference(repr(thing), None, f"it is a {kind}, and no function or class of a module")
+    module = sys.modules.get(module_name)
+    file = getattr(module, "__file__", None)
+    file = None if file is None else str(Path(file).resolve())
+    problem = _problem(thing, module, name, file)
+    return Reference(f"{_importable_name(module_name, module)}:{name}", file, problem)
+
+
+def _problem(thing: Any, module: ModuleType | None, name: str, file: str | None) -> str | None:
+    if "<lambda>" in name:
+        return "it is a lambda"
+    if "<locals>" in name:
+        return "it stands inside of a function"
+    if module is None:
+        return "its module is not imported"
+    try:
+        found = operator.attrgetter(name)(module)
+    except AttributeError:
+        found = None
+    if found is not thing:
+        return "something else has its name in its module"
+    if module.__name__ == "__main__" and (file is None or not Path(file).is_file()):
+        return "it was entered by hand, and stands in no file"
+    return None
+
+
+def _importable_name(name: str, module: ModuleType | None) -> str:
+    """Return the name of a module for another process."""
+    if name.startswith(_PREFIX):
+        return "__main__"
+    spec = getattr(module, "__spec__", None)
+    # `python -m package.module` runs a module that has a name to be imported by.
+    return spec.name if name == "__main__" and spec is not None else name
+
+
+def _module(name: str, file: str | None) -> ModuleType:
+    for known in (sys.modules.get(name), sys.modules.get("__main__")):
+        if known is not None and _is_of(getattr(known, "__file__", None), file):
+            return known
+    # The name alone is not enough: every second script is called train.
+    if name != "__main__" and (file is None or _is_of(_origin(name), file)):
+        return _imported(name, lambda: importlib.import_module(name))
+    if file is None or not Path(file).is_file():
+        raise FileNotFoundError(f"{file or name}: what built this run is not there any more")
+    return _imported(file, lambda: _load_script(Path(file)))
+
+
+def _imported(where: str, load: Any) -> ModuleType:
+    try:
+        module: ModuleType = load()
+    except Exception as error:
+        kind = type(error).__name__
+        raise ValueError(f"{where}: cannot be imported: {kind}: {error}") from error
+    return module
+
+
+def _is_of(found: str | None, file: str | None) -> bool:
+    if found is None or file is None:
+        return False
+    return Path(found).resolve() == Path(file).resolve()
+
+
+def _origin(name: str) -> str | None:
+    """Return the file that importing `name` would read; None if there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None else spec.origin
+
+
+def _load_script(file: Path) -> ModuleType:
+    digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]
+    name = f"{_PREFIX}{re.sub(r'[^a-zA-Z0-9]', '_', file.stem)}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    loader = SourceFileLoader(name, str(file))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses and pickle look for it
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # a script finds what stands beside it
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    # No other process could import it by this name: what stands in it travels whole, as from a script.
+    cloudpickle.register_pickle_by_value(module)
+    return module

@@ -1,0 +1,245 @@
+"""Runs by name: train, go on, repeat, look at."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rich.console import Console
+
+from parllel.runners.config import config_values, read_config
+from parllel.runners.on_policy_runner import OnPolicyRunner, RunResult
+from parllel.runners.run_folder import RunFolder, versions
+from parllel.types import State
+
+# Puts a run together from its config; what must be closed goes on the stack.
+Build: TypeAlias = Callable[[Any, ExitStack, RunFolder, Console | None], OnPolicyRunner]
+Changes: TypeAlias = Mapping[str, Any]
+
+
+def train(
+    build: Build,
+    config: Any,
+    *,
+    base: str | os.PathLike[str],
+    name: str | None = None,
+    console: Console | None = None,
+) -> tuple[RunResult, RunFolder]:
+    """Run what `build` puts together, in a new folder, and return what came of it.
+
+    Args:
+        build: a function of a module or script, if the run is to be resumed by its folder alone.
+        config: a dataclass object or a dict, of JSON values; see `read_config`.
+        base, name: of the folder; see RunFolder.
+        console: handed to `build`.
+
+    Raises:
+        TypeError, ValueError: if the config could not be read back from JSON.
+        OSError: if the folder cannot be written.
+    """
+    # Now rather than when the run is resumed.
+    read_config(config if isinstance(config, Mapping) else type(config), config_values(config))
+    return _train(build, config, RunFolder(base, name), console, repeats=None)
+
+
+def _train(
+    build: Build, config: Any, folder: RunFolder, console: Console | None, repeats: Path | None
+) -> tuple[RunResult, RunFolder]:
+    with folder.lock(), ExitStack() as stack:
+        folder.write_record(build, config, repeats)
+        result = _run(build(config, stack, folder, console), folder)
+    return result, folder
+
+
+def resume(
+    path: str | os.PathLike[str],
+    *,
+    changes: Changes | None = None,
+    console: Console | None = None,
+    build: Build | None = None,
+    config_class: type | None = None,
+) -> tuple[RunResult, RunFolder]:
+    """Let a run go on from its newest checkpoint, in its own folder.
+
+    Rows that were logged behind the checkpoint are dropped. A run without one begins again. A run that
+    had ended by itself stays as it is, unless there are changes (more steps, say).
+
+    Args:
+        path: of the run's folder.
+        changes: of the config, as for `change_config`; they are written down.
+        console: handed to the build function.
+        build, config_class: default those that are noted in the folder.
+
+    Raises:
+        FileNotFoundError: if the folder, or the file of the build function, is not there.
+        ValueError: if it is not the folder of a run, or damaged; if the build function cannot be found by
+            its name; if no checkpoint is whole; if the newest one does not fit the run.
+        WrongStateError: if another process is using the run.
+        ValueError, TypeError: for wrong changes.
+    """
+    folder = RunFolder.open(path)
+    with folder.lock():
+        record = folder.read_record()
+        found = _newest(folder)
+        if record.outcome is not None and _has_ended(record.outcome) and not changes:
+            result = _ended_result(record.outcome, found)
+            _say(console, f"{path} had ended after {result.elapsed_steps:,} steps: nothing to do.")
+            return result, folder
+        config = record.read_config(changes, config_class)
+        build = build or record.build()
+        with ExitStack() as stack:
+            runner = build(config, stack, folder, console)
+            step = _go_back(runner, folder, found)
+            del found  # may be large, and the run long
+            folder.note_resume(step, changes or {}, config)
+            result = _run(runner, folder)
+    return result, folder
+
+
+def repeat(
+    path: str | os.PathLike[str],
+    *,
+    changes: Changes | None = None,
+    base: str | os.PathLike[str] | None = None,
+    console: Console | None = None,
+) -> tuple[RunResult, RunFolder]:
+    """Run what another run did, from the beginning, with its config and seed.
+
+    Args:
+        path: folder of the other run.
+        changes: of the config, as for `change_config`.
+        base: of the new folder, which has the other's name and a number; default beside the other.
+        console: handed to the build function.
+
+    Raises: as `resume` does for what concerns the folder, the build function and the changes.
+    """
+    other = RunFolder.open(path)
+    record = other.read_record()
+    config, build = record.read_config(changes), record.build()
+    whole = other.path.resolve()
+    folder = RunFolder(whole.parent if base is None else base, whole.name)
+    return _train(build, config, folder, console, repeats=whole)
+
+
+def rebuild(
+    path: str | os.PathLike[str],
+    stack: ExitStack,
+    *,
+    changes: Changes | None = None,
+    console: Console | None = None,
+) -> OnPolicyRunner:
+    """Put a run together again with its newest checkpoint loaded, to look at it.
+
+    The folder stays as it is, and the run may be going on meanwhile: what the runner writes goes to a
+    temporary folder, which the stack removes.
+
+    Raises: as `resume` does, and FileNotFoundError if there is no checkpoint.
+    """
+    folder = RunFolder.open(path)
+    record = folder.read_record()
+    config, build = record.read_config(changes), record.build()
+    warnings: list[str] = []
+    checkpoint, state = folder.checkpoints.load_newest(warn=warnings.append)
+    scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="parllel-"))
+    runner: OnPolicyRunner = build(
+        config, stack, RunFolder(scratch, folder.path.resolve().name), console
+    )
+    _load(runner, checkpoint, state)
+    for warning in warnings:
+        runner.logger.warn(warning)
+    return runner
+
+
+# ---------------------------------------------------------------------- parts of the above
+
+
+def _newest(folder: RunFolder) -> tuple[Path | None, State, list[str]]:
+    """Return the newest checkpoint's path and state, or None and nothing, and warnings on the way."""
+    warnings: list[str] = []
+    try:
+        checkpoint, state = folder.checkpoints.load_newest(warn=warnings.append)
+    except FileNotFoundError:
+        return None, {}, warnings
+    return checkpoint, state, warnings
+
+
+def _go_back(
+    runner: OnPolicyRunner, folder: RunFolder, found: tuple[Path | None, State, list[str]]
+) -> int:
+    """Put the runner where the checkpoint is, and return its step."""
+    checkpoint, state, warnings = found
+    for warning in warnings:
+        runner.logger.warn(warning)
+    for change in _other_versions(folder):
+        runner.logger.notice(f"since this run began: {change}")
+    if checkpoint is None:
+        runner.logger.rewind(-1)
+        runner.logger.notice("there is no checkpoint: the run starts from the beginning")
+        return 0
+    _load(runner, checkpoint, state)
+    step = int(state["elapsed_steps"])
+    runner.logger.rewind(step)
+    return step
+
+
+def _load(runner: OnPolicyRunner, checkpoint: Path, state: State) -> None:
+    try:
+        runner.load_state(state)
+    except Exception as error:  # what a part raises for a state of another shape is its own affair
+        why = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{checkpoint} does not fit this run: {why}") from error
+
+
+def _run(runner: OnPolicyRunner, folder: RunFolder) -> RunResult:
+    result = runner.run()
+    return_ = result.evaluation_return
+    try:
+        folder.note_outcome(
+            {
+                "elapsed_steps": result.elapsed_steps,
+                "evaluation_return": return_ if math.isfinite(return_) else None,
+                "solved": result.solved,
+                "stopped_by": result.stopped_by,
+            }
+        )
+    except (OSError, ValueError) as error:
+        runner.logger.warn(f"what came of the run was not written down: {error}")
+    return result
+
+
+def _has_ended(outcome: Mapping[str, Any]) -> bool:
+    return outcome["stopped_by"] is None
+
+
+def _ended_result(
+    outcome: Mapping[str, Any], found: tuple[Path | None, State, list[str]]
+) -> RunResult:
+    return_ = outcome["evaluation_return"]
+    result = RunResult(
+        elapsed_steps=int(outcome["elapsed_steps"]),
+        evaluation_return=math.nan if return_ is None else float(return_),
+        solved=bool(outcome["solved"]),
+    )
+    for name, curve in found[1].get("curves", {}).items():
+        result.curves[name] = [(int(step), float(value)) for step, value in curve]
+    return result
+
+
+def _other_versions(folder: RunFolder) -> list[str]:
+    """Return what has another version than when the run began, as lines of text."""
+    then, now = folder.read_versions(), versions()
+    return [
+        f"{name} {then[name]} has become {now.get(name, 'missing')}"
+        for name in then
+        if name != "command" and then[name] != now.get(name)
+    ]
+
+
+def _say(console: Console | None, text: str) -> None:
+    if console is not None:
+        console.print(text, soft_wrap=True, markup=False, highlight=False)

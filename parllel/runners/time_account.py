@@ -1,0 +1,80 @@
+"""Where the time of a run goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from parllel.types import State
+
+# Parts of sampling, measured in one batch of each row; all others are stages of their own.
+PARTS = ("inference", "waiting", "transforms")
+STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints")
+
+
+class TimeAccount:
+    """Seconds by stage, since the last row and in all.
+
+    Of `sampling`, a part is inference (the agent and the step transforms), waiting for the environments (or
+    stepping them, where this process does), and batch transforms. They are measured in one batch
+    of each row, as clocks between all rows of all batches would cost time themselves, and scaled up.
+    """
+
+    def __init__(self) -> None:
+        self._row = dict.fromkeys(STAGES, 0.0)
+        self._total = dict.fromkeys((*STAGES, *PARTS), 0.0)
+        self._shares: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the time within for a stage."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._row[name] += time.perf_counter() - begin
+
+    def see_parts(self, seconds: Mapping[str, float]) -> None:
+        """Take in how long the parts of one batch took."""
+        total = sum(seconds.values())
+        self._shares = {name: value / total for name, value in seconds.items()} if total else {}
+
+    @property
+    def wants_parts(self) -> bool:
+        """Whether no batch of this row has been measured."""
+        return not self._shares
+
+    def take_row(self) -> dict[str, float]:
+        """Return the seconds by stage and part since the last call, and begin anew."""
+        row = dict(self._row)
+        row |= {part: share * row["sampling"] for part, share in self._shares.items()}
+        for name, seconds in row.items():
+            self._total[name] += seconds
+        self._row = dict.fromkeys(self._row, 0.0)
+        self._shares = {}
+        return row
+
+    def lines(self) -> list[str]:
+        """Return the whole account, one stage a line, those that took no time left out."""
+        totals = {name: self._total[name] + self._row.get(name, 0.0) for name in self._total}
+        all_s = sum(totals[stage] for stage in STAGES)
+        lines = []
+        for stage in STAGES:
+            lines.append((stage, totals[stage]))
+            if stage == "sampling":
+                lines += [(f"  {part}", totals[part]) for part in PARTS]
+        return [
+            f"{name:<14}{seconds:>9.1f} s {seconds / all_s:>6.1%}"
+            for name, seconds in lines
+            if seconds > 0
+        ]
+
+    def state(self) -> State:
+        """Return the seconds so far."""
+        return {"row": dict(self._row), "total": dict(self._total)}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        self._row.update({name: float(state["row"][name]) for name in self._row})
+        self._total.update({name: float(state["total"][name]) for name in self._total})

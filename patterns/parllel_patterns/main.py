@@ -1,0 +1,190 @@
+"""The command line of a training script."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import math
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from rich.console import Console
+
+from parllel.runners import (
+    Build,
+    RunFolder,
+    RunResult,
+    config_values,
+    resume,
+    train,
+)
+
+
+def main(
+    build: Build,
+    config_class: type,
+    *,
+    base: str,
+    name: str | Callable[[Any], str] | None = None,
+    argv: Sequence[str] | None = None,
+) -> tuple[RunResult, RunFolder]:
+    """Train as the command line says, say what came of it, and return it.
+
+    Every field of the config is a flag: `--n-steps 1000 --parallel --hidden-sizes 64 64
+    --ppo.learning-rate 3e-4 --ppo.kl-limit None`. `--runs DIR` is where the run's folder is made.
+    `--resume RUN` goes on with a run; flags beside it are changes of its config.
+
+    Args:
+        build: puts a run together from a config.
+        config_class: a frozen dataclass; its docstring and the module of `build` give the help text.
+        base: default of `--runs`.
+        name: of the run's folder, or a function of the config that returns it; default the time.
+        argv: default the arguments of the process.
+
+    Raises:
+        SystemExit: with status 2 if the command line is wrong, 0 after `--help`.
+        ImportError: without tyro; names the extra.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    console = Console()
+    resumed = _flag(argv, "--resume")
+    before = None if resumed is None else _config_of(resumed, config_class)
+    arguments = _parse(build, config_class, base, argv, before)
+    if before is None:
+        config = arguments.config
+        name = name(config) if callable(name) else name
+        result, folder = train(build, config, base=arguments.runs, name=name, console=console)
+    else:
+        changes = _changes(config_values(before), config_values(arguments.config))
+        result, folder = resume(
+            arguments.resume,
+            changes=changes,
+            console=console,
+            build=build,
+            config_class=config_class,
+        )
+    _report(console, result, folder)
+    return result, folder
+
+
+def main_for_each(
+    build: Build,
+    config_class: type,
+    each: Mapping[str, str],
+    *,
+    base: str,
+    name: str | Callable[[Any], str] | None = None,
+    argv: Sequence[str] | None = None,
+) -> list[tuple[RunResult, RunFolder]]:
+    """Do what `main` does for each value of some flags, and return what came of all runs, in order.
+
+    each: flags that take several values, and what they are for one run: with `{"--seeds": "--seed"}`,
+        `--seeds 0 1 2` trains three times. All combinations are run; a flag that is not given is left out.
+
+    Raises:
+        SystemExit: as `main` does, and with the run's exit status if a signal stopped one.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for i, several in enumerate(each):
+        parser.add_argument(several, nargs="+", dest=f"values{i}", default=[])
+    given, others = parser.parse_known_args(argv)
+    pairs = [
+        [[one, value] for value in getattr(given, f"values{i}")] or [[]]
+        for i, one in enumerate(each.values())
+    ]
+    done = []
+    for flags in itertools.product(*pairs):
+        own = [*others, *itertools.chain(*flags)]
+        done.append(main(build, config_class, base=base, name=name, argv=own))
+        if done[-1][0].stopped_by is not None:
+            raise SystemExit(exit_status(done[-1][0]))
+    return done
+
+
+def exit_status(result: RunResult) -> int:
+    """Return 0 for a run that ended by itself; as a shell has it, 130 after SIGINT and 143 after SIGTERM."""
+    if result.stopped_by is None:
+        return 0
+    return 128 + signal.Signals[result.stopped_by].value
+
+
+def _parse(build: Build, config_class: type, base: str, argv: Sequence[str], before: Any) -> Any:
+    try:
+        import tyro
+    except ImportError as error:
+        raise ImportError(
+            "command lines need tyro: pip install 'parllel[examples]'", name=error.name
+        ) from error
+    # The config's flags have no prefix.
+    flags: Any = Annotated[(config_class, tyro.conf.arg(name=""))]  # type: ignore[valid-type,misc]
+    runs: Any = Annotated[str, tyro.conf.arg(help="folder of all runs")]
+    help_of_resume = "folder of a run to go on with; other flags are changes"
+    resumed: Any = Annotated[str | None, tyro.conf.arg(help=help_of_resume, metavar="RUN")]
+    if before is not None:
+        first: Any = dataclasses.field(default_factory=lambda: before)
+    elif _has_defaults(config_class):
+        first = dataclasses.field(default_factory=config_class)
+    else:
+        first = dataclasses.field()
+    fields = [
+        ("config", flags, first),
+        ("runs", runs, dataclasses.field(default=base)),
+        ("resume", resumed, dataclasses.field(default=None)),
+    ]
+    kind = dataclasses.make_dataclass("Arguments", fields)
+    about = sys.modules[build.__module__].__doc__ or config_class.__doc__
+    return tyro.cli(kind, args=list(argv), description=about)
+
+
+def _has_defaults(config_class: type) -> bool:
+    missing = dataclasses.MISSING
+    return all(
+        field.default is not missing or field.default_factory is not missing
+        for field in dataclasses.fields(config_class)
+        if field.init
+    )
+
+
+def _flag(argv: Sequence[str], name: str) -> str | None:
+    """Return the value of one flag, before the others can be read."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(name, dest="value")
+    value: str | None = parser.parse_known_args(argv)[0].value
+    return value
+
+
+def _config_of(path: str, config_class: type) -> Any:
+    try:
+        return RunFolder.open(path).read_record().read_config(config_class=config_class)
+    except (OSError, ValueError, TypeError) as error:
+        print(f"--resume: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """Return the values that differ, by path."""
+    found: dict[str, Any] = {}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and value.keys() == old.keys():
+            found.update(_changes(old, value, f"{at}{name}."))
+        elif value != old:
+            found[at + name] = value
+    return found
+
+
+def _report(console: Console, result: RunResult, folder: RunFolder) -> None:
+    how = "Solved" if result.solved else "Finished"
+    if result.stopped_by is not None:
+        how = f"Stopped by {result.stopped_by}"
+    lines = [f"{how} after {result.elapsed_steps:,} environment steps"]
+    if math.isfinite(result.evaluation_return):
+        lines[0] += f": mean return {result.evaluation_return:.1f} in the last evaluation"
+    if result.stopped_by is not None:
+        lines.append(f"Go on with: parllel resume {folder.path}")
+    lines.append(f"Everything about this run is in {folder.path}")
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)

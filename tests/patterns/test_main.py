@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import inspect
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from parllel.runners import RunFolder, RunResult, plot_learning_curve
+from parllel.torch import PPO
+from parllel_patterns import PPO_DEFAULTS, PpoParameters, exit_status, main, main_for_each
+
+RUNNERS = Path(__file__).parent.parent / "runners"
+sys.path.insert(0, str(RUNNERS))
+from small_run import Config, Rates, build  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def open_fonts(tmp_path_factory):
+    """Let matplotlib open its fonts, which it keeps, before any test is asked what it left behind."""
+    plot_learning_curve(tmp_path_factory.mktemp("fonts") / "curve.png", {"a": [(0, 1.0)]}, "any")
+
+
+@pytest.fixture
+def call(tmp_path, capsys):
+    """Return a function that runs a command line, and returns result, folder and what was printed."""
+
+    def call(*argv, config_class=Config):
+        result, folder = main(
+            build,
+            config_class,
+            base=str(tmp_path),
+            name=lambda c: f"small-{c.seed}",
+            argv=[str(argument) for argument in argv],
+        )
+        return result, folder, capsys.readouterr().out
+
+    return call
+
+
+def test_every_field_is_a_flag(call, tmp_path):
+    result, folder, said = call("--seed", 3, "--n-steps", 40, "--rates.learning-rate", "0.5")
+    assert folder.path == tmp_path / "small-3"
+    expected = Config(seed=3, n_steps=40, rates=Rates(0.5))
+    assert folder.read_record().read_config() == expected
+    assert result.elapsed_steps == 40
+    mean = f"{result.evaluation_return:.1f}"
+    assert f"Finished after 40 environment steps: mean return {mean} in the last" in said
+    assert f"Everything about this run is in {folder.path}" in said
+
+
+def test_the_defaults_are_those_of_the_config(call):
+    assert call()[1].read_record().read_config() == Config()
+
+
+def test_none_and_another_folder(call, tmp_path):
+    _, folder, _ = call("--signal-at", "None", "--runs", tmp_path / "others")
+    assert folder.path == tmp_path / "others" / "small-0"
+    assert folder.read_record().read_config().signal_at is None
+
+
+def test_a_solved_run_says_so(call):
+    result, _, said = call("--target-return", "-100")
+    assert result.solved
+    assert "Solved after 20 environment steps" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--sede", "3"], "--seed"),
+        (["--rates.lerning-rate", "3"], "--rates.learning-rate"),
+        (["--seed", "many"], "--seed"),
+        (["--seed", "1.5"], "--seed"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(call, capsys, tmp_path, argv, said):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        call(*argv)
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_the_flags(call, capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        call("--help")
+    said = capsys.readouterr().out
+    for part in ("--rates.learning-rate", "--runs", "--resume", "A run that is over in a moment"):
+        assert part in said
+
+
+def test_a_stopped_run_goes_on(call):
+    result, folder, said = call("--seed", 4, "--signal-at", 30)
+    assert exit_status(result) == 128 + signal.SIGTERM == 143
+    assert "Stopped by SIGTERM after 30 environment steps" in said
+    assert f"parllel resume {folder.path}" in said
+    # What is not given is as it was, not as the defaults have it.
+    flags = ("--signal-at", "None", "--rates.learning-rate", "0.5")
+    result, resumed, said = call("--resume", folder.path, *flags)
+    assert (resumed.path, result.elapsed_steps) == (folder.path, 60)
+    record = folder.read_record()
+    assert record.read_config() == Config(seed=4, rates=Rates(0.5))
+    assert record.history[0]["changes"] == {"signal_at": None, "rates.learning_rate": 0.5}
+    again, _, said = call(f"--resume={folder.path}")
+    assert again == result
+    assert "had ended after 60 steps: nothing to do" in said
+
+
+def test_a_run_that_cannot_be_resumed(call, capsys, tmp_path):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        call("--resume", tmp_path / "missing")
+    assert capsys.readouterr().err.endswith("missing: there is no such folder\n")
+    with pytest.raises(SystemExit, match=r"^2$"):
+        call("--resume", tmp_path)
+    assert "not the folder of a run" in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class Needy:
+    size: int
+    seed: int = 0
+    n_steps: int = 20
+    rates: Rates = field(default_factory=Rates)
+    signal_at: int | None = None
+    fail_at: int | None = None
+    target_return: float | None = None
+
+
+def test_a_value_without_default_must_be_given(call, capsys):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        call(config_class=Needy)
+    assert "--size" in capsys.readouterr().err
+    _, folder, _ = call("--size", 2, config_class=Needy)
+    assert folder.read_record().config["size"] == 2
+    result, _, _ = call("--resume", folder.path, "--n-steps", 40, config_class=Needy)
+    assert result.elapsed_steps == 40
+
+
+def test_without_tyro_the_extra_is_named(call, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    with pytest.raises(ImportError, match=r"pip install 'parllel\[examples\]'"):
+        call()
+
+
+# ---------------------------------------------------------------------- several runs
+
+
+def test_each_combination_is_run(tmp_path):
+    argv = ["--seeds", "1", "2", "--n-steps", "20", "--sizes", "3", "4"]
+    each = {"--seeds": "--seed", "--sizes": "--size"}
+    done = main_for_each(build, Config, each, base=str(tmp_path), argv=argv)
+    configs = [folder.read_record().read_config() for _, folder in done]
+    pairs = [(1, 3), (1, 4), (2, 3), (2, 4)]
+    assert configs == [Config(seed=seed, size=size, n_steps=20) for seed, size in pairs]
+    assert all(result.elapsed_steps == 20 for result, _ in done)
+
+
+def test_flags_that_are_not_given_are_left_out(tmp_path):
+    argv = ["--seed", "7", "--n-steps", "20"]
+    ((_, folder),) = main_for_each(
+        build, Config, {"--seeds": "--seed"}, base=str(tmp_path), argv=argv
+    )
+    assert folder.read_record().config["seed"] == 7
+
+
+def test_a_signal_ends_them_all(tmp_path):
+    argv = ["--seeds", "1", "2", "--signal-at", "10"]
+    with pytest.raises(SystemExit, match=r"^143$"):
+        main_for_each(
+            build, Config, {"--seeds": "--seed"}, base=str(tmp_path), name="small", argv=argv
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["small"]
+
+
+# ---------------------------------------------------------------------- as a script
+
+SCRIPT = f"""
+import sys
+
+sys.path.insert(0, {str(RUNNERS)!r})
+from dataclasses import dataclass
+import small_run
+from parllel_patterns import exit_status, main
+
+
+@dataclass(frozen=True)
+class Config(small_run.Config):
+    more: tuple[int, ...] = (1, 2)
+
+
+def build(config, stack, folder, console):
+    assert type(config) is Config
+    return small_run.build(config, stack, folder, console)
+
+
+if __name__ == "__main__":
+    result, _ = main(build, Config, base="runs", name="small")
+    raise SystemExit(exit_status(result))
+"""
+
+
+def test_a_script_is_stopped_and_resumed(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+
+    def run(*arguments):
+        command = [sys.executable, str(script), *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    stopped = run("--seed", "4", "--signal-at", "30", "--more", "3", "4", "5")
+    assert stopped.returncode == 143, stopped.stderr
+    folder = RunFolder.open(tmp_path / "runs" / "small")
+    record = folder.read_record()
+    assert record.build_function.name == "__main__:build"
+    assert record.build_function.file == str(script)
+    assert record.config["more"] == [3, 4, 5]
+    assert record.command[1:4] == [str(script), "--seed", "4"]
+    done = run("--resume", "runs/small", "--signal-at", "None")
+    assert done.returncode == 0, done.stderr
+    # And by another program, which finds build function and config in the script.
+    by_name = "from parllel.runners import resume; resume('runs/small', changes={'n_steps': '80'})"
+    subprocess.run([sys.executable, "-c", by_name], cwd=tmp_path, check=True)
+    record = folder.read_record()
+    assert record.outcome["elapsed_steps"] == 80
+    assert [entry["changes"] for entry in record.history] == [
+        {"signal_at": None},
+        {"n_steps": "80"},
+    ]
+    assert json.loads((folder.path / "config.json").read_text())["more"] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(("stopped_by", "status"), [(None, 0), ("SIGINT", 130), ("SIGTERM", 143)])
+def test_exit_statuses_are_those_of_shells(stopped_by, status):
+    assert exit_status(RunResult(stopped_by=stopped_by)) == status
+
+
+# ---------------------------------------------------------------------- parameters
+
+
+def test_parameters_are_what_ppo_takes():
+    taken = set(inspect.signature(PPO.__init__).parameters) - {"self", "agent", "seed"}
+    assert set(PPO_DEFAULTS.keys()) == taken
+
+
+def test_parameters_are_a_mapping():
+    given = dict(**PPO_DEFAULTS)
+    assert given == {name: getattr(PPO_DEFAULTS, name) for name in given}
+    assert PpoParameters(**{**PPO_DEFAULTS, "epochs": 9}) == replace(PPO_DEFAULTS, epochs=9)
+    assert PPO_DEFAULTS["epochs"] == 4

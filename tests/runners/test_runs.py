@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_run
+from rich.console import Console
+from small_run import Config, Rates, build
+
+from parllel.runners import RunFolder, rebuild, repeat, resume, train
+
+HERE = Path(__file__).parent
+
+
+def rows_of(folder):
+    """Return what was logged, but for times."""
+    with (folder.path / "progress.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+def files_of(folder):
+    paths = [path for path in folder.path.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder.path)): path.read_bytes() for path in paths}
+
+
+def assert_same_run(folder, expected):
+    assert rows_of(folder) == rows_of(expected)
+    (_, found), (_, wanted) = (f.checkpoints.load_newest() for f in (folder, expected))
+    assert found["elapsed_steps"] == wanted["elapsed_steps"]
+    assert found["curves"] == wanted["curves"]
+    assert found["parts"]["sampler"] == wanted["parts"]["sampler"]
+    assert found["parts"]["eval_sampler"] == wanted["parts"]["eval_sampler"]
+    mean = wanted["parts"]["algorithm"]["mean"]
+    np.testing.assert_array_equal(found["parts"]["algorithm"]["mean"], mean)
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """Return the folder of a run that nothing interrupted."""
+    result, folder = train(build, Config(seed=4), base=tmp_path, name="whole")
+    assert (result.elapsed_steps, result.stopped_by) == (60, None)
+    return folder
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """Return the folder of the same run, which was stopped after half of its steps."""
+    result, folder = train(build, Config(seed=4, signal_at=30), base=tmp_path, name="stopped")
+    assert (result.elapsed_steps, result.stopped_by) == (30, "SIGTERM")
+    return folder
+
+
+def test_a_run_leaves_what_it_was(whole):
+    record = whole.read_record()
+    assert record.build_function.name == "small_run:build"
+    assert record.config == {**json.loads(json.dumps(record.config)), "seed": 4, "n_steps": 60}
+    expected = {"elapsed_steps": 60, "solved": False, "stopped_by": None}
+    assert expected.items() <= record.outcome.items()
+    assert math.isfinite(record.outcome["evaluation_return"])
+    assert (whole.path / "closed").read_text() == "yes"
+    assert not whole.in_use
+    assert [row["step"] for row in rows_of(whole)] == ["0", "20", "40", "60"]
+    assert json.loads((whole.path / "seeds.json").read_text())["entropy"] == 4
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(whole, stopped):
+    assert stopped.read_record().outcome["stopped_by"] == "SIGTERM"
+    result, folder = resume(stopped.path, changes={"signal_at": "none"})
+    assert folder.path == stopped.path
+    assert (result.elapsed_steps, result.stopped_by) == (60, None)
+    assert_same_run(folder, whole)
+    record = folder.read_record()
+    (entry,) = record.history
+    assert (entry["step"], entry["changes"]) == (30, {"signal_at": "none"})
+    assert record.config == whole.read_record().config
+    assert record.outcome["elapsed_steps"] == 60
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import small_run
+from parllel.runners import train
+
+class Killed(small_run.Averaging):
+    def optimize_agent(self, elapsed_steps, samples):
+        if elapsed_steps == 50:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().optimize_agent(elapsed_steps, samples)
+
+small_run.Averaging = Killed
+train(small_run.build, small_run.Config(seed=4), base=sys.argv[2], name="killed")
+"""
+
+
+def test_a_killed_run_goes_on_by_its_folder_alone(whole, tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(HERE), str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    folder = RunFolder.open(tmp_path / "killed")
+    record = folder.read_record()
+    assert record.outcome is None
+    assert not folder.in_use
+    # Another process, which has never heard of the build function.
+    program = "import sys; from parllel.runners import resume; resume(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", program, str(folder.path)], check=True, cwd=tmp_path)
+    assert_same_run(folder, whole)
+    assert [entry["step"] for entry in folder.read_record().history] == [40]
+
+
+def test_rows_behind_the_checkpoint_are_dropped(whole, stopped):
+    # As if the process had gone on to 60 and been killed without writing a checkpoint.
+    other = (whole.path / "progress.csv").read_bytes()
+    (stopped.path / "progress.csv").write_bytes(other)
+    resume(stopped.path, changes={"signal_at": None})
+    assert [row["step"] for row in rows_of(stopped)] == ["0", "20", "40", "60"]
+
+
+def test_changes_take_effect(stopped):
+    changes = {"signal_at": "none", "n_steps": "80", "rates.learning_rate": "1"}
+    result, folder = resume(stopped.path, changes=changes)
+    assert result.elapsed_steps == 80
+    _, state = folder.checkpoints.load_newest()
+    last = rows_of(folder)[-1]
+    assert float(last["training/return/count"]) == 2
+    # At a rate of 1 the mean is the last of eight batches.
+    generator = np.random.default_rng(small_run.Seeds(4).integer("numbers"))
+    for _ in range(8):
+        batch = generator.normal(size=3)
+    np.testing.assert_allclose(state["parts"]["algorithm"]["mean"], batch, rtol=1e-12)
+    config = folder.read_record().read_config()
+    assert config == Config(seed=4, n_steps=80, rates=Rates(1.0))
+
+
+def test_an_ended_run_stays_as_it_is(whole):
+    before = files_of(whole)
+    text = io.StringIO()
+    result, folder = resume(whole.path, console=Console(file=text, width=200))
+    assert "had ended after 60 steps: nothing to do" in text.getvalue()
+    assert files_of(folder) == before
+    outcome = whole.read_record().outcome
+    assert result.evaluation_return == outcome["evaluation_return"]
+    assert result.curves["evaluation"][-1] == (60, result.evaluation_return)
+    assert (result.elapsed_steps, result.solved) == (60, False)
+
+
+def test_a_solved_run_stays_solved(tmp_path):
+    first, folder = train(build, Config(target_return=-100.0), base=tmp_path)
+    assert (first.solved, first.elapsed_steps) == (True, 20)
+    again, _ = resume(folder.path)
+    assert again == first
+
+
+def test_an_ended_run_can_be_made_longer(whole, tmp_path):
+    result, folder = resume(whole.path, changes={"n_steps": 100})
+    assert result.elapsed_steps == 100
+    _, longer = train(build, Config(seed=4, n_steps=100), base=tmp_path, name="longer")
+    assert_same_run(folder, longer)
+
+
+def test_a_run_without_checkpoints_begins_again(whole, stopped):
+    for path in stopped.checkpoints.paths():
+        path.unlink()
+    resume(stopped.path, changes={"signal_at": None})
+    assert_same_run(stopped, whole)
+    text = (stopped.path / "log.txt").read_text()
+    assert "notice: there is no checkpoint: the run starts from the beginning" in text
+
+
+def test_a_damaged_checkpoint_is_passed_over(whole, stopped):
+    *_, older, newest = stopped.checkpoints.paths()
+    newest.write_bytes(newest.read_bytes()[:100])
+    resume(stopped.path, changes={"signal_at": None})
+    assert [entry["step"] for entry in stopped.read_record().history] == [20]
+    assert older.name == "step-000000000020.zip"
+    assert_same_run(stopped, whole)
+    assert f"warning: checkpoint passed over: {newest}" in (stopped.path / "log.txt").read_text()
+
+
+def test_no_whole_checkpoint_is_an_error(stopped):
+    for path in stopped.checkpoints.paths():
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"checkpoints: none of \d checkpoints can be read"):
+        resume(stopped.path)
+
+
+def test_a_checkpoint_of_another_shape_is_refused(stopped):
+    before = files_of(stopped)
+    newest = re.escape(str(stopped.checkpoints.paths()[-1]))
+    message = (
+        rf"^{newest} does not fit this run: algorithm: .*mean: expected shape \(4,\), got \(3,\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        resume(stopped.path, changes={"size": "4"})
+    # It can still go on as it was.
+    after = files_of(stopped)
+    assert {name: after[name] for name in ("run.json", "config.json", "progress.csv")} == {
+        name: before[name] for name in ("run.json", "config.json", "progress.csv")
+    }
+    assert not stopped.in_use
+
+
+def test_wrong_changes_change_nothing(stopped):
+    before = files_of(stopped)
+    with pytest.raises(ValueError, match=r"unknown key 'n_step'; did you mean 'n_steps'\?"):
+        resume(stopped.path, changes={"n_step": 3})
+    with pytest.raises(ValueError, match="n_steps: expected a whole number, got 'many'"):
+        resume(stopped.path, changes={"n_steps": "many"})
+    assert files_of(stopped) == before
+
+
+def test_a_run_that_failed_goes_on_from_its_checkpoint(whole, tmp_path):
+    config = Config(seed=4, fail_at=50)
+    with pytest.raises(FloatingPointError, match="the loss is not finite"):
+        train(build, config, base=tmp_path, name="failed")
+    folder = RunFolder.open(tmp_path / "failed")
+    assert folder.read_record().outcome is None
+    assert (folder.path / "closed").read_text() == "yes"
+    with pytest.raises(FloatingPointError, match="the loss is not finite"):
+        resume(folder.path)
+    resume(folder.path, changes={"fail_at": None})
+    assert_same_run(folder, whole)
+    steps = [(entry["step"], entry["changes"]) for entry in folder.read_record().history]
+    assert steps == [(40, {}), (40, {"fail_at": None})]
+
+
+def test_a_run_that_was_never_put_together(whole, tmp_path):
+    with pytest.raises(OSError, match="there is no such environment"):
+        train(build, Config(seed=4, fail_at=-1), base=tmp_path, name="failed")
+    folder = RunFolder.open(tmp_path / "failed")
+    resume(folder.path, changes={"fail_at": None})
+    assert_same_run(folder, whole)
+
+
+def test_a_config_that_could_not_be_read_back_is_refused_at_once(tmp_path):
+    with pytest.raises(TypeError, match=r"^tags\.thing: expected numbers, .* got <object"):
+        train(build, Config(tags={"thing": object()}), base=tmp_path / "runs")
+    with pytest.raises(TypeError, match=r"^n_steps: expected a whole number, got 60.5"):
+        train(build, Config(n_steps=60.5), base=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dict_as_config(tmp_path):
+    config = {"seed": 4, "n_steps": 60}
+    _, folder = train(small_run.build_from_dict, config, base=tmp_path)
+    result, _ = resume(folder.path, changes={"n_steps": "80"})
+    assert result.elapsed_steps == 80
+    assert folder.read_record().config == {"seed": 4, "n_steps": 80}
+
+
+def test_functions_without_a_name_can_be_given(whole, tmp_path):
+    def nested(config, stack, folder, console):
+        return build(config, stack, folder, console)
+
+    _, folder = train(nested, Config(seed=4, signal_at=30), base=tmp_path, name="nested")
+    with pytest.raises(
+        ValueError, match="nested cannot be found again: it stands inside of a func"
+    ):
+        resume(folder.path, changes={"signal_at": None})
+    with pytest.raises(ValueError, match="nested cannot be found again"):
+        repeat(folder.path)
+    resume(folder.path, changes={"signal_at": None}, build=nested)
+    assert_same_run(folder, whole)
+
+
+def test_a_class_without_a_name_can_be_given(whole, tmp_path):
+    class Nested(Config):
+        pass
+
+    config = Nested(seed=4, signal_at=30)
+    _, folder = train(build, config, base=tmp_path, name="nested")
+    with pytest.raises(ValueError, match="Nested cannot be found again: it stands inside"):
+        resume(folder.path, changes={"signal_at": None})
+    resume(folder.path, changes={"signal_at": None}, config_class=Nested)
+    assert_same_run(folder, whole)
+
+
+def test_other_versions_are_noted(stopped):
+    path = stopped.path / "versions.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "numpy": "0.9", "oldlib": "1.0", "command": "other"}))
+    resume(stopped.path, changes={"signal_at": None})
+    lines = [
+        line.split("since this run began: ")[1]
+        for line in (stopped.path / "log.txt").read_text().splitlines()
+        if "since this run began" in line
+    ]
+    assert lines == [f"numpy 0.9 has become {np.__version__}", "oldlib 1.0 has become missing"]
+
+
+def test_two_processes_in_one_folder_are_refused(stopped):
+    with (
+        stopped.lock(),
+        pytest.raises(RuntimeError, match=rf"another process \({os.getpid()}\) is using this run"),
+    ):
+        resume(stopped.path)
+    assert stopped.read_record().history == []
+
+
+def test_folders_that_are_no_runs(tmp_path):
+    (tmp_path / "other").mkdir()
+    for action in (resume, repeat, lambda path: rebuild(path, ExitStack())):
+        with pytest.raises(FileNotFoundError, match="missing: there is no such folder"):
+            action(tmp_path / "missing")
+        with pytest.raises(ValueError, match="other: not the folder of a run"):
+            action(tmp_path / "other")
+
+
+# ---------------------------------------------------------------------- repeat
+
+
+def test_a_repeated_run_is_the_same(whole):
+    before = files_of(whole)
+    result, folder = repeat(whole.path)
+    assert result.elapsed_steps == 60
+    assert folder.path == whole.path.with_name("whole-2")
+    assert_same_run(folder, whole)
+    assert folder.read_record().repeats == str(whole.path)
+    assert folder.read_record().config == whole.read_record().config
+    assert files_of(whole) == before
+
+
+def test_a_run_is_repeated_with_changes_elsewhere(whole, tmp_path, monkeypatch):
+    monkeypatch.chdir(whole.path)
+    _, folder = repeat(".", changes={"seed": "5"}, base=tmp_path / "elsewhere")
+    assert folder.path == tmp_path / "elsewhere" / "whole"
+    _, fresh = train(build, Config(seed=5), base=tmp_path, name="fresh")
+    assert_same_run(folder, fresh)
+    assert rows_of(folder) != rows_of(whole)
+
+
+def test_wrong_changes_make_no_folder(whole):
+    with pytest.raises(ValueError, match="unknown key 'sede'"):
+        repeat(whole.path, changes={"sede": 1})
+    assert [path.name for path in whole.path.parent.iterdir()] == ["whole"]
+
+
+# ---------------------------------------------------------------------- rebuild
+
+
+def test_a_run_is_put_together_as_it_was(stopped):
+    before = files_of(stopped)
+    with ExitStack() as stack:
+        runner = rebuild(stopped.path, stack)
+        assert runner.result.elapsed_steps == 30
+        _, state = stopped.checkpoints.load_newest()
+        np.testing.assert_array_equal(runner.algorithm.mean, state["parts"]["algorithm"]["mean"])
+        scratch = runner.folder.path
+        assert scratch.is_dir()
+        runner.logger.notice("this goes nowhere")
+        runner.save()
+    assert not scratch.exists()
+    assert files_of(stopped) == before
+
+
+def test_a_run_can_be_looked_at_while_it_goes_on(stopped):
+    with stopped.lock(), ExitStack() as stack:
+        assert rebuild(stopped.path, stack).result.elapsed_steps == 30
+
+
+def test_nothing_is_shown_of_a_run_without_checkpoints(stopped):
+    for path in stopped.checkpoints.paths():
+        path.unlink()
+    with (
+        ExitStack() as stack,
+        pytest.raises(FileNotFoundError, match="checkpoints: there is no checkpoint"),
+    ):
+        rebuild(stopped.path, stack)
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_to_lookers(stopped):
+    with ExitStack() as stack, pytest.raises(ValueError, match="does not fit this run: algorithm"):
+        rebuild(stopped.path, stack, changes={"size": 7})

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from parllel.runners import time_account
+from parllel.runners.time_account import TimeAccount
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on by what the test says."""
+    now = [100.0]
+    monkeypatch.setattr(time_account.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def spend(account, clock, stage, seconds):
+    with account.stage(stage):
+        clock[0] += seconds
+
+
+def test_seconds_are_counted_by_stage_and_row(clock):
+    account = TimeAccount()
+    for seconds in (2.0, 4.0):
+        spend(account, clock, "sampling", seconds)
+    spend(account, clock, "optimising", 3.0)
+    account.see_parts({"inference": 1.0, "waiting": 2.0, "transforms": 1.0})
+    row = account.take_row()
+    assert (row["sampling"], row["optimising"], row["logging"]) == (6, 3, 0)
+    assert (row["inference"], row["waiting"], row["transforms"]) == (1.5, 3.0, 1.5)
+    assert account.wants_parts
+    spend(account, clock, "sampling", 1.0)
+    assert account.take_row()["sampling"] == 1
+    assert [line.split() for line in account.lines()] == [
+        ["sampling", "7.0", "s", "70.0%"],
+        ["inference", "1.5", "s", "15.0%"],
+        ["waiting", "3.0", "s", "30.0%"],
+        ["transforms", "1.5", "s", "15.0%"],
+        ["optimising", "3.0", "s", "30.0%"],
+    ]
+
+
+def test_an_exception_does_not_lose_time(clock):
+    account = TimeAccount()
+
+    def fail():
+        clock[0] += 5
+        raise ZeroDivisionError("here")
+
+    with pytest.raises(ZeroDivisionError, match="here"), account.stage("logging"):
+        fail()
+    assert account.take_row()["logging"] == 5
+
+
+def test_it_goes_on_in_a_resumed_run(clock):
+    account, other = TimeAccount(), TimeAccount()
+    spend(account, clock, "evaluating", 2.0)
+    account.take_row()
+    spend(account, clock, "evaluating", 1.0)
+    other.load_state(account.state())
+    spend(other, clock, "evaluating", 1.0)
+    assert other.take_row()["evaluating"] == 2
+    assert other.lines() == ["evaluating          4.0 s 100.0%"]
+
+
+def test_nothing_has_no_lines():
+    assert TimeAccount().lines() == []
