@@ -25,7 +25,6 @@ from parllel_patterns import (
     allocate_samples,
     build_cages,
     build_logger,
-    exit_status,
     main,
 )
 
@@ -121,4 +120,4 @@ def build(
 
 if __name__ == "__main__":
     result, _ = main(build, Config, base="runs/cartpole", name=lambda c: f"ppo-seed{c.seed}")
-    raise SystemExit(exit_status(result) or int(not result.solved))
+    raise SystemExit(result.exit_status or int(not result.solved))

@@ -28,7 +28,6 @@ from parllel_patterns import (
     allocate_eval_samples,
     allocate_samples,
     build_logger,
-    exit_status,
     main,
 )
 
@@ -140,4 +139,4 @@ def build(
 
 if __name__ == "__main__":
     result, _ = main(build, Config, base="runs/extra_input", name=lambda c: f"ppo-seed{c.seed}")
-    raise SystemExit(exit_status(result))
+    raise SystemExit(result.exit_status)

@@ -39,7 +39,6 @@ from parllel_patterns import (
     allocate_samples,
     build_cages,
     build_logger,
-    exit_status,
     main,
 )
 
@@ -148,4 +147,4 @@ if __name__ == "__main__":
         about = {"config": config, "versions": versions(), "curves": result.curves}
         Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
         plot_learning_curve(f"{own.curve}.png", result.curves, f"PPO on {config['env_id']}")
-    raise SystemExit(exit_status(result))
+    raise SystemExit(result.exit_status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ def report(console: Console, result: RunResult, folder: RunFolder) -> int:
             soft_wrap=True,
             markup=False,
         )
-        return 128 + signal.Signals[result.stopped_by].value
+        return result.exit_status
     said = f"{result.elapsed_steps:,} environment steps"
     if result.evaluation_return == result.evaluation_return:  # no NaN: there was an evaluation
         said += f", last mean return {result.evaluation_return:.1f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -46,6 +47,13 @@ class RunResult:
     solved: bool = False
     stopped_by: str | None = None
     curves: dict[str, Curve] = field(default_factory=lambda: {"training": [], "evaluation": []})
+
+    @property
+    def exit_status(self) -> int:
+        """What a script is to exit with, as a shell has it: 130 after SIGINT, 143 after SIGTERM, else 0."""
+        if self.stopped_by is None or self.stopped_by not in signal.Signals.__members__:
+            return 0
+        return 128 + signal.Signals[self.stopped_by].value
 
 
 class OnPolicyRunner:

@@ -99,8 +99,8 @@ class RunFolder:
         """Write config.json, versions.json and run.json, and git.diff if the source was changed.
 
         Args:
-            build: the function that puts the run together. One that cannot be found again by its name is noted
-                as such.
+            build: the function that puts the run together. One that cannot be found again by its name is
+                noted as such.
             config: a dataclass object or a dict.
             repeats: folder of the run that this one repeats.
 

@@ -2,7 +2,7 @@
 
 from parllel_patterns.cages import build_cages
 from parllel_patterns.logging import build_logger
-from parllel_patterns.main import exit_status, main, main_for_each
+from parllel_patterns.main import main, main_for_each
 from parllel_patterns.parameters import PPO_DEFAULTS, PpoParameters
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples, default_storage
 
@@ -14,7 +14,6 @@ __all__ = [
     "build_cages",
     "build_logger",
     "default_storage",
-    "exit_status",
     "main",
     "main_for_each",
 ]

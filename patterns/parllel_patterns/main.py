@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import itertools
 import math
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
@@ -100,15 +99,8 @@ def main_for_each(
         own = [*others, *itertools.chain(*flags)]
         done.append(main(build, config_class, base=base, name=name, argv=own))
         if done[-1][0].stopped_by is not None:
-            raise SystemExit(exit_status(done[-1][0]))
+            raise SystemExit(done[-1][0].exit_status)
     return done
-
-
-def exit_status(result: RunResult) -> int:
-    """Return 0 for a run that ended by itself; as a shell has it, 130 after SIGINT and 143 after SIGTERM."""
-    if result.stopped_by is None:
-        return 0
-    return 128 + signal.Signals[result.stopped_by].value
 
 
 def _parse(build: Build, config_class: type, base: str, argv: Sequence[str], before: Any) -> Any:

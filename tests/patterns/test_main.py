@@ -12,7 +12,7 @@ import pytest
 
 from parllel.runners import RunFolder, RunResult, plot_learning_curve
 from parllel.torch import PPO
-from parllel_patterns import PPO_DEFAULTS, PpoParameters, exit_status, main, main_for_each
+from parllel_patterns import PPO_DEFAULTS, PpoParameters, main, main_for_each
 
 RUNNERS = Path(__file__).parent.parent / "runners"
 sys.path.insert(0, str(RUNNERS))
@@ -95,7 +95,7 @@ def test_help_names_the_flags(call, capsys):
 
 def test_a_stopped_run_goes_on(call):
     result, folder, said = call("--seed", 4, "--signal-at", 30)
-    assert exit_status(result) == 128 + signal.SIGTERM == 143
+    assert result.exit_status == 128 + signal.SIGTERM == 143
     assert "Stopped by SIGTERM after 30 environment steps" in said
     assert f"parllel resume {folder.path}" in said
     # What is not given is as it was, not as the defaults have it.
@@ -184,7 +184,7 @@ import sys
 sys.path.insert(0, {str(RUNNERS)!r})
 from dataclasses import dataclass
 import small_run
-from parllel_patterns import exit_status, main
+from parllel_patterns import main
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def build(config, stack, folder, console):
 
 if __name__ == "__main__":
     result, _ = main(build, Config, base="runs", name="small")
-    raise SystemExit(exit_status(result))
+    raise SystemExit(result.exit_status)
 """
 
 
@@ -233,9 +233,11 @@ def test_a_script_is_stopped_and_resumed(tmp_path):
     assert json.loads((folder.path / "config.json").read_text())["more"] == [3, 4, 5]
 
 
-@pytest.mark.parametrize(("stopped_by", "status"), [(None, 0), ("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("stopped_by", "status"), [(None, 0), ("no progress", 0), ("SIGINT", 130), ("SIGTERM", 143)]
+)
 def test_exit_statuses_are_those_of_shells(stopped_by, status):
-    assert exit_status(RunResult(stopped_by=stopped_by)) == status
+    assert RunResult(stopped_by=stopped_by).exit_status == status
 
 
 # ---------------------------------------------------------------------- parameters
