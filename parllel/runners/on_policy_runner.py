@@ -260,7 +260,8 @@ class OnPolicyRunner:
 
     def _parts(self) -> dict[str, Any]:
         """Return everything with a state, by its name in checkpoints."""
-        parts = {"sampler": self.sampler, "algorithm": self.algorithm, **self._state_parts}
+        # The agent first: of a model of another shape it has the plainest things to say.
+        parts = {**self._state_parts, "sampler": self.sampler, "algorithm": self.algorithm}
         if self.eval_sampler is not None:
             parts["eval_sampler"] = self.eval_sampler
         return parts

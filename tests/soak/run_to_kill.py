@@ -23,7 +23,7 @@ class Config:
     """How long, and where the environments are."""
 
     seed: int = 0
-    n_steps: int = 40_000
+    n_steps: int = 300_000
     n_workers: int = 0
 
 
