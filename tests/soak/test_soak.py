@@ -134,7 +134,7 @@ def run_disturbed(trial: int) -> str:
         factories,
         seeds=range(n),
         start_method=("fork", "forkserver", "spawn")[trial % 3],
-        timeout_s=3.0 if event == "stop" else 30.0,
+        timeout_s=6.0 if event == "stop" else 30.0,
         **SETTINGS[chance.randrange(len(SETTINGS))],
     )
     args = (chance.choice(cage.pids), event, chance.uniform(0.0, 0.2))
@@ -161,7 +161,8 @@ def run_disturbed(trial: int) -> str:
     else:  # perhaps it happened while the cage was closed
         for mine, theirs in zip(found, expected, strict=True):
             assert_same_batches(mine, theirs)
-    timer.join()
+    if timer.ident is not None:  # on a busy machine workers may not even start in time
+        timer.join()
     assert not any(process_runs(pid) for pid in pids)
     return f"{event}: {ending}"
 
