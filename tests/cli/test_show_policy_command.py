@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("imageio_ffmpeg")
 pytest.importorskip("pygame")
 from cli_process import command
-from cli_video_reader import fps_of, read
 from small_build import Config, build
+from video_reader import fps_of, read
 
 from parllel.runners import train
 
