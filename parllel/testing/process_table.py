@@ -6,7 +6,9 @@ Everything here finds nothing where there is no /proc.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,18 +54,52 @@ def descendants(pid: int) -> list[ProcessEntry]:
     """Return the children of a process, their children, and so on, uncollected ones included."""
     if not PROC.is_dir():
         return []
-    table = [process_entry(int(name)) for name in os.listdir(PROC) if name.isdigit()]
-    by_parent: dict[int, list[ProcessEntry]] = {}
-    for entry in table:
-        if entry is not None:
-            by_parent.setdefault(entry.parent, []).append(entry)
+    children = _listed_children if _lists_children() else _table_of_children().__getitem__
     found: list[ProcessEntry] = []
     parents = [pid]
     while parents:
-        below = by_parent.pop(parents.pop(), [])
+        parent = parents.pop()
+        entries = [process_entry(child) for child in children(parent)]
+        # The number of one that ended meanwhile may be somebody else's already.
+        below = [entry for entry in entries if entry is not None and entry.parent == parent]
         found += below
         parents += [entry.pid for entry in below]
     return found
+
+
+@cache
+def _lists_children() -> bool:
+    """Return whether this system lists the children of a thread; that is far less to read."""
+    return (PROC / "self" / "task" / str(os.getpid()) / "children").exists()
+
+
+def _listed_children(pid: int) -> list[int]:
+    # The system may pass one over while another one ends: what is read twice is true.
+    found = _read_children(pid)
+    for _ in range(10):
+        before, found = found, _read_children(pid)
+        if found == before:
+            break
+    return found
+
+
+def _read_children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in os.listdir(PROC / str(pid) / "task"):
+            with suppress(OSError), open(f"{PROC}/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _table_of_children() -> defaultdict[int, list[int]]:
+    """Return the children of all processes."""
+    table: defaultdict[int, list[int]] = defaultdict(list)
+    for name in os.listdir(PROC):
+        entry = process_entry(int(name)) if name.isdigit() else None
+        if entry is not None:
+            table[entry.parent].append(entry.pid)
+    return table
 
 
 def command_of(pid: int) -> str:
