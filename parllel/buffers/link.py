@@ -19,6 +19,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ from parllel.arrays.places import Basic, Place
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.tree import buffer_arrays, buffer_leaves, buffer_set_attr
 from parllel.errors import RegistrationError
+from parllel.processes import Child
 from parllel.types import Tree
 
 REGISTER = b"\xfe"  # first byte of a message that introduces a tree
@@ -132,13 +134,29 @@ class Link:
 
     # ------------------------------------------------------------------ receiving
 
-    def accept(self, message: bytes) -> None:
-        """Build the tree that a REGISTER message introduces; its descriptors follow it."""
+    def receive(self, child: Child, timeout_s: float, doing: str) -> bytes:
+        """Return the next reply of a child, having taken in the buffers that it introduced before.
+
+        Raises: as Child.receive does. The child may have ended, or be stopped, in the middle.
+        """
+        while True:
+            message = child.receive(timeout_s, doing)
+            if message[:1] != REGISTER:
+                return message
+            child.receive_handles(partial(self.accept, message), timeout_s, doing)
+
+    def accept(self, message: bytes, await_bytes: Callable[[], None] = lambda: None) -> None:
+        """Build the tree that a REGISTER message introduces; its descriptors follow it.
+
+        await_bytes: called before a descriptor is read, which waits for it without an end.
+        """
         described, content = pickle.loads(message[1:])
         arenas = []
         for nbytes, storage, tag in described:
-            fd = -1 if sys.platform == "win32" else reduction.recv_handle(self._connection)
-            if fd >= 0:
+            fd = -1
+            if sys.platform != "win32":
+                await_bytes()
+                fd = reduction.recv_handle(self._connection)
                 os.set_inheritable(fd, False)
             arenas.append(Arena.attach(nbytes, storage, fd, tag))
         self.adopt(_Acquaintance(io.BytesIO(content), arenas).load())

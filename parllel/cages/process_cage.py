@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
-from parllel.buffers import REGISTER, Link, NamedArrayTuple, Samples
+from parllel.buffers import Link, NamedArrayTuple, Samples
 from parllel.cages.argument_checks import check_counts, check_row, check_states
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import (
@@ -363,7 +363,7 @@ class ProcessCage(CageInterface):
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         while True:
             try:
-                reply = self._child.receive(timeout_s, doing)
+                reply = self._link.receive(self._child, timeout_s, doing)
             except Exception as error:
                 # The answer to this request can no longer be told from a later one's.
                 self._error = error if isinstance(error, AttributeError) else None
@@ -371,9 +371,6 @@ class ProcessCage(CageInterface):
                 self._child.end(grace_s=0.5 if not isinstance(error, TimeoutError) else 0.0)
                 raise
             kind = reply[:1]
-            if kind == REGISTER:
-                self._link.accept(reply)
-                continue
             if kind == CALL:
                 self._loaded = self._link.loads(reply[1:])
                 found = self._loaded[0]

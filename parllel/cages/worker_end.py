@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from parllel.buffers import REGISTER, Link
+from parllel.buffers import Link
 from parllel.cages.worker import CALL, SEQUENCE
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.processes import Child, raise_packed
@@ -46,11 +46,8 @@ class WorkerEnd:
         """
         self.failed_well = False
         while True:
-            reply = mail or self.child.receive(timeout_s, doing)
-            kind = reply[:1]
-            if kind == REGISTER:
-                self._link.accept(reply)
-            elif kind == CALL:
+            reply = mail or self._link.receive(self.child, timeout_s, doing)
+            if reply[:1] == CALL:
                 found, result = self._link.loads(reply[1:])
                 if found == number:
                     return result
@@ -63,7 +60,7 @@ class WorkerEnd:
         """Return the exception that a worker left, or one that says how it died."""
         try:
             while True:
-                self.child.receive(LAST_WORDS_S, doing)
+                self._link.receive(self.child, LAST_WORDS_S, doing)
         except WorkerTimeoutError:
             return WorkerDiedError(
                 f"{self.name}: process {self.child.pid} stopped answering {doing}"

@@ -58,6 +58,11 @@ class Channel:
             return bool(self._ahead or self._poller.poll(0))
         return bool(wait(self._waited_for(), 0))
 
+    def await_bytes(self, timeout_s: float) -> None:
+        """Wait until something of the next message is there; raise as `read` does."""
+        if not self._ahead:
+            self._await_bytes(time.monotonic() + timeout_s)
+
     def _waited_for(self) -> list[Connection | int]:
         return [self._connection, *([] if self._death is None else [self._death])]
 

@@ -124,14 +124,27 @@ class Child:
         try:
             message = self._channel.read(timeout_s)
         except TimeoutError:
-            raise WorkerTimeoutError(
-                f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
-            ) from None
+            raise self._late(timeout_s, doing) from None
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise self._died(doing) from None
         if message[:1] == EXCEPTION:
             raise_packed(message[1:], f"{self.name}, process {self.pid}, {doing}")
         return message
+
+    def receive_handles(
+        self, receive: Callable[[Callable[[], None]], None], timeout_s: float, doing: str
+    ) -> None:
+        """Call what reads descriptors from `connection`; it calls what it is given before each of them.
+
+        Raises: as `receive` does, where one would be waited for too long, or in vain.
+        """
+        self._check_open()
+        try:
+            receive(lambda: self._channel.await_bytes(timeout_s))
+        except TimeoutError:
+            raise self._late(timeout_s, doing) from None
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            raise self._died(doing) from None
 
     def poll(self) -> bool:
         """Return at once whether a reply is there (or the child is dead)."""
@@ -141,6 +154,11 @@ class Child:
     def died(self) -> bool:
         """Return at once whether the process has ended, by itself or by `end`."""
         return self._ended or self._channel.await_death(0.0)
+
+    def _late(self, timeout_s: float, doing: str) -> WorkerTimeoutError:
+        return WorkerTimeoutError(
+            f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
+        )
 
     def _died(self, doing: str) -> WorkerDiedError:
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")

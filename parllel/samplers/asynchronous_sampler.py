@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from parllel.agents import Agent
-from parllel.buffers import REGISTER, Link, Samples, buffer_arrays, buffer_set_attr
+from parllel.buffers import Link, Samples, buffer_arrays, buffer_set_attr
 from parllel.cages import TrajInfo
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WrongStateError
 from parllel.processes import Child, raise_packed
@@ -266,11 +266,9 @@ class AsynchronousSampler(Sampler):
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             while True:
-                message = self._child.receive(timeout_s, doing)
+                message = self._link.receive(self._child, timeout_s, doing)
                 kind = message[:1]
-                if kind == REGISTER:
-                    self._accept(message, doing)
-                elif kind == BEGUN:
+                if kind == BEGUN:
                     self._begun = True
                 elif kind == ERROR:
                     break
@@ -283,13 +281,6 @@ class AsynchronousSampler(Sampler):
             self._end(error, 0.0)
             raise
         self._raise(message, doing)
-
-    def _accept(self, message: bytes, doing: str) -> None:
-        try:
-            self._link.accept(message)
-        except (EOFError, OSError):  # it died before it sent the descriptors
-            end = self._child.exit_text()
-            raise WorkerDiedError(f"{self._name}: process {self.pid} {end} {doing}") from None
 
     def _raise(self, message: bytes, doing: str) -> NoReturn:
         raise_packed(message[1:], f"{self._name}, process {self._child.pid}, {doing}")
@@ -321,11 +312,9 @@ class AsynchronousSampler(Sampler):
                 kind = b""
                 while kind not in (DONE, ERROR):
                     left = max(deadline - time.monotonic(), 0.0)
-                    message = self._child.receive(left, "during close")
+                    message = self._link.receive(self._child, left, "during close")
                     kind = message[:1]
-                    if kind == REGISTER:
-                        self._link.accept(message)
-                    elif kind == ERROR:
+                    if kind == ERROR:
                         failed = message
         finally:
             self._end(None, max(deadline - time.monotonic(), LEAVE_S))

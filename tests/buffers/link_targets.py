@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
+from link_trees import samples
 
 from parllel.buffers import REGISTER, Link, buffer_map
 
@@ -33,3 +38,17 @@ def serve_buffers(connection: Connection, *, inherited: Any = None) -> None:
         else:
             answer = type(buffer).__name__
         connection.send_bytes(link.dumps(answer))
+
+
+def introduce_half(connection: Connection, end: str) -> None:
+    """Introduce a buffer, and come to an end before its descriptors are sent."""
+
+    def come_to_an_end(*args: Any) -> None:
+        if end == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif end == "leave a grandchild" and os.fork() == 0:
+            time.sleep(300)  # holds the pipe
+        os._exit(3)
+
+    reduction.send_handle = come_to_an_end  # type: ignore[assignment]
+    Link(connection).register(samples("managed"))

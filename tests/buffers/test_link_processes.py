@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +12,11 @@ import pytest
 from link_trees import contents, descriptors, samples
 
 from parllel.buffers import (
-    REGISTER,
     Link,
     NamedTuple,
     buffer_leaves,
 )
-from parllel.errors import RegistrationError
+from parllel.errors import RegistrationError, WorkerDiedError, WorkerTimeoutError
 from parllel.processes import Child
 
 METHODS = ["fork", "forkserver", "spawn"]
@@ -47,11 +47,7 @@ class Partner:
 
     def ask(self, what: str, buffer: Any, value: Any = None) -> Any:
         self.child.send_bytes(self.link.dumps((what, buffer, value)))
-        reply = self.child.receive(LONG_S, what)
-        while reply[:1] == REGISTER:
-            self.link.accept(reply)
-            reply = self.child.receive(LONG_S, what)
-        return self.link.loads(reply)
+        return self.link.loads(self.link.receive(self.child, LONG_S, what))
 
 
 @pytest.fixture
@@ -139,3 +135,23 @@ def test_two_children_share_one_tree(partners: list[Partner]) -> None:
     second.ask("write", tree.env.reward[1], 4)
     assert first.ask("read", tree.env.reward[0:2]) == [[3] * 3, [4] * 3]
     assert second.ask("read", tree.env.reward[0:2]) == [[3] * 3, [4] * 3]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no descriptors")
+@pytest.mark.parametrize(
+    ("end", "error", "timeout_s", "text"),
+    [
+        ("stop", WorkerTimeoutError, 0.3, r"did not answer within 0.3 s while asked"),
+        ("exit", WorkerDiedError, LONG_S, r"exited with code 3 while asked"),
+        ("leave a grandchild", WorkerDiedError, LONG_S, r"exited with code 3 while asked"),
+    ],
+)
+def test_child_that_ends_in_the_middle_of_an_introduction_is_noticed(
+    end: str, error: type[Exception], timeout_s: float, text: str
+) -> None:
+    child = Child(link_targets.introduce_half, (end,))
+    try:
+        with pytest.raises(error, match=text):
+            Link(child.connection, child.pid).receive(child, timeout_s, "while asked")
+    finally:
+        child.kill()
