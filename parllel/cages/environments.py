@@ -382,14 +382,16 @@ class Environments:
         with self._named(i, "state"):
             saved = env_state(env)
             missing = missing_env_state(env) if saved is None else None
+            episode = self._trajs.state(i)
         return {
             "env": saved,
             "missing": missing,
+            "waits": not self._reset_automatically,
             "seed": self._seeds[i],
             "needs_reset": bool(self.needs_reset[i]),
             # Where it was reset ahead of time, what nobody has seen yet.
             "prepared": None if prepared is None else [prepared[0]],
-            "episode": self._trajs.state(i),
+            "episode": episode,
             "action_space": space_state(self._action_spaces[i]),
         }
 
@@ -400,7 +402,7 @@ class Environments:
         depends on `salt`, so that it does not play its first episodes again.
 
         Raises:
-            ValueError: if it belongs to other environments.
+            ValueError: if it belongs to other environments, or other TrajInfos.
         """
         for i, state in enumerate(states):
             with self._named(i, "load_state"):
@@ -417,6 +419,12 @@ class Environments:
             self._seeds[i] = _salted(self._first_seeds[i], salt)
             self.needs_reset[i] = True
             return
+        kinds, waits = ("resets by itself", "waits to be reset"), not self._reset_automatically
+        if bool(state["waits"]) != waits:
+            raise ValueError(
+                f"expected the state of an environment that {kinds[waits]}, got that of one that "
+                f"{kinds[not waits]}"
+            )
         load_env_state(self.envs[i], state["env"])
         self._seeds[i] = state["seed"]
         self.needs_reset[i] = state["needs_reset"]

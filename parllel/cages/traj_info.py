@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -53,14 +54,19 @@ class TrajInfo:
     def state(self) -> State:
         """Return what a checkpoint keeps of an episode in progress: all attributes.
 
-        A subclass whose attributes are more than numbers, strings, arrays, and lists and dicts of those,
-        extends this and `load_state`.
+        A subclass whose attributes are more than numbers, strings, arrays, and lists, tuples, deques and
+        dicts of those, extends this and `load_state`.
         """
         return dict(vars(self))
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
         for name, value in state.items():
+            now = vars(self).get(name)
+            if isinstance(now, deque):  # it knows its longest length
+                now.clear()
+                now.extend(value)
+                continue
             scalar = isinstance(value, np.ndarray) and value.ndim == 0
             setattr(self, name, value[()] if scalar else value)
 

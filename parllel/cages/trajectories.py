@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.cages.traj_info import TrajInfo
+from parllel.envs.plain_values import freeze, thaw
 from parllel.types import State, Tree
 
 TrajInfoFactory: TypeAlias = Callable[[], TrajInfo]
@@ -189,13 +190,18 @@ class PerStepTrajectories(Trajectories):
         self._trajs[i] = self._make()
 
     def state(self, i: int) -> State:
-        """Return the state of its TrajInfo."""
-        return self._trajs[i].state()
+        """Return class and state of its TrajInfo; TypeError for what no file can hold."""
+        traj = self._trajs[i]
+        name = type(traj).__qualname__
+        return {"class": name, "traj": freeze(traj.state(), f"{name}.state()")}
 
     def load_state(self, i: int, state: State) -> None:
-        """Load it into a new TrajInfo."""
-        self._trajs[i] = self._make()
-        self._trajs[i].load_state(state)
+        """Load it into a new TrajInfo; ValueError if it is that of another class."""
+        traj = self._trajs[i] = self._make()
+        expected, came = type(traj).__qualname__, state.get("class", "of plain sums")
+        if came != expected:
+            raise ValueError(f"TrajInfo: expected the state of class {expected}, got {came}")
+        traj.load_state(thaw(state["traj"]))
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
         """End episodes; the steps have been told already."""
@@ -301,6 +307,10 @@ class PiledTrajectories(Trajectories):
     def load_state(self, i: int, state: State) -> None:
         """Set the sums; ValueError if they are not four numbers."""
         self._add_up()
+        if "sums" not in state:
+            raise ValueError(
+                f"TrajInfo: expected the state of plain sums, got class {state.get('class')}"
+            )
         sums = np.array(state["sums"], np.float64)
         if sums.shape != self._start.shape:
             raise ValueError(f"TrajInfo: state: expected 4 sums, got {state['sums']}")

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.agents import Handler
 from parllel.arrays import Array, SwitchingArray
-from parllel.buffers import Samples, buffer_arrays, buffer_map
+from parllel.buffers import Samples, buffer_arrays, buffer_leaves, buffer_map
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.cage_columns import CageColumns
@@ -128,6 +129,7 @@ class BatchSampler(Sampler):
             return
         self.cages.reset(0, everyone=True)
         self.handler.reset()
+        self._forget_restarted()
         most, seed = self._decorrelation
         if most:
             counts = np.random.default_rng(seed).integers(0, most + 1, self.batch_spec.B)
@@ -140,6 +142,10 @@ class BatchSampler(Sampler):
         if len(ended):
             self.cages.reset(0, everyone=False)
             self.handler.reset_one(ended)
+        self._forget_restarted()
+
+    def _forget_restarted(self) -> None:
+        """Let the transforms know whose episodes were cut short."""
         if self._restarted.any():
             for transform in self.transforms:
                 transform.forget(np.flatnonzero(self._restarted))
@@ -199,8 +205,11 @@ class BatchSampler(Sampler):
     def state(self, *, environments: bool = True) -> State:
         """Return the states of the transforms and environments, and the rows that the next batch begins with.
 
+        Before the first batch the environments are asked as well, so that what goes wrong shows then.
+
         Raises:
             WrongStateError: if an error ended the last batch halfway.
+            TypeError: if an environment or TrajInfo says anything but arrays and JSON values.
         """
         if self._within:
             raise WrongStateError(
@@ -208,14 +217,32 @@ class BatchSampler(Sampler):
             )
         state: State = {
             "transforms": [transform.state() for transform in self.transforms],
+            "transform_classes": self._transform_classes(),
             "batches": self._batches,
         }
-        if environments and self._started:
+        if environments:
             states = self.cages.states()
             self._unsaved = count_unsaved(states)
-            state["environments"] = states
-            state["edges"] = [array.edge() for array in self._arrays]
+            if self._started:
+                state["environments"] = states
+                state["edges"] = self._edges()
         return state
+
+    def _transform_classes(self) -> list[str]:
+        return [type(transform).__name__ for transform in self.transforms]
+
+    def _edges(self) -> dict[str, list[NDArray[Any]]]:
+        """Return what the next batch takes over from each array, by its path."""
+        edges = {path: array.edge() for path, array in self._by_path().items()}
+        return {path: edge for path, edge in edges.items() if edge}
+
+    def _by_path(self) -> dict[str, Array]:
+        """Return the arrays by the first path that leads to each."""
+        paths: dict[int, str] = {}
+        for path, leaf in buffer_leaves(self.samples):
+            if isinstance(leaf, Array):
+                paths.setdefault(leaf.block.key, path)
+        return {paths[array.block.key]: array for array in self._arrays}
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned.
@@ -223,10 +250,11 @@ class BatchSampler(Sampler):
         Raises:
             ValueError: if it is that of other transforms, environments or buffers.
         """
-        states = state["transforms"]
-        if len(states) != len(self.transforms):
-            raise ValueError(f"expected {len(self.transforms)} transforms, got {len(states)}")
-        for transform, one in zip(self.transforms, states, strict=True):
+        classes = self._transform_classes()
+        came = state.get("transform_classes")
+        if came != classes:
+            raise ValueError(f"transforms: expected the states of {classes}, got those of {came}")
+        for transform, one in zip(self.transforms, state["transforms"], strict=True):
             transform.load_state(one)
         self._batches = int(state["batches"])
         if "environments" in state:
@@ -234,13 +262,22 @@ class BatchSampler(Sampler):
         elif self._batches and not self._started:
             unsaved = [{"env": None, "action_space": None}] * self.batch_spec.B
             self.cages.load_states(unsaved, self._batches)
+            self._restarted[:] = True
 
-    def _load_environments(self, states: list[State], edges: list[Any]) -> None:
-        if len(edges) != len(self._arrays):
-            raise ValueError(f"buffer: expected {len(self._arrays)} arrays, got {len(edges)}")
+    def _load_environments(self, states: list[State], edges: dict[str, Any]) -> None:
+        expected = self._edges()
+        if set(edges) != set(expected):
+            raise ValueError(
+                f"samples: expected the rows behind a batch of {sorted(expected)}, got those of "
+                f"{sorted(edges)}"
+            )
         self.cages.load_states(states, self._batches)
-        for array, edge in zip(self._arrays, edges, strict=True):
-            array.load_edge(edge)
+        arrays = self._by_path()
+        for path, edge in edges.items():
+            try:
+                arrays[path].load_edge(edge)
+            except ValueError as error:
+                raise ValueError(f"samples.{path}: {error}") from error
         self._unsaved = count_unsaved(states)
         self._restarted = np.array([one["env"] is None for one in states], bool)
         self._started, self._within = True, False

@@ -38,13 +38,13 @@ class RecordVideo(BatchTransform):
             warning, and training goes on.
         source: field of the observations, [T, B, ...].
         columns: numbers of the environments to show; those that there are not are left out.
-        schedule: takes environment steps and number of batches before the one at hand; not asked while a
-            clip is being made.
+        schedule: takes environment steps (where there is a field `env.valid`, those that it names) and number
+            of batches before the one at hand; not asked while a clip is being made.
         n_frames: most frames of a clip.
-        pictures: takes observations [T, n, ...] and returns pictures uint8 [T, n, H, W, 3]; default
-            `pictures_of`.
+        pictures: takes observations [T, n, ...], no more rows than are shown, and returns pictures
+            uint8 [T, n, H, W, 3]; default `pictures_of`.
 
-    The state is the number of batches. A clip that is unfinished when a run is stopped is lost.
+    The state is the number of batches and of steps. A clip that is unfinished when a run is stopped is lost.
 
     Raises:
         ValueError: if no columns are given, or one twice, or `n_frames` is less than one.
@@ -70,7 +70,7 @@ class RecordVideo(BatchTransform):
         self._schedule = schedule
         self._n_frames = n_frames
         self._pictures = pictures_of if pictures is None else pictures
-        self._n_batches = 0
+        self._n_batches = self._n_steps = 0
         self._begun = 0  # number of the batch in which the present clip began
         self._frames: list[NDArray[np.uint8]] = []
 
@@ -89,13 +89,17 @@ class RecordVideo(BatchTransform):
     def transform_batch(self, samples: Samples) -> None:
         """Add the batch to the clip, if one is being made or is due; the samples stay as they are."""
         T, B = samples.env.reward.shape[:2]
-        number, self._n_batches = self._n_batches, self._n_batches + 1
+        valid = optional_body_of(samples, "env.valid")
+        number, steps = self._n_batches, self._n_steps
+        self._n_batches += 1
+        self._n_steps += T * B if valid is None else int(np.count_nonzero(valid))
         if not self._frames:
-            if not self._schedule(number * T * B, number):
+            if not self._schedule(steps, number):
                 return
             self._begun = number
-        frames = self._frames_of(samples, self._shown(B))
-        self._frames.append(frames[: self._n_frames - self._length])
+        columns = self._shown(B)
+        shown = None if valid is None else valid[:, columns]
+        self._frames.append(self._frames_of(samples, columns, shown))
         if self._length >= self._n_frames:
             self._give_away()
 
@@ -106,19 +110,25 @@ class RecordVideo(BatchTransform):
     def _shown(self, B: int) -> list[int]:
         return [b for b in self._columns if b < B]
 
-    def _frames_of(self, samples: Samples, columns: list[int]) -> NDArray[np.uint8]:
-        """Return the frames of a batch, [rows that hold samples, H, W, 3], in new memory."""
-        # A copy, of these columns alone: it is drawn on, and the samples are not ours.
-        observations = np.array(field_at(samples, self._source)[:, columns])
-        pictures = self._checked(observations)
+    def _frames_of(
+        self, samples: Samples, columns: list[int], valid: NDArray[np.bool_] | None
+    ) -> NDArray[np.uint8]:
+        """Return the first frames of a batch, [rows that hold samples, H, W, 3], in new memory."""
+        source = field_at(samples, self._source)
+        stop = wanted = self._n_frames - self._length
+        if valid is not None:  # behind the row of the last frame that is wanted
+            stop = int(np.searchsorted(np.cumsum(valid.any(axis=1)), wanted)) + 1
+            valid = valid[:stop]
+        # A copy, of these cells alone: it is drawn on, and the samples are not ours.
+        observations = np.array(source[: min(stop, len(source))][:, columns])
+        pictures = np.require(self._checked(observations), requirements="W")
         for path, colour in (("env.terminated", TERMINATED), ("env.truncated", TRUNCATED)):
             ends = optional_body_of(samples, path)
             if ends is not None:
-                _frame_in(pictures, ends[:, columns], colour)
-        valid = optional_body_of(samples, "env.valid")
+                _frame_in(pictures, ends[:stop, columns], colour)
         if valid is not None:
-            pictures[~valid[:, columns]] = 0
-            pictures = pictures[valid[:, columns].any(axis=1)]
+            pictures[~valid] = 0
+            pictures = pictures[valid.any(axis=1)]
         return picture_grid(pictures)
 
     def _checked(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
@@ -147,12 +157,12 @@ class RecordVideo(BatchTransform):
             )
 
     def state(self) -> State:
-        """Return the number of batches."""
-        return {"n_batches": self._n_batches}
+        """Return the numbers of batches and steps."""
+        return {"n_batches": self._n_batches, "n_steps": self._n_steps}
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned; a clip in the making is dropped."""
-        self._n_batches = int(state["n_batches"])
+        self._n_batches, self._n_steps = int(state["n_batches"]), int(state["n_steps"])
         self._frames = []
 
 

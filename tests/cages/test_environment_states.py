@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+from collections import deque
 from functools import partial
 
 import gymnasium as gym
@@ -32,6 +34,18 @@ class Stateless(gym.Wrapper):
     def __init__(self, env):
         super().__init__(env)
         self.secret = 0
+
+
+class PathTrajInfo(TrajInfo):
+    """Keeps a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.path = []
+
+    def step(self, *arguments):
+        super().step(*arguments)
+        self.path.append(self.length)
 
 
 def make_env():
@@ -85,7 +99,7 @@ class Together:
 
     def batch(self, actions):
         """Return copies of what came of stepping, and the episodes that ended."""
-        for t in range(T):
+        for t in range(len(actions)):
             self.samples.agent.action[t] = actions[t]
             self.each("start_row", t)
         env = self.samples.env
@@ -185,6 +199,87 @@ def test_states_of_another_number_are_refused(kind):
         with pytest.raises(ValueError, match=f"expected those of {cage.n} environments, got 4"):
             cage.load_environment_states([states[0]] * 4, 0)
         cage.load_environment_states(states[: cage.n], 0)  # it is well
+
+
+@pytest.mark.parametrize("kind", [VectorizedCage, KINDS[-1]])
+@pytest.mark.parametrize("automatic", [True, False])
+def test_environments_that_wait_are_not_those_that_reset_by_themselves(kind, automatic):
+    kinds = ["resets by itself", "waits to be reset"][:: 1 if automatic else -1]
+    with Together(kind, 10, not automatic) as first:
+        states = first.states()
+    text = f"an environment that {kinds[0]}, got that of one that {kinds[1]}"
+    with Together(kind, 10, automatic) as second, pytest.raises(ValueError, match=text):
+        second.load(states)
+
+
+PLAIN = partial(TrajInfo, 0.5)
+
+
+@pytest.mark.parametrize("kind", [VectorizedCage, ProcessCage])
+@pytest.mark.parametrize(
+    ("saved", "loaded", "text"),
+    [
+        (OddTrajInfo, PLAIN, "of plain sums, got class OddTrajInfo"),
+        (PLAIN, OddTrajInfo, "of class OddTrajInfo, got of plain sums"),
+        (PathTrajInfo, OddTrajInfo, "of class OddTrajInfo, got PathTrajInfo"),
+    ],
+)
+def test_episodes_of_other_classes_are_refused(kind, saved, loaded, text):
+    with Together(kind, 10, traj_info=saved) as first:
+        states = first.states()
+    with (
+        Together(kind, 10, traj_info=loaded) as second,
+        pytest.raises(ValueError, match=f"TrajInfo: expected the state {text}"),
+    ):
+        second.load(states)
+
+
+def test_the_state_of_an_episode_shares_no_memory():
+    actions = np.zeros((T, B), int)
+    with Together(VectorizedCage, 10, traj_info=PathTrajInfo) as first:
+        first.each("start_reset", 0)
+        first.batch(actions[:5])
+        states = first.states()
+        kept = copy.deepcopy([state["episode"] for state in states])
+        assert all("path" in str(episode["traj"]) for episode in kept)
+        first.batch(actions)
+        assert [state["episode"] for state in first.states()] != kept
+        for _ in range(2):
+            with Together(VectorizedCage, 10, traj_info=PathTrajInfo) as second:
+                second.load(states)
+                second.batch(actions)
+    assert [state["episode"] for state in states] == kept
+
+
+class ManyTrajInfo(TrajInfo):
+    """Keeps values of many kinds, which grow with every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.pair = (0, np.float32(0))
+        self.visits = {}
+        self.last = deque(maxlen=3)
+
+    def step(self, observation, *arguments):
+        super().step(observation, *arguments)
+        self.pair = (self.pair[0] + 1, self.pair[1] + np.float32(0.1))
+        self.visits[self.length % 4] = self.pair
+        self.last.append(observation[:2].copy())
+
+
+@pytest.mark.parametrize("kind", [VectorizedCage, ProcessCage])
+def test_attributes_of_episodes_keep_their_kinds(kind, tmp_path):
+    actions = np.zeros((T, B), int)
+    with Together(kind, 10, traj_info=ManyTrajInfo) as first:
+        first.each("start_reset", 0)
+        first.batch(actions[:5])
+        save_state(tmp_path / "state.zip", {"states": first.states()})
+        _, expected = first.batch(actions)
+    with Together(kind, 50, traj_info=ManyTrajInfo) as second:
+        second.load(load_state(tmp_path / "state.zip")["states"])
+        _, found = second.batch(actions)
+    assert len(expected) >= B
+    assert repr(found) == repr(expected)
 
 
 def test_odd_attributes_of_episodes_come_back(tmp_path):

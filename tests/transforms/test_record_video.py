@@ -178,7 +178,7 @@ def test_other_observations_are_made_pictures_of_by_the_user():
 
     def paint(observations):
         levels = np.clip(observations[..., 0] * 255, 0, 255).astype(np.uint8)
-        return np.broadcast_to(levels[:, :, None, None, None], (*levels.shape, 2, 4, 3)).copy()
+        return np.broadcast_to(levels[:, :, None, None, None], (*levels.shape, 2, 4, 3))
 
     transform = RecordVideo(clips, columns=(0,), schedule=ALWAYS, n_frames=2, pictures=paint)
     samples = make_samples(2, 1, np.zeros(3, np.float32), transform)
@@ -219,6 +219,59 @@ def test_a_clip_that_cannot_be_written_is_a_warning():
             RuntimeWarning, match=f"clip of batch {number} is lost: the disk is full"
         ):
             transform.transform_batch(samples)
+
+
+def test_the_schedule_is_told_the_steps_that_were_sampled():
+    asked = []
+
+    def schedule(elapsed_steps, number):
+        asked.append((elapsed_steps, number))
+        return False
+
+    def make():
+        return RecordVideo(Clips(), schedule=schedule)
+
+    transform = make()
+    samples = make_samples(5, 3, np.zeros((2, 2), np.uint8), transform, valid=True)
+    expected, steps = [], 0
+    for number in range(6):
+        if number == 3:
+            state, transform = transform.state(), make()
+            transform.load_state(pickle.loads(pickle.dumps(state)))
+            transform.bind(samples)
+        fill(samples, number)
+        transform.transform_batch(samples)
+        expected.append((steps, number))
+        steps += sum(bool(cell) for cell in np.asarray(samples.env.valid).ravel())
+    assert asked == expected
+    assert 0 < steps < 6 * 15
+
+
+@pytest.mark.parametrize("valid", [False, True], ids=["whole", "valid"])
+def test_pictures_are_made_of_no_more_rows_than_are_shown(valid):
+    clips, shapes = Clips(), []
+
+    def paint(observations):
+        shapes.append(observations.shape)
+        levels = observations[..., 0].astype(np.uint8)
+        # Nothing can be drawn on this.
+        return np.broadcast_to(levels[:, :, None, None, None], (*levels.shape, 4, 4, 3))
+
+    transform = RecordVideo(clips, columns=(1,), schedule=ALWAYS, n_frames=7, pictures=paint)
+    samples = make_samples(5, 3, np.zeros(2, np.float32), transform, valid=valid)
+    env = samples.env
+    np.asarray(env.observation)[:, 1, 0] = range(1, 6)
+    np.asarray(env.terminated)[3, 1] = True
+    if valid:
+        np.asarray(env.valid)[[0, 2, 3, 4], 1] = True
+    shapes.clear()
+    for _ in range(2):
+        transform.transform_batch(samples)
+    rows = [1, 3, 4, 5, 1, 3, 4] if valid else [1, 2, 3, 4, 5, 1, 2]
+    assert shapes == [(5, 1, 2), (4 if valid else 2, 1, 2)]
+    ((_, clip),) = clips
+    assert clip[:, 1, 1, 0].tolist() == rows
+    assert [tuple(picture[0, 0]) == RED for picture in clip] == [row == 4 for row in rows]
 
 
 def test_the_state_is_the_number_of_batches():
