@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file, sync_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -38,8 +38,9 @@ class CsvWriter(Writer):
             columns = table[0]
         else:
             with self.path.open("rb") as file:
-                start = file.read(len("step"))
-            # Nothing, or a header that a kill cut short, which the first row replaces.
+                # Zeros are what a power cut leaves of bytes that had not reached the disk.
+                start = file.read(len("step")).strip(b"\0")
+            # Nothing, or a header that was cut short, which the first row replaces.
             columns = ["step" if b"step".startswith(start) else start.decode(errors="replace")]
         if columns[0] != "step":
             raise ValueError(
@@ -83,6 +84,10 @@ class CsvWriter(Writer):
 
     def message(self, level: Level, text: str) -> None:
         """Do nothing: a table has no place for text."""
+
+    def sync(self) -> None:
+        """Let the file outlast a power cut."""
+        sync_file(self.path)
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""

@@ -5,7 +5,7 @@ apart, and in return nothing is lost in a buffer, no descriptor is held, and a f
 folder shows at once: writing on into a deleted file would succeed and leave nothing.
 
 Whatever is appended is there whole or not at all, as long as the process lives; of a process that was
-killed half a line may stay, which the next line replaces.
+killed half a line may stay, which the next line replaces. A power cut may take what was not synced.
 """
 
 from __future__ import annotations
@@ -58,6 +58,20 @@ def append_lines(path: Path, lines: bytes, header: bytes = b"") -> None:
     with path.open("a+b", buffering=0) as file:
         end = _drop_half_line(file)
         _append_all(file, end, lines if end else header + lines)
+
+
+def sync_file(path: Path) -> None:
+    """Let what was appended outlast a power cut; a file that is not there needs nothing.
+
+    Raises:
+        OSError: if it cannot be written to the disk.
+    """
+    try:
+        file = path.open("rb+", buffering=0)
+    except FileNotFoundError:
+        return
+    with file:
+        os.fsync(file.fileno())
 
 
 def whole_lines(content: bytes) -> bytes:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file, sync_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -54,6 +54,10 @@ class JsonlWriter(Writer):
 
     def _append(self, line: Mapping[str, Any]) -> None:
         append_lines(self.path, json.dumps(line).encode() + b"\n")
+
+    def sync(self) -> None:
+        """Let the file outlast a power cut."""
+        sync_file(self.path)
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""

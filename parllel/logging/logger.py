@@ -115,6 +115,11 @@ class Logger:
         self._row = {}
         self._to_all(lambda outlet: outlet.rewind(step))
 
+    def sync(self) -> None:
+        """Let what was written outlast a power cut, as far as the writers can."""
+        self._check_open()
+        self._to_all(lambda outlet: outlet.sync())
+
     def notice(self, text: str) -> None:
         """Send a remark to log file and terminal."""
         self._message("notice", text)

@@ -46,6 +46,10 @@ class Outlet:
         self._rewind_to = step if self._rewind_to is None else min(step, self._rewind_to)
         return self._try(lambda: None)
 
+    def sync(self) -> Remark | None:
+        """Sync the writer, unless it fails."""
+        return self._try(self.writer.sync) if self.works else None
+
     def _try(self, action: Callable[[], None], rows: int = 0) -> Remark | None:
         try:
             if self._rewind_to is not None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from parllel.logging.files import append, prepare_file
+from parllel.logging.files import append, prepare_file, sync_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -71,6 +71,10 @@ class TensorBoardWriter(Writer):
 
     def message(self, level: Level, text: str) -> None:
         """Do nothing: messages belong into the log file."""
+
+    def sync(self) -> None:
+        """Let the file outlast a power cut."""
+        sync_file(self.path)
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""

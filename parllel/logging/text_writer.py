@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
-from parllel.logging.files import append_lines, prepare_file
+from parllel.logging.files import append_lines, prepare_file, sync_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -44,6 +44,10 @@ class TextWriter(Writer):
     def _append(self, text: str) -> None:
         time = datetime.now().astimezone().isoformat(" ", "seconds")
         append_lines(self.path, f"{time} {text}\n".encode(errors="backslashreplace"))
+
+    def sync(self) -> None:
+        """Let the file outlast a power cut."""
+        sync_file(self.path)
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""

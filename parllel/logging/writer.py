@@ -37,6 +37,12 @@ class Writer(ABC):
         A resumed run goes on from a checkpoint, and writes the rows that followed it once more.
         """
 
+    def sync(self) -> None:
+        """Let what was written outlast a power cut; nothing unless overridden.
+
+        Called before each checkpoint: a run that goes on from it writes the rows in front of it no more.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Let go of what the writer holds; may be called twice."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parllel.buffers import Samples
+from parllel.cages import TrajInfo
 from parllel.runners.on_policy_runner import OnPolicyRunner, RunResult
 from parllel.samplers import AsynchronousSampler
 from parllel.types import State
@@ -41,6 +43,12 @@ class AsynchronousRunner(OnPolicyRunner):
         """Train, and return what came of it, as OnPolicyRunner does."""
         self.sampler.publish()  # the agent may have been given other weights since, from a checkpoint
         return super().run()
+
+    def sample(self) -> tuple[Samples, list[TrajInfo]]:
+        """Take the next batch; the first one shows how the other process has allocated it."""
+        samples, trajs = super().sample()
+        self._checkpoints.see_batch(samples)
+        return samples, trajs
 
     def run_iteration(self) -> Mapping[str, Any]:
         """Take the next batch, learn from it, publish the weights, and return the diagnostics."""

@@ -9,6 +9,13 @@ from typing import Any
 
 TIMEOUT_S = 10.0
 
+# As `git apply` takes it, of the whole repository, whatever the user likes to look at.
+_SETTINGS = ("relative", "noprefix", "mnemonicPrefix")
+_DIFF = (
+    *(part for name in _SETTINGS for part in ("-c", f"diff.{name}=false")),
+    *("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD"),
+)
+
 
 def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, bytes]:
     """Return the state of the repository that a folder is in, and how its files differ from the commit.
@@ -22,7 +29,7 @@ def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, by
         return None, b""
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     branch = _git(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
-    difference = b"" if commit is None else _git(folder, "diff", "--no-ext-diff", "HEAD")
+    difference = b"" if commit is None else _git(folder, *_DIFF)
     state = {
         "root": _text(root),
         "commit": _text(commit),

@@ -47,11 +47,13 @@ def plot_learning_curve(
             if band:
                 axes.fill_between(steps, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set_xlabel("environment steps")
-    axes.set_ylabel(ylabel)
-    axes.set_title(title)
+    # Names of runs and columns are no TeX, dollars or not.
+    axes.set_ylabel(ylabel, parse_math=False)
+    axes.set_title(title, parse_math=False)
     axes.grid(alpha=0.3)
     if any(curves.values()):
-        axes.legend()
+        for text in axes.legend().get_texts():
+            text.set_parse_math(False)
     figure.savefig(path, dpi=120)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from parllel.agents import Agent
 from parllel.algos import Algorithm
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
@@ -28,6 +29,7 @@ from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State
 
 Curve = list[tuple[int, float]]
+_OWN_PARTS = ("sampler", "algorithm", "eval_sampler")  # of what a checkpoint holds
 
 
 @dataclass
@@ -73,16 +75,19 @@ class OnPolicyRunner:
         eval_sampler: plays the episodes of an evaluation, before training and then before rows.
         target_return: stop when the mean return of an evaluation reaches it.
         state_parts: what goes into the checkpoint beside sampler, algorithm and counters, by name: things
-            with `state()` and `load_state()` (the agent).
+            with `state()` and `load_state()`. An Agent that the algorithm has as `agent` need not be among
+            them, it is saved in any case.
         folder: gets seeds and allocators, checkpoints, and the learning curve; None saves nothing.
         seeds: what everything random was drawn from.
         callbacks: are called around sampling, learning and evaluation, in order.
         checkpoint_interval_s: seconds between checkpoints, which are written behind rows; there is one at the
             start and one at the end besides.
+        keep_checkpoints: how many of them stay in the folder, the newest ones.
         console: of the progress bar; None shows none.
 
     Raises:
-        ValueError: if a number of steps is less than one, or a target comes without an eval sampler.
+        ValueError: if a number of steps is less than one, a target comes without an eval sampler, or one
+            of `state_parts` has a name that the checkpoint has for something else.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class OnPolicyRunner:
         seeds: Seeds | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint_interval_s: float = 30.0,
+        keep_checkpoints: int = 3,
         console: Console | None = None,
     ) -> None:
         for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
@@ -108,6 +114,11 @@ class OnPolicyRunner:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
         if target_return is not None and eval_sampler is None:
             raise ValueError("target_return: expected an eval_sampler to measure it with")
+        for name in _OWN_PARTS:
+            if name in (state_parts or {}):
+                raise ValueError(
+                    f"state_parts: {name!r} is what the runner calls its own; rename it"
+                )
         self.batch_spec = batch_spec
         self.sampler = sampler
         self.algorithm = algorithm
@@ -127,14 +138,18 @@ class OnPolicyRunner:
         self._next_row = log_interval_steps
         self._stop_reason: str | None = None
         self._begun = False  # whether the evaluation before training has been made
-        self._checkpoints = Checkpointing(folder, logger, checkpoint_interval_s)
+        self._running = self._save_wanted = False
+        self._checkpoints = Checkpointing(
+            folder, logger, checkpoint_interval_s, keep=keep_checkpoints
+        )
 
     # ------------------------------------------------------------------ the loop
 
     def run(self) -> RunResult:
-        """Train, and return what came of it; checkpoint and learning curve are written however it ends.
+        """Train, and return what came of it, with a checkpoint at the end.
 
-        An exception leaves the checkpoints as they were before the batch that failed.
+        An exception leaves the checkpoints as they were before the batch that failed. The learning curve is
+        drawn however the run ends.
         """
         result = self.result
         result.stopped_by = self._stop_reason = None
@@ -146,6 +161,8 @@ class OnPolicyRunner:
                 ProgressBar(self._console, self.n_steps, done=result.elapsed_steps)
             )
             signals = stack.enter_context(StopSignals(bar.announce_stop))
+            stack.callback(setattr, self, "_running", False)
+            self._running = True
             self._start()
             stack.callback(self._checkpoints.draw, result)
             if not self._begun:
@@ -154,30 +171,38 @@ class OnPolicyRunner:
                 self._begun = True
             self._checkpoints.write_first(self)
             while result.elapsed_steps < self.n_steps and not result.solved:
-                diagnostics = self.run_iteration()
-                bar.update(result.elapsed_steps)
-                last = result.elapsed_steps >= self.n_steps
-                if result.elapsed_steps >= self._next_row or last:
-                    self._evaluate(bar)
-                    self._write_row(diagnostics)
-                    self._next_row += self.log_interval_steps
-                    self._checkpoints.write_if_due(self)
-                result.stopped_by = signals.received or self._stop_reason
-                if result.stopped_by is not None:
+                if signals.received or self._stop_reason:
                     break
-            self._checkpoints.write_last(self)
+                self._learn_from_one_batch(bar)
+            result.stopped_by = signals.received or self._stop_reason
+            self._checkpoints.write_unless_written(self)
         self._say_where_time_went()
         return result
+
+    def _learn_from_one_batch(self, bar: ProgressBar) -> None:
+        result = self.result
+        diagnostics = self.run_iteration()
+        bar.update(result.elapsed_steps)
+        last = result.elapsed_steps >= self.n_steps
+        if result.elapsed_steps >= self._next_row or last:
+            self._evaluate(bar)
+            self._write_row(diagnostics)
+            self._checkpoints.write_if_due(self)
+        if self._save_wanted:
+            self._save_wanted = False
+            self._checkpoints.write_unless_written(self)
 
     def stop(self, reason: str) -> None:
         """Let the run end behind the batch that is under way, with a checkpoint to go on from."""
         self._stop_reason = reason
 
     def _start(self) -> None:
-        if self.folder is not None:
-            self._checkpoints.write_start(self.seeds, getattr(self.sampler, "samples", None))
+        self._checkpoints.write_start(self.seeds, getattr(self.sampler, "samples", None))
+        random = random_state()
         for callback in self.callbacks:
             callback.start(self)
+        if self._begun:  # what they draw was drawn when the run began
+            load_random_state(random)
 
     def run_iteration(self) -> Mapping[str, Any]:
         """Sample one batch, learn from it, and return the algorithm's diagnostics."""
@@ -245,6 +270,9 @@ class OnPolicyRunner:
             self.logger.log_value(f"time/{name}_s", value)
         with self.account.stage("logging"):
             self.logger.write(self.result.elapsed_steps)
+        # The row of an end is one more: the run may be made longer, and has the others in their places.
+        if self.result.elapsed_steps >= self._next_row:
+            self._next_row += self.log_interval_steps
 
     def _log_trajs(self, group: str, rows: list[dict[str, Any]]) -> None:
         if rows:
@@ -261,7 +289,12 @@ class OnPolicyRunner:
     def _parts(self) -> dict[str, Any]:
         """Return everything with a state, by its name in checkpoints."""
         # The agent first: of a model of another shape it has the plainest things to say.
-        parts = {**self._state_parts, "sampler": self.sampler, "algorithm": self.algorithm}
+        parts = dict(self._state_parts)
+        agent = getattr(self.algorithm, "agent", None)
+        # Without it a resumed run would begin with new weights, and nobody would be told.
+        if isinstance(agent, Agent) and not any(part is agent for part in parts.values()):
+            parts = {"agent": agent, **parts}
+        parts |= {"sampler": self.sampler, "algorithm": self.algorithm}
         if self.eval_sampler is not None:
             parts["eval_sampler"] = self.eval_sampler
         return parts
@@ -319,12 +352,17 @@ class OnPolicyRunner:
         self._checkpoints.loaded(self)
 
     def save(self) -> None:
-        """Write a checkpoint into the folder, now; between two batches only.
+        """Write a checkpoint into the folder: now, or while `run` is under way behind its batch.
+
+        In the middle of a batch there is nothing that a run could go on from; trouble there is a warning.
 
         Raises:
             OSError: if it cannot be written; TypeError if a part's state is not arrays and JSON values.
         """
-        self._checkpoints.write(self)
+        if self._running:
+            self._save_wanted = True
+        else:
+            self._checkpoints.write(self)
 
 
 def load_part(name: str, part: Any, state: State) -> None:

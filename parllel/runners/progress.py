@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column
@@ -47,7 +49,10 @@ class ProgressBar:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._progress.stop()
+        # It writes its last line now. A full disk, or a reader that is gone, for whom rich would end the
+        # program, take nothing from what the run has done.
+        with contextlib.suppress(OSError, SystemExit):
+            self._progress.stop()
 
 
 class _Steps(ProgressColumn):

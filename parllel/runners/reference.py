@@ -8,13 +8,16 @@ import importlib.util
 import operator
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import cloudpickle
+
+Imported = TypeVar("Imported")
 
 _PREFIX = "parllel_run_"  # of the modules that scripts become here
 
@@ -96,20 +99,27 @@ def _module(name: str, file: str | None) -> ModuleType:
         if known is not None and _is_of(getattr(known, "__file__", None), file):
             return known
     # The name alone is not enough: every second script is called train.
-    if name != "__main__" and (file is None or _is_of(_origin(name), file)):
-        return _imported(name, lambda: importlib.import_module(name))
+    # To look for a submodule imports its package.
+    origin = None if name == "__main__" else _import(name, lambda: _origin(name))
+    if name != "__main__" and (file is None or _is_of(origin, file)):
+        return _import(name, lambda: importlib.import_module(name))
     if file is None or not Path(file).is_file():
         raise FileNotFoundError(f"{file or name}: what built this run is not there any more")
-    return _imported(file, lambda: _load_script(Path(file)))
+    return _import(file, lambda: _load_script(Path(file)))
 
 
-def _imported(where: str, load: Any) -> ModuleType:
+def _import(where: str, load: Callable[[], Imported]) -> Imported:
+    """Return what `load` returns; ValueError that names `where` if that fails."""
     try:
-        module: ModuleType = load()
+        return load()
+    except SystemExit as error:
+        raise ValueError(
+            f"{where}: cannot be imported, as it ends the program (status {error.code}); what a script "
+            'does when it is run belongs below `if __name__ == "__main__":`'
+        ) from error
     except Exception as error:
         kind = type(error).__name__
         raise ValueError(f"{where}: cannot be imported: {kind}: {error}") from error
-    return module
 
 
 def _is_of(found: str | None, file: str | None) -> bool:

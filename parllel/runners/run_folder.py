@@ -23,7 +23,11 @@ from parllel.runners.run_lock import hold_lock, lock_is_held
 from parllel.runners.run_record import RunRecord, describe_run, now, read_record
 from parllel.seeding import Seeds
 
-PACKAGES = ("parllel", "numpy", "numba", "gymnasium", "torch")
+# What numbers depend on: this package, what computes, and environments.
+PACKAGES = (
+    *("parllel", "numpy", "numba", "gymnasium", "torch"),
+    *("mujoco", "ale-py", "pettingzoo", "mpe2"),
+)
 LARGEST_DIFFERENCE = 1_000_000  # bytes
 
 
@@ -149,9 +153,11 @@ class RunFolder:
     # ------------------------------------------------------------------ what becomes of it
 
     def note_resume(self, step: int, changes: Mapping[str, Any], config: Any) -> None:
-        """Write down that the run goes on, from where, and with which changes of its config."""
+        """Write down that the run goes on, from where, with which changes of its config, and which source."""
         record = self._read("run.json")
-        entry = {"time": now(), "step": step, "changes": dict(changes)}
+        file = record["build"]["file"]
+        git = None if file is None else git_state(Path(file).parent)[0]
+        entry = {"time": now(), "step": step, "changes": dict(changes), "git": git}
         record.update(history=[*record["history"], entry], outcome=None)
         if changes:
             self._write("config.json", config_values(config))

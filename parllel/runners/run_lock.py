@@ -7,13 +7,19 @@ parent holds, and workers outlive a killed parent for a moment, so children let 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from parllel.errors import WrongStateError
 
+try:
+    import fcntl
+except ImportError:  # a system without; one has to look after oneself there
+    fcntl = None  # type: ignore[assignment]
+
+_TRIES, _PAUSE_S = 5, 0.02  # who looks whether it is held has it for a moment
 _held: set[int] = set()
 
 
@@ -22,7 +28,8 @@ def _let_go_in_child() -> None:
         os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 @contextlib.contextmanager
@@ -36,16 +43,15 @@ def hold_lock(path: Path) -> Iterator[None]:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     _held.add(handle)
     try:
-        if not _take(handle):
-            holder = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
+        if not _take(handle, tries=_TRIES):
+            holder = os.read(handle, 20).decode(errors="replace").strip() or "unknown"
             raise WrongStateError(
                 f"{path.parent}: another process ({holder}) is using this run; wait until it has ended"
             )
-        with contextlib.suppress(
-            OSError
-        ):  # the number is for people; a full disk is told elsewhere
+        # The number is for people; a full disk is told elsewhere.
+        with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            os.write(handle, f"{os.getpid()}\n".encode())
         yield
     finally:
         if handle in _held:
@@ -60,16 +66,24 @@ def lock_is_held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _take(handle)
+        # Together with others who look: they are no holders.
+        return not _take(handle, shared=True)
     finally:
         os.close(handle)
 
 
-def _take(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks; training is more important
+def _take(handle: int, *, shared: bool = False, tries: int = 1) -> bool:
+    if fcntl is None:
         return True
-    return True
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    for i in range(tries):
+        if i:
+            time.sleep(_PAUSE_S)
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        except OSError:  # a file system without locks; training is more important
+            pass
+        return True
+    return False

@@ -34,7 +34,9 @@ def train(
 
     Args:
         build: a function of a module or script, if the run is to be resumed by its folder alone.
-        config: a dataclass object or a dict, of JSON values; see `read_config`.
+        config: a dataclass object or a dict, of JSON values; see `read_config`. `build` is given what it is
+            given when the run is resumed: the values as they are read back. In a dict, tuples have then
+            become lists, and paths strings.
         base, name: of the folder; see RunFolder.
         console: handed to `build`.
 
@@ -43,7 +45,12 @@ def train(
         OSError: if the folder cannot be written.
     """
     # Now rather than when the run is resumed.
-    read_config(config if isinstance(config, Mapping) else type(config), config_values(config))
+    values = config_values(config)
+    if isinstance(config, Mapping):
+        read_config(config, values)
+        config = values
+    else:
+        config = read_config(type(config), values)
     return _train(build, config, RunFolder(base, name), console, repeats=None)
 
 
@@ -173,18 +180,18 @@ def _go_back(
 ) -> int:
     """Put the runner where the checkpoint is, and return its step."""
     checkpoint, state, warnings = found
+    changed = _other_versions(folder)
+    if checkpoint is not None:
+        _load(runner, checkpoint, state)
+    # Only now, as this changes files; and before anything is said, which would be dropped with old messages.
+    runner.logger.rewind(-1 if checkpoint is None else runner.result.elapsed_steps)
     for warning in warnings:
         runner.logger.warn(warning)
-    for change in _other_versions(folder):
+    for change in changed:
         runner.logger.notice(f"since this run began: {change}")
     if checkpoint is None:
-        runner.logger.rewind(-1)
         runner.logger.notice("there is no checkpoint: the run starts from the beginning")
-        return 0
-    _load(runner, checkpoint, state)
-    step = int(state["elapsed_steps"])
-    runner.logger.rewind(step)
-    return step
+    return runner.result.elapsed_steps
 
 
 def _load(runner: OnPolicyRunner, checkpoint: Path, state: State) -> None:

@@ -70,10 +70,13 @@ def load_state(path: str | os.PathLike[str]) -> State:
     Raises:
         ValueError: if the file is damaged or something else; the message names it.
         OSError: if it cannot be read.
+        MemoryError: if it does not fit into memory.
     """
     with open(path, "rb") as file:
         try:
             return _read(file)
+        except MemoryError:
+            raise  # every size was compared with that of the file: it is not the file's fault
         except Exception as error:  # zipfile raises whatever the damaged bytes seem to ask for
             raise ValueError(f"{path}: not a saved state, or damaged: {error}") from error
 

@@ -19,7 +19,7 @@ class Memory(Writer):
     shows_messages = True
 
     def __init__(self, fail_in=None, error=None):
-        self.rows, self.messages, self.rewound, self.closed = [], [], [], 0
+        self.rows, self.messages, self.rewound, self.synced, self.closed = [], [], [], 0, 0
         self.fail_in, self.error = fail_in, error or OSError("disk full")
 
     def write(self, step, values):
@@ -33,6 +33,10 @@ class Memory(Writer):
     def rewind(self, step):
         self._maybe_fail("rewind")
         self.rewound.append(step)
+
+    def sync(self):
+        self._maybe_fail("sync")
+        self.synced += 1
 
     def close(self):
         self.closed += 1
@@ -302,6 +306,23 @@ def test_rewinding_drops_the_unwritten_row_and_reaches_all_writers():
     assert logger.write(20) == {"x": 2}
 
 
+def test_writers_are_synced_unless_they_fail():
+    broken, failing, healthy = Memory("sync"), Memory("write"), Memory()
+    logger = Logger([broken, failing, healthy])
+    logger.log_value("x", 1)
+    logger.write(10)
+    for _ in range(2):
+        logger.sync()
+    assert (broken.synced, failing.synced, healthy.synced) == (0, 0, 2)
+    assert [level for level, _ in healthy.messages] == ["warning"] * 2
+    broken.fail_in = None
+    logger.log_value("x", 2)
+    logger.write(20)
+    assert healthy.messages[2:] == [("notice", "Memory works again; rows that it misses: 0")]
+    logger.sync()
+    assert broken.synced == 1
+
+
 def test_a_writer_need_not_rewind():
     class Plain(Writer):
         def write(self, step, values):
@@ -315,6 +336,7 @@ def test_a_writer_need_not_rewind():
 
     logger = Logger([Plain()])
     logger.rewind(3)
+    logger.sync()
     assert len(logger.writers) == 1
 
 

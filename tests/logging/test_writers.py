@@ -110,7 +110,7 @@ def test_csv_row_cut_short_by_a_crash_does_not_spoil_the_next(tmp_path):
     assert path.read_text() == "step,a,b,c\n1,10,20,\n3,,,7\n"
 
 
-@pytest.mark.parametrize("content", ["s", "step", "step,lo", 'step,"odd, '])
+@pytest.mark.parametrize("content", ["s", "step", "step,lo", 'step,"odd, ', "\0" * 30, "s\0\0"])
 def test_csv_header_cut_short_by_a_crash_is_written_again(content, tmp_path):
     path = tmp_path / "progress.csv"
     path.write_text(content)

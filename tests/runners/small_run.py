@@ -14,7 +14,7 @@ from rich.console import Console
 from parllel import BatchSpec, Seeds
 from parllel.algos import Algorithm
 from parllel.cages import TrajInfo
-from parllel.logging import CsvWriter, Logger, TextWriter
+from parllel.logging import CsvWriter, JsonlWriter, Logger, TextWriter
 from parllel.runners import OnPolicyRunner, RunFolder
 from parllel.samplers import Sampler
 
@@ -98,7 +98,7 @@ def build(
     if config.fail_at == -1:
         raise OSError("there is no such environment")
     seeds = Seeds(config.seed)
-    logger = Logger([CsvWriter(folder.path), TextWriter(folder.path)])
+    logger = Logger([kind(folder.path) for kind in (CsvWriter, JsonlWriter, TextWriter)])
     stack.callback((folder.path / "closed").write_text, "yes")
     return OnPolicyRunner(
         BatchSpec(5, 2),

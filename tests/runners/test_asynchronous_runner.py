@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from functools import partial
 from itertools import pairwise
 
@@ -112,6 +113,9 @@ def test_ppo_learns_from_batches_of_known_age(switching, max_staleness, expected
     assert second["training/length/count"] > 0
     weights = [np.concatenate([a.ravel() for a in w.values()]) for w in algorithm.weights.values()]
     assert all((one != other).any() for one, other in pairwise(weights))
+    allocators = json.loads((folder.path / "allocators.json").read_text())
+    assert allocators["env.observation"]["shape"] == [SPEC.T, SPEC.B, 4]
+    assert allocators["env.observation"]["storage"] != "local"
     # The statistics of the normaliser, which lives in the other process, are in the checkpoint.
     _, state = folder.checkpoints.load_newest()
     (normaliser, *_) = state["parts"]["sampler"]["sampler"]["transforms"]

@@ -189,11 +189,14 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(reports) == 30
+    before = 1
     for report in reports:
         assert report["signal"] == 9
         assert report["whole"]
         assert report["damaged"] == []
-        assert 1 <= len(report["steps"]) <= 3  # the one more that was about to be removed
+        # One more than are kept, or than the kill before has left, may be about to be removed.
+        assert 1 <= len(report["steps"]) <= max(before, 2) + 1
+        before = len(report["steps"])
         assert len(report["other"]) <= 1
         assert all(name.endswith(".tmp") for name in report["other"])
     newest = [report["steps"][-1] for report in reports]

@@ -69,6 +69,39 @@ def test_changes_of_the_source_are_kept(repository, tmp_path):
     assert script.read_text() == changed
 
 
+def test_what_the_user_likes_to_look_at_does_not_matter(repository, tmp_path):
+    settings = {"color.ui": "always", "color.diff": "always"}
+    settings |= {f"diff.{name}": "true" for name in ("relative", "noprefix", "mnemonicPrefix")}
+    for name, value in settings.items():
+        git(repository, "config", name, value)
+    beside = repository.parent / "beside.py"
+    beside.write_text("A = 1\n")
+    git(repository.parent, "add", ".")
+    git(repository.parent, "commit", "--quiet", "--message", "second")
+    beside.write_text("A = 2\n")
+    record, path = record_of(repository / "train.py", tmp_path / "runs")
+    assert record.git["dirty"] is True
+    git(repository.parent, "checkout", "--quiet", "beside.py")
+    git(repository.parent, "apply", str(path / "git.diff"))
+    assert beside.read_text() == "A = 2\n"
+
+
+def test_a_resume_notes_the_source_that_it_goes_on_with(repository, tmp_path):
+    _, path = record_of(repository / "train.py", tmp_path / "runs")
+    (repository / "train.py").write_text(
+        "def build(config, stack, folder, console):\n    return 2\n"
+    )
+    git(repository, "commit", "--quiet", "--all", "--message", "second")
+    (repository / "train.py").write_text(
+        "def build(config, stack, folder, console):\n    return 3\n"
+    )
+    RunFolder.open(path).note_resume(20, {}, {"seed": 0})
+    record = RunFolder.open(path).read_record()
+    (entry,) = record.history
+    assert entry["git"]["commit"] == git(repository, "rev-parse", "HEAD") != record.git["commit"]
+    assert (entry["git"]["dirty"], record.git["dirty"]) == (True, False)
+
+
 def test_no_commit_no_branch_no_repository(repository, tmp_path):
     git(repository, "checkout", "--quiet", "--detach")
     record, _ = record_of(repository / "train.py", tmp_path / "a")

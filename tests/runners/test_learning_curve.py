@@ -37,6 +37,12 @@ def test_there_may_be_nothing_to_show(tmp_path, curves):
     assert np.isfinite(pixels(tmp_path / "curve.png")).all()
 
 
+def test_names_are_no_tex(tmp_path):
+    name = r"costs $\wrong$"
+    plot_learning_curve(tmp_path / "curve.png", {name: CURVES["training"]}, name, ylabel=name)
+    assert pixels(tmp_path / "curve.png").std() > 0.05
+
+
 def test_an_empty_curve_changes_nothing(tmp_path):
     plot_learning_curve(tmp_path / "one.png", {"training": CURVES["training"], "evaluation": []})
     plot_learning_curve(tmp_path / "two.png", {"training": CURVES["training"]})

@@ -199,6 +199,10 @@ def test_what_is_not_there_any_more_is_named(script):
             "import no_such_module_at_all",
             r"cannot be imported: ModuleNotFoundError: No module named",
         ),
+        (
+            "raise SystemExit(3)",
+            r"cannot be imported, as it ends the program \(status 3\); .* belongs below `if",
+        ),
     ],
 )
 def test_a_script_that_cannot_be_imported(script, source, message):
@@ -206,6 +210,18 @@ def test_a_script_that_cannot_be_imported(script, source, message):
     for _ in range(2):  # nothing half imported is left behind
         with pytest.raises(ValueError, match=message):
             Reference("__main__:build", str(script)).find()
+
+
+def test_a_package_that_cannot_be_imported(tmp_path, monkeypatch):
+    package = tmp_path / "broken_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('on purpose')\n")
+    (package / "train.py").write_text("def build(): return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = Reference("broken_package.train:build", str(package / "train.py"))
+    message = r"^broken_package\.train: cannot be imported: RuntimeError: on purpose"
+    with pytest.raises(ValueError, match=message):
+        found.find()
 
 
 RUN = """

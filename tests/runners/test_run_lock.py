@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 
 import pytest
 
-from parllel.runners import RunFolder
+from parllel.runners import RunFolder, run_lock
 
 HOLD = """
 import sys
@@ -59,6 +60,46 @@ def test_a_folder_is_locked_against_oneself(folder):
         ):
             pass
         assert folder.in_use
+
+
+@pytest.fixture
+def looker(folder):
+    """Return a descriptor with the lock of somebody who looks whether it is held, at this moment."""
+    (folder.path / "lock").touch()
+    handle = os.open(folder.path / "lock", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    yield handle
+    os.close(handle)
+
+
+def test_who_looks_is_no_holder(folder, looker):
+    assert not folder.in_use
+
+
+def test_who_looks_keeps_nobody_out(folder, looker, monkeypatch):
+    monkeypatch.setattr(run_lock.time, "sleep", lambda _: fcntl.flock(looker, fcntl.LOCK_UN))
+    with folder.lock():
+        assert folder.in_use
+
+
+WITHOUT = """
+import importlib, os, sys
+from pathlib import Path
+from parllel.runners import run_lock
+sys.modules["fcntl"] = None
+del os.register_at_fork, os.pread, os.pwrite
+importlib.reload(run_lock)
+path = Path(sys.argv[1], "lock")
+with run_lock.hold_lock(path):
+    print(path.read_text() == f"{os.getpid()}\\n", run_lock.lock_is_held(path))
+"""
+
+
+def test_a_system_without_locks(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "True False\n", done.stderr
 
 
 FORK = """

@@ -314,6 +314,17 @@ def test_equal_states_make_equal_files(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_too_little_memory_is_not_taken_for_damage(tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    path = tmp_path / "state.zip"
+    save_state(path, STATE)
+    monkeypatch.setattr(np, "empty", fail)
+    with pytest.raises(MemoryError, match="9 TiB"):
+        load_state(path)
+
+
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "state.zip"
     with zipfile.ZipFile(path, "w") as archive:
