@@ -9,9 +9,12 @@ import argparse
 import importlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from types import CodeType
+from typing import Any
 
 from parllel.errors import ParllelError
 
@@ -29,25 +32,29 @@ _MODULES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says and return the exit status.
 
-    A mistake of the user is one sentence on the standard error stream and status 2; what goes wrong within
-    a training has its traceback.
+    A mistake of the user is one sentence on the standard error stream and status 2, with the line if it came
+    out of code that is not ours; what goes wrong within a training has its traceback.
     """
     arguments = _parser().parse_args(argv)
     try:
+        if os.getcwd() not in sys.path:
+            # As `python -m` has it: a run that was begun by that is found again by its module.
+            sys.path.append(os.getcwd())
         module = importlib.import_module(_MODULES[arguments.command])
         status: int = module.run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever began this process
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # `parllel runs | head` has seen enough
-        # The interpreter flushes once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
         if arguments.traceback or _within_training(error):
             raise
-        print(f"parllel: {' '.join(str(error).split())}", file=sys.stderr)
+        if isinstance(error, BrokenPipeError):  # `parllel runs | head` has seen enough
+            # The interpreter flushes once more at its end, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        print(f"parllel: {' '.join(str(error).split())}{_place_of(error)}", file=sys.stderr)
         return MISTAKE
 
 
@@ -60,15 +67,25 @@ def _within_training(error: BaseException) -> bool:
     return any(frame.f_code is loop for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
+def _place_of(error: BaseException) -> str:
+    """Return the line of the user's own code that an error came through, as a remark; "" if there is none."""
+    ours = [str(Path(__file__).parents[1]), *sysconfig.get_paths().values()]
+    place = ""
+    found: BaseException | None = error
+    while found is not None and not place:
+        for frame, line in traceback.walk_tb(found.__traceback__):
+            file = frame.f_code.co_filename
+            if Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in ours):
+                place = f" ({file}:{line}; --traceback shows more)"
+        found = found.__cause__
+    return place
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="parllel", description="Look at runs, and go on with them."
     )
-    parser.add_argument(
-        "--traceback",
-        action="store_true",
-        help="show where an error comes from, not what it says alone",
-    )
+    _add_traceback(parser, default=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     runs = commands.add_parser("runs", help="list the runs of a folder")
@@ -98,7 +115,11 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument(
         "-o", "--output", default="curves.png", metavar="FILE", help="default: curves.png"
     )
-    plot.add_argument("--key", default="evaluation/return/mean", help="column of progress.csv")
+    plot.add_argument(
+        "--key",
+        default="evaluation/return/mean",
+        help="column of progress.csv; default: evaluation/return/mean",
+    )
     plot.add_argument(
         "--by",
         choices=("config", "name", "run"),
@@ -106,7 +127,18 @@ def _parser() -> argparse.ArgumentParser:
         help="one curve for runs whose configs differ in their seed alone, for runs whose names do, or "
         "for each run; default: config",
     )
+    for command in commands.choices.values():
+        _add_traceback(command, default=argparse.SUPPRESS)  # behind the command as well
     return parser
+
+
+def _add_traceback(parser: argparse.ArgumentParser, default: Any) -> None:
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        default=default,
+        help="show where an error comes from, not what it says alone",
+    )
 
 
 def _add_rerun(parser: argparse.ArgumentParser) -> None:

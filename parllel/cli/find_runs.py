@@ -15,7 +15,10 @@ def find_runs(folder: Path) -> list[Path]:
 
     Raises:
         FileNotFoundError: if there is no such folder.
+        NotADirectoryError: if a file is there.
     """
+    if folder.is_file():
+        raise NotADirectoryError(f"{folder}: expected a folder, got a file")
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder")
     found = []

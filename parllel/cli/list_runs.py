@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
 import sys
@@ -34,8 +35,8 @@ class RunLine:
         seed: of its config, if that names one.
         steps: environment steps of its last checkpoint or logged row.
         evaluation_return: mean return of the last evaluation; None without one.
-        state: "running", "finished", "solved", "stopped" (by a signal), "failed" (or killed), or
-            "damaged".
+        state: "running", "finished", "solved", "stopped" (by a signal or a callback), "failed" (or
+            killed), or "damaged".
         megabytes: of all its files.
         problem: why it is damaged.
     """
@@ -62,8 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not found:
         print(f"there are no runs in {arguments.folder}")
         return 0
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(_table(found))
+    seen = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(width=None if seen else WIDTH)
+    with console.capture() as table:  # rich ends the program when `head` has seen enough
+        console.print(_table(found))
+    print(table.get(), end="")
+    for line in found:
+        if line.problem is not None:
+            print(f"damaged: {line.problem}", file=sys.stderr)
     return 0
 
 
@@ -71,15 +78,19 @@ def line_of(path: Path) -> RunLine:
     """Return what is to be said of the run in a folder; never raises for what is in it."""
     size = _megabytes(path)
     try:
-        folder = RunFolder.open(path)
-        record = folder.read_record()
-    except (OSError, ValueError, TypeError) as error:
-        # Of a run that cannot be read nothing is known but that it is there.
-        return RunLine(str(path), None, None, None, None, None, "damaged", size, str(error))
+        return _line_of(RunFolder.open(path), size)
+    except Exception as error:  # whatever one of them holds, the others are to be listed
+        known = isinstance(error, (OSError, ValueError))
+        problem = str(error) if known else f"{path}: {type(error).__name__}: {error}"
+        return RunLine(str(path), None, None, None, None, None, "damaged", size, problem)
+
+
+def _line_of(folder: RunFolder, size: float) -> RunLine:
+    record = folder.read_record()
     steps, evaluation_return = _progress(folder)
     return RunLine(
-        path=str(path),
-        created=record.created,
+        path=str(folder.path),
+        created=str(record.created),
         build=_build_name(record),
         seed=record.config.get("seed"),
         steps=steps,
@@ -121,7 +132,7 @@ def _logged(folder: RunFolder, key: str) -> list[float]:
     """Return the numbers under a key of progress.csv, as far as there are some."""
     try:
         return [point[1] for point in read_curve(folder.path / "progress.csv", key)]
-    except (OSError, ValueError):  # nothing yet, or another logger
+    except (OSError, ValueError, IndexError, csv.Error):  # nothing yet, another logger, damage
         return []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -30,17 +32,17 @@ def changes_of(pairs: Sequence[str]) -> dict[str, str] | None:
 
 def report(console: Console, result: RunResult, folder: RunFolder) -> int:
     """Say what came of a run and where it is, and return the exit status."""
+    how = "Solved" if result.solved else "Finished"
     if result.stopped_by is not None:
-        console.print(
-            f"Stopped by {result.stopped_by} after {result.elapsed_steps:,} environment steps; "
-            f"go on with: parllel resume {folder.path}",
-            soft_wrap=True,
-            markup=False,
-        )
-        return result.exit_status
-    said = f"{result.elapsed_steps:,} environment steps"
-    if result.evaluation_return == result.evaluation_return:  # no NaN: there was an evaluation
-        said += f", last mean return {result.evaluation_return:.1f}"
-    said += f". Everything about this run is in {folder.path}"
-    console.print(said, soft_wrap=True, markup=False)
-    return 0
+        how = f"Stopped by {result.stopped_by}"
+    said = f"{how} after {result.elapsed_steps:,} environment steps"
+    if result.stopped_by is not None:
+        said += f"; go on with: parllel resume {folder.path}"
+    else:
+        if math.isfinite(result.evaluation_return):  # there was an evaluation
+            said += f", last mean return {result.evaluation_return:.1f}"
+        said += f". Everything about this run is in {folder.path}"
+    # The run is over, whether or not anybody reads of it; rich ends the program when nobody does.
+    with contextlib.suppress(OSError, SystemExit):
+        console.print(said, soft_wrap=True, markup=False, highlight=False)
+    return result.exit_status

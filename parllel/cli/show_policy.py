@@ -32,11 +32,15 @@ def run(arguments: argparse.Namespace) -> int:
     # Environments that draw with pygame would greet on the standard output.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     path = RunFolder.open(arguments.run).path
+    if arguments.seed is not None and arguments.seed < 0:
+        raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
     video = _video_path(arguments.video, path)
     with ExitStack() as stack:
         before = signal.signal(signal.SIGTERM, _leave)
         stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
         runner = rebuild(path, stack)
+        # Where the newest checkpoint is damaged it is an older one.
+        print(f"policy after {runner.result.elapsed_steps:,} environment steps")
         sampler = runner.eval_sampler
         if not isinstance(sampler, EvalSampler):
             raise ValueError(

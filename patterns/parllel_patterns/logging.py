@@ -19,14 +19,22 @@ from parllel.runners import RunFolder
 def build_logger(folder: RunFolder, console: Console | None = None) -> Logger:
     """Return a logger to files in the folder of a run, and to a console if one is given.
 
-    The files are log.txt, progress.csv, progress.jsonl and TensorBoard's events.out.tfevents.*.
+    The files are log.txt, progress.csv, progress.jsonl and TensorBoard's events.out.tfevents.*, which are
+    left out, with a notice, where TensorBoard is not installed.
     """
     writers: list[Writer] = [
         TextWriter(folder.path),
         CsvWriter(folder.path),
         JsonlWriter(folder.path),
-        TensorBoardWriter(folder.path),
     ]
+    problem = None
+    try:
+        writers.append(TensorBoardWriter(folder.path))
+    except ImportError as error:
+        problem = str(error)
     if console is not None:
         writers.append(TerminalWriter(console))
-    return Logger(writers)
+    logger = Logger(writers)
+    if problem is not None:
+        logger.notice(f"no events for TensorBoard: {problem}")
+    return logger

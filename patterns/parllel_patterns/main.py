@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -98,7 +99,7 @@ def main_for_each(
     for flags in itertools.product(*pairs):
         own = [*others, *itertools.chain(*flags)]
         done.append(main(build, config_class, base=base, name=name, argv=own))
-        if done[-1][0].stopped_by is not None:
+        if done[-1][0].exit_status:  # one that a callback stopped is as good as any
             raise SystemExit(done[-1][0].exit_status)
     return done
 
@@ -178,5 +179,7 @@ def _report(console: Console, result: RunResult, folder: RunFolder) -> None:
     if result.stopped_by is not None:
         lines.append(f"Go on with: parllel resume {folder.path}")
     lines.append(f"Everything about this run is in {folder.path}")
-    for line in lines:
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    # The run is over, whether or not anybody reads of it; rich ends the program when nobody does.
+    with contextlib.suppress(OSError, SystemExit):
+        for line in lines:
+            console.print(line, soft_wrap=True, markup=False, highlight=False)

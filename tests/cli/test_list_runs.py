@@ -112,6 +112,27 @@ def test_a_damaged_run_is_one_line_among_others(call, run, name, content):
     assert call("runs", run.parent)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "values", [{"outcome": []}, {"outcome": {}}, {"build": {"name": 5}}, {"created": 5}], ids=str
+)
+def test_a_record_of_another_form_hides_no_other_run(call, run, edit, values):
+    other = shutil.copytree(run, run.parent / "other")
+    edit(run / "run.json", **values)
+    status, output, errors = call("runs", run.parent)
+    assert status == 0
+    assert str(other) in output
+    if "created" not in values:
+        assert errors.startswith("damaged: ")
+        assert str(run) in errors
+
+
+@pytest.mark.parametrize("content", ["\n", f"step,a\n0,{'1' * 200_000}\n"], ids=["empty", "long"])
+def test_a_log_that_cannot_be_read(call, run, content):
+    (run / "progress.csv").write_text(content)
+    (line,) = lines_of(call, run)
+    assert (line["state"], line["steps"], line["evaluation_return"]) == ("finished", 60, None)
+
+
 def test_nothing_there(call, tmp_path):
     assert call("runs", tmp_path) == (0, f"there are no runs in {tmp_path}\n", "")
     assert lines_of(call, tmp_path) == []

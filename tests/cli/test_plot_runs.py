@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parllel.cli.find_runs import find_runs
-from parllel.cli.plot_runs import curves_of, without_seed
+from parllel.cli.plot_runs import curves_of, read_curves, without_seed
 
 KEY = "evaluation/return/mean"
 VALUES = {
@@ -37,34 +37,40 @@ def paths_of(folder):
     return [folder / name for name in VALUES]
 
 
+def curves(paths, by):
+    found, problems = read_curves(paths, KEY)
+    assert problems == []
+    return curves_of(found, by)
+
+
 TOGETHER = [(0, 2.0, 1.0, 3.0), (20, 2.5, 2.0, 3.0), (40, 4.0, 1.0, 7.0)]
 ALONE = [(0, 0.0), (20, 9.0)]
 
 
 @pytest.mark.parametrize("by", ["config", "name"])
 def test_seeds_make_one_curve_with_a_band(runs, by):
-    found = curves_of(paths_of(runs), KEY, by)
-    assert found == {"ppo (2 seeds)": TOGETHER, "fast-seed0": ALONE}
+    found = curves(paths_of(runs), by)
+    assert found == {"ppo (2 runs)": TOGETHER, "fast-seed0": ALONE}
 
 
 def test_each_run_can_have_its_own(runs):
-    found = curves_of(paths_of(runs), KEY, "run")
+    found = curves(paths_of(runs), "run")
     assert found == {name: list(values.items()) for name, values in VALUES.items()}
 
 
 def test_other_configs_of_one_name_stay_apart(runs, edit):
     edit(runs / "ppo-seed1" / "config.json", n_steps=10)
-    assert len(curves_of(paths_of(runs), KEY, "config")) == 3
+    assert len(curves(paths_of(runs), "config")) == 3
     (runs / "more").mkdir()
     shutil.move(runs / "fast-seed0", runs / "more" / "ppo-seed0")
     paths = [runs / "ppo-seed0", runs / "more" / "ppo-seed0"]
-    assert list(curves_of(paths, KEY, "config")) == ["ppo-seed0", "ppo-seed0 #2"]
-    assert list(curves_of(paths, KEY, "name")) == ["ppo-seed0", "ppo-seed0 #2"]
+    assert list(curves(paths, "config")) == ["ppo-seed0", "ppo-seed0 #2"]
+    assert list(curves(paths, "name")) == ["ppo-seed0", "ppo-seed0 #2"]
 
 
 def test_other_build_functions_stay_apart(runs, edit):
     edit(runs / "ppo-seed1" / "run.json", build={"name": "other:build"})
-    assert len(curves_of(paths_of(runs), KEY, "config")) == 3
+    assert len(curves(paths_of(runs), "config")) == 3
 
 
 def test_names_without_seeds():
@@ -90,11 +96,37 @@ def test_a_picture_of_all_runs_of_a_folder(call, runs, tmp_path):
     assert (pixels(tmp_path / "1.png") != pixels(tmp_path / "0.png")).any()
 
 
+def test_a_picture_without_an_ending_is_a_png(call, run, tmp_path):
+    (tmp_path / "curve").mkdir()
+    status, output, _ = call("plot", run, "-o", tmp_path / "curve")
+    assert (status, output) == (0, f"1 curve of 1 run: {tmp_path / 'curve.png'}\n")
+    assert pixels(tmp_path / "curve.png").std() > 0.01
+
+
 def test_another_column(call, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, output, _ = call("plot", run, "--key", "time/steps_per_second")
     assert (status, output) == (0, "1 curve of 1 run: curves.png\n")
     assert (tmp_path / "curves.png").exists()
+
+
+def test_runs_without_numbers_are_left_out(call, runs, run, tmp_path):
+    (runs / "ppo-seed1" / "progress.csv").unlink()  # a run that failed when it was put together
+    (runs / "fast-seed0" / "progress.csv").write_text("")  # and one that has just begun
+    picture = tmp_path / "one.png"
+    status, output, errors = call("plot", runs, "-o", picture)
+    assert (status, output) == (0, f"1 curve of 1 run: {picture}\n")
+    left_out = errors.splitlines()
+    assert [line.split(":")[0] for line in left_out] == ["left out", "left out"]
+    assert "fast-seed0" in left_out[0]
+    assert f"{runs / 'ppo-seed1'}: there is no progress.csv" in left_out[1]
+
+
+def test_runs_that_were_logged_at_other_steps(mistake, call, runs, tmp_path):
+    (runs / "ppo-seed1" / "progress.csv").write_text(f"step,{KEY}\n60,1.0\n")
+    paths = paths_of(runs)[:2]
+    assert "the runs have no steps in common" in mistake("plot", *paths)
+    assert call("plot", *paths, "--by", "run", "-o", tmp_path / "a.png")[0] == 0
 
 
 def test_what_cannot_be_drawn(mistake, run, tmp_path):
@@ -106,7 +138,7 @@ def test_what_cannot_be_drawn(mistake, run, tmp_path):
         "plot", tmp_path / "runs" / run.name / "checkpoints"
     )
     (run / "progress.csv").write_text(f"step,{KEY}\n0,nan\n")
-    assert f"no run has a number under '{KEY}' yet" in mistake("plot", run)
+    assert f"nothing to draw: {run}: no number under '{KEY}' yet" in mistake("plot", run)
     (run / "progress.csv").unlink()
     assert "progress.csv" in mistake("plot", run)
 

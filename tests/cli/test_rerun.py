@@ -8,10 +8,11 @@ import time
 
 import pytest
 from cli_process import command
+from rich.console import Console
 from small_build import Config, build
 
-from parllel.cli.rerun import changes_of
-from parllel.runners import RunFolder, train
+from parllel.cli.rerun import changes_of, report
+from parllel.runners import RunFolder, RunResult, train
 
 
 def steps_of(run):
@@ -34,6 +35,17 @@ def test_a_run_goes_on(call, run):
         "n_steps": 100,
         "learning": {"rate": 0.5},
     }
+
+
+def test_how_a_run_ended_is_said(capsys, tmp_path):
+    results = {
+        "Solved after 1,000": RunResult(1000, 480.0, solved=True),
+        "Finished after 1,000": RunResult(1000, 480.0),
+        "Stopped by no progress after 1,000": RunResult(1000, 480.0, stopped_by="no progress"),
+    }
+    for said, result in results.items():
+        assert report(Console(), result, RunFolder(tmp_path)) == 0
+        assert capsys.readouterr().out.startswith(said)
 
 
 def test_a_run_that_has_ended_stays_as_it_is(call, run):

@@ -31,6 +31,7 @@ def test_a_video_of_the_episodes(call, run):
     before = files_of(run)
     status, output, errors = call("show", run)
     assert (status, errors) == (0, "")
+    assert output.startswith("policy after 60 environment steps\n")
     episodes = episodes_of(output)
     assert len(episodes) == 3
     assert all(return_ == length for return_, length in episodes)  # each step of CartPole pays one
@@ -44,6 +45,16 @@ def test_a_video_of_the_episodes(call, run):
     after = files_of(run)
     del after[video]
     assert after == before
+
+
+def test_the_steps_are_those_of_the_checkpoint_that_is_whole(call, run):
+    paths = sorted((run / "checkpoints").iterdir())
+    paths[-1].write_bytes(paths[-1].read_bytes()[:-100])
+    status, output, _ = call("show", run, "--episodes", 1)
+    assert status == 0
+    step = int(paths[-2].stem.split("-")[1])
+    assert step < 60
+    assert output.startswith(f"policy after {step} environment steps\n")
 
 
 def test_the_same_episodes_again_and_others(call, run):
@@ -94,6 +105,7 @@ def test_what_cannot_be_shown(mistake, run, tmp_path):
     assert "columns: expected some of 0 to 1, got [2]" in mistake("show", run, "--column", 2)
     assert "n_episodes: expected at least 1, got 0" in mistake("show", run, "--episodes", 0)
     assert "expected a file name that ends in .mp4" in mistake("show", run, "--video", "a.avi")
+    assert "--seed: expected 0 or more, got -1" in mistake("show", run, "--seed", -1)
     assert "fps: expected a number above 0, got -1" in mistake("show", run, "--fps", "-1")
     (tmp_path / "file").touch()
     assert "file" in mistake("show", run, "--video", tmp_path / "file" / "a.mp4")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from parllel.runners import RunFolder, RunResult, plot_learning_curve
+from parllel.runners import Callback, RunFolder, RunResult, plot_learning_curve
 from parllel.torch import PPO
 from parllel_patterns import PPO_DEFAULTS, PpoParameters, main, main_for_each
 
@@ -61,6 +61,18 @@ def test_none_and_another_folder(call, tmp_path):
     _, folder, _ = call("--signal-at", "None", "--runs", tmp_path / "others")
     assert folder.path == tmp_path / "others" / "small-0"
     assert folder.read_record().read_config().signal_at is None
+
+
+def test_a_run_whose_end_nobody_can_read_of_is_returned(tmp_path, monkeypatch):
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        done = main_for_each(
+            build, Config, {"--seeds": "--seed"}, base=str(tmp_path), argv=["--seeds", "1", "2"]
+        )
+        monkeypatch.undo()
+        with pytest.raises(OSError, match="No space left"):
+            full.close()
+    assert [result.elapsed_steps for result, _ in done] == [60, 60]
 
 
 def test_a_solved_run_says_so(call):
@@ -174,6 +186,27 @@ def test_a_signal_ends_them_all(tmp_path):
             build, Config, {"--seeds": "--seed"}, base=str(tmp_path), name="small", argv=argv
         )
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
+
+
+class Enough(Callback):
+    """Stop after the first batch."""
+
+    def start(self, runner):
+        runner.stop("enough")
+
+
+def build_stopping(config, stack, folder, console):
+    runner = build(config, stack, folder, console)
+    runner.callbacks.append(Enough())
+    return runner
+
+
+def test_a_callback_that_stops_one_leaves_the_others(tmp_path):
+    argv = ["--seeds", "1", "2"]
+    done = main_for_each(
+        build_stopping, Config, {"--seeds": "--seed"}, base=str(tmp_path), argv=argv
+    )
+    assert [result.stopped_by for result, _ in done] == ["enough", "enough"]
 
 
 # ---------------------------------------------------------------------- as a script

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 
 from rich.console import Console
 
@@ -28,3 +29,16 @@ def test_without_a_console_nothing_is_printed(tmp_path, capsys):
         logger.write(10)
         logger.notice("done")
     assert capsys.readouterr() == ("", "")
+
+
+def test_tensorboard_is_not_needed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    folder = RunFolder(tmp_path, "run")
+    with build_logger(folder) as logger:
+        logger.log_value("loss", 0.5)
+        logger.write(10)
+    assert (folder.path / "progress.csv").read_text() == "step,loss\n10,0.5\n"
+    said = (folder.path / "log.txt").read_text()
+    assert "notice: no events for TensorBoard" in said
+    assert "pip install 'parllel[tensorboard]'" in said
+    assert not list(folder.path.glob("events.out.tfevents.*"))
