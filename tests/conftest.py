@@ -5,6 +5,11 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more of the machine than of the code; there is a limit for each test.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 # Before its first import, so that the asserts of contract suites say what they compared.
 pytest.register_assert_rewrite("parllel.testing")

@@ -37,9 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        if os.getcwd() not in sys.path:
-            # As `python -m` has it: a run that was begun by that is found again by its module.
-            sys.path.append(os.getcwd())
         module = importlib.import_module(_MODULES[arguments.command])
         status: int = module.run(arguments)
         if sys.stdout is not None:  # closed by whoever began this process
@@ -107,7 +104,12 @@ def _parser() -> argparse.ArgumentParser:
     repeat = commands.add_parser("repeat", help="do a run again, from its beginning")
     _add_rerun(repeat)
     repeat.add_argument(
-        "--runs", metavar="DIR", help="folder of the new run; default: beside the old one"
+        "--runs",
+        metavar="DIR",
+        help="where the new run's folder is made; default: beside the old one",
+    )
+    repeat.add_argument(
+        "--name", help="of the new run's folder; default: that of the old one, and a number"
     )
 
     plot = commands.add_parser("plot", help="draw the curves of runs")

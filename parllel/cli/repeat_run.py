@@ -1,4 +1,4 @@
-"""`parllel repeat RUN [KEY=VALUE ...] [--runs DIR]`."""
+"""`parllel repeat RUN [KEY=VALUE ...] [--runs DIR] [--name NAME]`."""
 
 from __future__ import annotations
 
@@ -14,5 +14,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Do a run again and return the exit status: 130 or 143 if a signal stopped it."""
     changes = changes_of(arguments.changes)
     console = Console()
-    result, folder = repeat(arguments.run, changes=changes, base=arguments.runs, console=console)
+    result, folder = repeat(
+        arguments.run, changes=changes, base=arguments.runs, name=arguments.name, console=console
+    )
     return report(console, result, folder)

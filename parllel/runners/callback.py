@@ -52,6 +52,9 @@ class Callback:
     def after_evaluation(self, elapsed_steps: int, trajs: Sequence[TrajInfo]) -> None:
         """Look at the episodes of an evaluation."""
 
+    def before_row(self, elapsed_steps: int) -> None:
+        """Log what is to stand in the row that is about to be written: `runner.logger.log_value(...)`."""
+
     def state(self) -> State:
         """Return what a checkpoint needs to continue: arrays and JSON values."""
         return {}

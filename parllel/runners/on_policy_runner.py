@@ -167,7 +167,7 @@ class OnPolicyRunner:
             stack.callback(self._checkpoints.draw, result)
             if not self._begun:
                 self._evaluate(bar)
-                self.logger.write(0)
+                self._write()
                 self._begun = True
             self._checkpoints.write_first(self)
             while result.elapsed_steps < self.n_steps and not result.solved:
@@ -268,11 +268,16 @@ class OnPolicyRunner:
         self.logger.log_value("time/steps_per_second", steps / max(busy, 1e-9))
         for name, value in seconds.items():
             self.logger.log_value(f"time/{name}_s", value)
-        with self.account.stage("logging"):
-            self.logger.write(self.result.elapsed_steps)
+        self._write()
         # The row of an end is one more: the run may be made longer, and has the others in their places.
         if self.result.elapsed_steps >= self._next_row:
             self._next_row += self.log_interval_steps
+
+    def _write(self) -> None:
+        with self.account.stage("logging"):
+            for callback in self.callbacks:
+                callback.before_row(self.result.elapsed_steps)
+            self.logger.write(self.result.elapsed_steps)
 
     def _log_trajs(self, group: str, rows: list[dict[str, Any]]) -> None:
         if rows:

@@ -17,9 +17,12 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from parllel.errors import WrongStateError
+
 Imported = TypeVar("Imported")
 
 _PREFIX = "parllel_run_"  # of the modules that scripts become here
+_importing: list[str] = []  # what is imported here at this moment, the innermost last
 
 
 @dataclass(frozen=True)
@@ -98,18 +101,45 @@ def _module(name: str, file: str | None) -> ModuleType:
     for known in (sys.modules.get(name), sys.modules.get("__main__")):
         if known is not None and _is_of(getattr(known, "__file__", None), file):
             return known
-    # The name alone is not enough: every second script is called train.
-    # To look for a submodule imports its package.
-    origin = None if name == "__main__" else _import(name, lambda: _origin(name))
-    if name != "__main__" and (file is None or _is_of(origin, file)):
-        return _import(name, lambda: importlib.import_module(name))
+    if name != "__main__":
+        root = None if file is None else _root_of(name, Path(file))
+        if root is not None and str(root) not in sys.path:
+            sys.path.append(str(root))  # it was there when the run began
+        # To look for a submodule imports its package.
+        origin = _import(name, lambda: _origin(name))
+        # The name alone is not enough: every second script is called train.
+        if file is None or _is_of(origin, file):
+            return _import(name, lambda: importlib.import_module(name))
     if file is None or not Path(file).is_file():
         raise FileNotFoundError(f"{file or name}: what built this run is not there any more")
     return _import(file, lambda: _load_script(Path(file)))
 
 
+def check_not_importing(doing: str) -> None:
+    """Refuse to do what no module is to do while it is imported to find something in it.
+
+    Raises:
+        WrongStateError: if one is.
+    """
+    if _importing:
+        raise WrongStateError(
+            f"{doing}: called while {_importing[-1]} is imported, to find what built a run; what a script "
+            'does when it is run belongs below `if __name__ == "__main__":`'
+        )
+
+
+def _root_of(name: str, file: Path) -> Path | None:
+    """Return the folder that a module was imported from; None if its file does not lie as its name says."""
+    whole = file.parent if file.stem == "__init__" else file.with_suffix("")
+    parts = name.split(".")
+    if list(whole.parts[-len(parts) :]) != parts:
+        return None
+    return whole.parents[len(parts) - 1]
+
+
 def _import(where: str, load: Callable[[], Imported]) -> Imported:
     """Return what `load` returns; ValueError that names `where` if that fails."""
+    _importing.append(where)
     try:
         return load()
     except SystemExit as error:
@@ -120,6 +150,8 @@ def _import(where: str, load: Callable[[], Imported]) -> Imported:
     except Exception as error:
         kind = type(error).__name__
         raise ValueError(f"{where}: cannot be imported: {kind}: {error}") from error
+    finally:
+        _importing.pop()
 
 
 def _is_of(found: str | None, file: str | None) -> bool:

@@ -19,8 +19,9 @@ from typing import Any
 from parllel.runners.checkpoints import Checkpoints
 from parllel.runners.config import config_values
 from parllel.runners.git_state import git_state
+from parllel.runners.reference import reference_to
 from parllel.runners.run_lock import hold_lock, lock_is_held
-from parllel.runners.run_record import RunRecord, describe_run, now, read_record
+from parllel.runners.run_record import RunRecord, describe_run, now, places_of, read_record
 from parllel.seeding import Seeds
 
 # What numbers depend on: this package, what computes, and environments.
@@ -66,6 +67,8 @@ class RunFolder:
         """
         folder = cls.__new__(cls)
         folder.path = Path(path)
+        if folder.path.is_file():
+            raise ValueError(f"{path}: expected the folder of a run, got a file")
         if not folder.path.is_dir():
             raise FileNotFoundError(f"{path}: there is no such folder")
         if not (folder.path / "run.json").is_file():
@@ -152,9 +155,17 @@ class RunFolder:
 
     # ------------------------------------------------------------------ what becomes of it
 
-    def note_resume(self, step: int, changes: Mapping[str, Any], config: Any) -> None:
-        """Write down that the run goes on, from where, with which changes of its config, and which source."""
+    def note_resume(
+        self, step: int, changes: Mapping[str, Any], config: Any, build: Any = None
+    ) -> None:
+        """Write down that the run goes on, from where, with which changes of its config, and which source.
+
+        build: the function that puts the run together, if it is not the one that is noted; one that cannot
+            be found by its name is not.
+        """
         record = self._read("run.json")
+        if build is not None and reference_to(build).problem is None:
+            record.update(places_of(build, config))
         file = record["build"]["file"]
         git = None if file is None else git_state(Path(file).parent)[0]
         entry = {"time": now(), "step": step, "changes": dict(changes), "git": git}

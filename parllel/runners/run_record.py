@@ -80,10 +80,8 @@ def describe_run(
     build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
     """Return what run.json holds of a run that begins now, but for the state of git."""
-    is_dict = isinstance(config, Mapping)
     return {
-        "build": dataclasses.asdict(reference_to(build)),
-        "config_class": None if is_dict else dataclasses.asdict(reference_to(type(config))),
+        **places_of(build, config),
         "command": list(sys.orig_argv),
         "working_directory": os.getcwd(),
         "created": now(),
@@ -91,6 +89,15 @@ def describe_run(
         "repeats": None if repeats is None else str(repeats),
         "history": [],
         "outcome": None,
+    }
+
+
+def places_of(build: Any, config: Any) -> dict[str, Any]:
+    """Return what run.json says of where the build function and the config's class stand."""
+    is_dict = isinstance(config, Mapping)
+    return {
+        "build": dataclasses.asdict(reference_to(build)),
+        "config_class": None if is_dict else dataclasses.asdict(reference_to(type(config))),
     }
 
 

@@ -14,7 +14,9 @@ from rich.console import Console
 
 from parllel.runners.config import config_values, read_config
 from parllel.runners.on_policy_runner import OnPolicyRunner, RunResult
+from parllel.runners.reference import check_not_importing
 from parllel.runners.run_folder import RunFolder, versions
+from parllel.runners.run_record import RunRecord
 from parllel.types import State
 
 # Puts a run together from its config; what must be closed goes on the stack.
@@ -44,6 +46,7 @@ def train(
         TypeError, ValueError: if the config could not be read back from JSON.
         OSError: if the folder cannot be written.
     """
+    check_not_importing("train")
     # Now rather than when the run is resumed.
     values = config_values(config)
     if isinstance(config, Mapping):
@@ -80,7 +83,7 @@ def resume(
         path: of the run's folder.
         changes: of the config, as for `change_config`; they are written down.
         console: handed to the build function.
-        build, config_class: default those that are noted in the folder.
+        build, config_class: default those that are noted in the folder; they are noted from now on.
 
     Raises:
         FileNotFoundError: if the folder, or the file of the build function, is not there.
@@ -89,6 +92,7 @@ def resume(
         WrongStateError: if another process is using the run.
         ValueError, TypeError: for wrong changes.
     """
+    check_not_importing("resume")
     folder = RunFolder.open(path)
     with folder.lock():
         record = folder.read_record()
@@ -97,13 +101,12 @@ def resume(
             result = _ended_result(record.outcome, found)
             _say(console, f"{path} had ended after {result.elapsed_steps:,} steps: nothing to do.")
             return result, folder
-        config = record.read_config(changes, config_class)
-        build = build or record.build()
+        config, made = _config_and_build(record, changes, build, config_class)
         with ExitStack() as stack:
-            runner = build(config, stack, folder, console)
+            runner = made(config, stack, folder, console)
             step = _go_back(runner, folder, found)
             del found  # may be large, and the run long
-            folder.note_resume(step, changes or {}, config)
+            folder.note_resume(step, changes or {}, config, build)
             result = _run(runner, folder)
     return result, folder
 
@@ -113,23 +116,28 @@ def repeat(
     *,
     changes: Changes | None = None,
     base: str | os.PathLike[str] | None = None,
+    name: str | None = None,
     console: Console | None = None,
+    build: Build | None = None,
+    config_class: type | None = None,
 ) -> tuple[RunResult, RunFolder]:
     """Run what another run did, from the beginning, with its config and seed.
 
     Args:
         path: folder of the other run.
         changes: of the config, as for `change_config`.
-        base: of the new folder, which has the other's name and a number; default beside the other.
+        base: of the new folder; default beside the other.
+        name: of the new folder; default the other's, and a number.
         console: handed to the build function.
+        build, config_class: default those that are noted in the other's folder.
 
     Raises: as `resume` does for what concerns the folder, the build function and the changes.
     """
+    check_not_importing("repeat")
     other = RunFolder.open(path)
-    record = other.read_record()
-    config, build = record.read_config(changes), record.build()
+    config, build = _config_and_build(other.read_record(), changes, build, config_class)
     whole = other.path.resolve()
-    folder = RunFolder(whole.parent if base is None else base, whole.name)
+    folder = RunFolder(whole.parent if base is None else base, name or whole.name)
     return _train(build, config, folder, console, repeats=whole)
 
 
@@ -139,17 +147,18 @@ def rebuild(
     *,
     changes: Changes | None = None,
     console: Console | None = None,
+    build: Build | None = None,
+    config_class: type | None = None,
 ) -> OnPolicyRunner:
     """Put a run together again with its newest checkpoint loaded, to look at it.
 
     The folder stays as it is, and the run may be going on meanwhile: what the runner writes goes to a
-    temporary folder, which the stack removes.
+    temporary folder, which the stack removes. The arguments are those of `resume`.
 
     Raises: as `resume` does, and FileNotFoundError if there is no checkpoint.
     """
     folder = RunFolder.open(path)
-    record = folder.read_record()
-    config, build = record.read_config(changes), record.build()
+    config, build = _config_and_build(folder.read_record(), changes, build, config_class)
     warnings: list[str] = []
     checkpoint, state = folder.checkpoints.load_newest(warn=warnings.append)
     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="parllel-"))
@@ -163,6 +172,12 @@ def rebuild(
 
 
 # ---------------------------------------------------------------------- parts of the above
+
+
+def _config_and_build(
+    record: RunRecord, changes: Changes | None, build: Build | None, config_class: type | None
+) -> tuple[Any, Build]:
+    return record.read_config(changes, config_class), build or record.build()
 
 
 def _newest(folder: RunFolder) -> tuple[Path | None, State, list[str]]:

@@ -62,7 +62,8 @@ class VideoFolder:
         """Remove all but the newest, and what a process that was killed left half-written."""
         if self.keep is not None:
             for path in self.paths()[: -self.keep]:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # one too many does no harm
+                    path.unlink()
         for path in self.path.glob(f"{self.prefix}-*.mp4.*.tmp"):
             with contextlib.suppress(OSError):
                 path.unlink()

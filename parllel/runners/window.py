@@ -65,14 +65,19 @@ class Window:
         screen = display.get_surface() if display.get_init() else None
         if screen is not None and screen.get_size() == size:
             return screen
+        why: Exception | None = None
         try:
             display.init()
-            display.set_caption(self._title)
-            return display.set_mode(size)
+            driver = display.get_driver()
+            # Without a display that answers, SDL draws to nobody, unless it is told what to use.
+            if driver not in ("offscreen", "dummy") or "SDL_VIDEODRIVER" in os.environ:
+                display.set_caption(self._title)
+                return display.set_mode(size)
+            display.quit()
         except self._pygame.error as error:
-            raise OSError(
-                f"no window can be opened ({error}); write a video file instead"
-            ) from error
+            why = error
+        reason = why or f"the display does not answer, SDL would draw {driver}"
+        raise OSError(f"no window can be opened ({reason}); write a video file instead") from why
 
     def close(self) -> None:
         """Close the window; may be called twice."""

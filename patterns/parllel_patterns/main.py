@@ -151,7 +151,10 @@ def _flag(argv: Sequence[str], name: str) -> str | None:
 
 def _config_of(path: str, config_class: type) -> Any:
     try:
-        return RunFolder.open(path).read_record().read_config(config_class=config_class)
+        folder = RunFolder.open(path)
+        if folder.in_use:
+            raise ValueError(f"{path}: another process is using this run; wait until it has ended")
+        return folder.read_record().read_config(config_class=config_class)
     except (OSError, ValueError, TypeError) as error:
         print(f"--resume: {error}", file=sys.stderr)
         raise SystemExit(2) from None

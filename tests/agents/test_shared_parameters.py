@@ -82,7 +82,7 @@ def test_first_parameters_may_be_zeros():
     shared.close()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.tuples(

@@ -127,7 +127,7 @@ def written(samples):
 hidden_sizes = st.lists(st.integers(1, 40), max_size=3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), hidden_sizes, st.integers(1, 20), st.integers(1, 40), st.integers(0, 99))
 def test_choices_are_those_of_a_plain_loop(data, hidden, n_inputs, B, seed):
     nvec = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
@@ -152,7 +152,7 @@ def test_choices_are_those_of_a_plain_loop(data, hidden, n_inputs, B, seed):
     assert (action[[0, 2]] == UNWRITTEN).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from([(), (1,), (3,), (2, 2)]),
     hidden_sizes,

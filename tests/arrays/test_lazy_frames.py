@@ -50,7 +50,7 @@ class Both:
             np.testing.assert_array_equal(self.lazy, self.whole)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     T=st.integers(1, 6),
     B=st.integers(1, 3),

@@ -38,7 +38,7 @@ def test_p_value_by_hand(comparing):
     assert comparing.permutation_p_value([3.0, 3.0], [3.0, 3.0]) == 1.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(-20, 20), min_size=1, max_size=3),
     st.lists(st.integers(-20, 20), min_size=1, max_size=3),

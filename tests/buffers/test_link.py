@@ -245,7 +245,7 @@ locations = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     first=locations, columns_next=st.slices(3), moves=st.integers(0, 2), batches=st.integers(1, 3)
 )

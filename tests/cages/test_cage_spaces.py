@@ -71,7 +71,6 @@ def _compare_with_loop(kind: str, factory: Any) -> None:
 
 @settings(
     max_examples=25,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

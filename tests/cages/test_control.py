@@ -70,7 +70,7 @@ def test_too_many_groups() -> None:
         SynchronizedProcessCage([CountingEnv] * 6, n_workers=1, n_groups=6)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(laps=st.integers(3, 6), n_groups=st.integers(1, 2), automatic=st.booleans())
 def test_a_cage_goes_on_when_numbers_start_again(laps: int, n_groups: int, automatic: bool) -> None:
     n, T, batches = 4, 5, 6

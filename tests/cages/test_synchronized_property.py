@@ -56,7 +56,7 @@ def everything(cage: Any, samples: Any, T: int, decorrelation: list[int]) -> lis
     return found
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     division=divisions(),
     T=st.integers(1, 6),

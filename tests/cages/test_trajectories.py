@@ -120,7 +120,7 @@ def perform(envs: Environments, what: str, k: int) -> list[TrajInfo]:
     return []
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     scripts=st.lists(st.integers(0, 2**31), min_size=1, max_size=4),
     automatic=st.booleans(),
@@ -154,7 +154,7 @@ def test_sums_are_those_of_a_plain_loop(
     recorded.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), n=st.integers(1, 4), rows=st.integers(0, 12))
 def test_the_compiled_pass_is_the_plain_one(data: st.DataObject, n: int, rows: int) -> None:
     from parllel.cages import compiled

@@ -71,7 +71,7 @@ def test_contract_finds_a_wrong_cage() -> None:
         Wrong().test_columns_are_those_of_plain_loops("box", True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=4), min_size=1, max_size=4),
     seed=st.integers(0, 2**31),

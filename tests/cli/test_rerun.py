@@ -69,6 +69,8 @@ def test_a_run_is_repeated(call, run, tmp_path):
     assert str(other) in output
     assert config_of(other) == {**config_of(run), "seed": 7}
     assert rows(other) != rows(run)
+    assert call("repeat", run, "--name", "again")[0] == 0
+    assert rows(run.parent / "again") == rows(run)
 
 
 def test_mistakes_in_changes(mistake, run):

@@ -88,6 +88,13 @@ def test_a_window_where_there_is_a_display(spawn, run):
     assert video.exists()
 
 
+def test_a_display_that_does_not_answer_is_said(spawn, run):
+    done = spawn("show", run, "--episodes", 1, DISPLAY=":7331", check=False)
+    assert done.returncode == 2
+    assert "no window can be opened" in done.stderr
+    assert "write a video file instead" in done.stderr
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_no_half_of_a_video(run, number, status):
     process = subprocess.Popen(command("show", run, "--episodes", 1000), stderr=subprocess.PIPE)

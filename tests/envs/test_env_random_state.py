@@ -86,7 +86,7 @@ def test_spaces_go_on(name, tmp_path):
     assert_same(samples(space), samples(fresh))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     name=st.sampled_from(sorted(SPACES)),
     seed=st.none() | st.integers(0, 99),

@@ -158,7 +158,7 @@ ARRAYS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(value=st.tuples(VALUES, st.lists(ARRAYS, max_size=3)))
 def test_values_come_back_as_they_were(value, tmp_path_factory):
     state = {"value": freeze(value)}
@@ -196,7 +196,7 @@ JUNK = st.sampled_from(
 NORMALIZED = state_of(wrappers.NormalizeObservation(stacked()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), junk=JUNK)
 def test_damage_is_an_error_of_the_two_kinds_if_it_is_one(data, junk):
     state = copy.deepcopy(NORMALIZED)

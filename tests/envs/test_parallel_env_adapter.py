@@ -85,7 +85,7 @@ def check_episode(lives, ends):
     assert terminated or truncated
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.sampled_from(["terminated", "truncated"])), min_size=1)
 )

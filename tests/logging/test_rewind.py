@@ -29,7 +29,7 @@ def write_rows(writer, rows):
         writer.write(step, values)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(run=RUNS, data=st.data())
 @pytest.mark.parametrize("kind", [CsvWriter, JsonlWriter])
 def test_a_run_that_was_killed_and_resumed_leaves_the_file_of_one_that_was_not(kind, run, data):

@@ -129,6 +129,10 @@ def test_a_run_that_cannot_be_resumed(call, capsys, tmp_path):
     with pytest.raises(SystemExit, match=r"^2$"):
         call("--resume", tmp_path)
     assert "not the folder of a run" in capsys.readouterr().err
+    _, folder, _ = call("--n-steps", 20)
+    with folder.lock(), pytest.raises(SystemExit, match=r"^2$"):
+        call("--resume", folder.path)
+    assert "another process is using this run" in capsys.readouterr().err
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ def test_spin_budget_follows_the_usual_wait() -> None:
     assert budget.next_ns() == LIMIT_NS // 4
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.integers(0, LIMIT_NS), st.booleans(), st.integers(0, 40)), max_size=30)
 )

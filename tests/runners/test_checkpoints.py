@@ -45,7 +45,7 @@ def test_the_last_ones_stay_and_the_step_decides_which_those_are(tmp_path):
     assert checkpoints.load_newest()[1] == {"step": "again"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     keep=st.integers(1, 4),
     steps=st.lists(st.integers(0, 9), min_size=1, max_size=12),

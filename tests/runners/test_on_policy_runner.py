@@ -535,6 +535,9 @@ class Recorder(Callback):
     def after_evaluation(self, elapsed_steps, trajs):
         self.calls.append((self.name, "after_evaluation", elapsed_steps, len(trajs)))
 
+    def before_row(self, elapsed_steps):
+        self.calls.append((self.name, "before_row", elapsed_steps))
+
     def close(self):
         self.calls.append((self.name, "close"))
 
@@ -551,14 +554,36 @@ def test_callbacks_are_called_in_order(make_runner):
         ("start",),
         ("before_evaluation", 0),
         ("after_evaluation", 0, 2),
+        ("before_row", 0),
         ("before_sampling", 0),
         ("after_sampling", 10, "batch 1", 1),
         ("before_optimization", 10),
         ("after_optimization", 10, 0.5),
         ("before_evaluation", 10),
         ("after_evaluation", 10, 2),
+        ("before_row", 10),
         ("close",),
     ]
+
+
+def test_a_callback_logs_into_rows(make_runner, writer):
+    class Counting(Callback):
+        def start(self, runner):
+            self.runner, self.n_batches = runner, 0
+
+        def after_sampling(self, elapsed_steps, samples, trajs):
+            self.n_batches += 1
+
+        def before_row(self, elapsed_steps):
+            self.runner.logger.log_value("batches", self.n_batches)
+
+    make_runner(ListSampler([]), callbacks=[Counting()]).run()
+    assert {step: row["batches"] for step, row in writer.rows.items()} == {
+        0: 0,
+        20: 2,
+        40: 4,
+        60: 6,
+    }
 
 
 def test_callbacks_are_closed_when_one_raises(make_runner):

@@ -126,6 +126,25 @@ def test_a_module_of_the_same_name_elsewhere_is_not_taken(tmp_path, monkeypatch)
             del sys.modules[name]
 
 
+@pytest.mark.parametrize("name", ["train", "project.parts.train", "project"])
+def test_what_was_imported_is_imported_once_and_by_its_name(tmp_path, monkeypatch, name):
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path.joinpath(*name.split("."))
+    path = path / "__init__.py" if name == "project" else path.with_suffix(".py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("class Config:\n    pass\n\ndef build():\n    return Config\n")
+    try:
+        # Nothing says where it is but its file: the working directory is another one today.
+        config_class = Reference(f"{name}:Config", str(path)).find()
+        build = Reference(f"{name}:build", str(path)).find()
+        assert build() is config_class
+        assert build.__module__ == name
+    finally:
+        for added in set(sys.modules) - before:
+            del sys.modules[added]
+
+
 ENV = """
 from dataclasses import dataclass
 
@@ -161,18 +180,23 @@ from functools import partial
 from parllel.cages import ProcessCage
 from parllel.runners.reference import Reference
 
-make_env, Config = (Reference(f"__main__:{name}", sys.argv[1]).find() for name in ("make_env", "Config"))
+make_env, Config = (
+    Reference(f"{sys.argv[2]}:{name}", sys.argv[1]).find() for name in ("make_env", "Config")
+)
 for start_method in ("fork", "forkserver", "spawn"):
     with ProcessCage(partial(make_env, Config()), start_method=start_method) as cage:
         print(cage.spaces.action.n)
 """
 
 
-def test_what_stands_in_a_script_reaches_workers(script, tmp_path):
+@pytest.mark.parametrize("name", ["__main__", "train"])
+def test_what_stands_in_a_script_or_module_reaches_workers(script, tmp_path, name):
+    if name == "train":
+        script = script.with_name("train.py")
     script.write_text(ENV)
     # In a process of its own: where the workers come from is one place for all tests.
     done = subprocess.run(
-        [sys.executable, "-c", WORKERS, str(script)],
+        [sys.executable, "-c", WORKERS, str(script), name],
         cwd=tmp_path,
         capture_output=True,
         text=True,

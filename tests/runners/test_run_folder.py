@@ -183,7 +183,7 @@ def test_folders_that_are_no_runs(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing: there is no such folder"):
         RunFolder.open(tmp_path / "missing")
     (tmp_path / "file").touch()
-    with pytest.raises(FileNotFoundError, match="file: there is no such folder"):
+    with pytest.raises(ValueError, match="file: expected the folder of a run, got a file"):
         RunFolder.open(tmp_path / "file")
     with pytest.raises(ValueError, match=r"not the folder of a run, as it has no run\.json"):
         RunFolder.open(tmp_path)

@@ -19,6 +19,7 @@ from rich.console import Console
 from small_run import Config, Rates, build
 
 from parllel.runners import RunFolder, rebuild, repeat, resume, train
+from parllel.runners.reference import Reference
 
 HERE = Path(__file__).parent
 
@@ -352,6 +353,75 @@ def test_folders_that_are_no_runs(tmp_path):
             action(tmp_path / "other")
 
 
+TRAINS_ON_IMPORT = """
+from dataclasses import dataclass
+import small_run
+from parllel.runners import train
+
+@dataclass(frozen=True)
+class Config(small_run.Config):
+    pass
+
+def build(config, stack, folder, console):
+    return small_run.build(config, stack, folder, console)
+
+train(build, Config(), base="runs", name="one")
+"""
+
+
+def test_a_script_that_trains_when_it_is_imported_is_not_trained_again(tmp_path):
+    (tmp_path / "train.py").write_text(TRAINS_ON_IMPORT)
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+
+    def python(*arguments):
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert python("train.py").returncode == 0
+    for doing in ("resume('runs/one', changes={'n_steps': 80})", "repeat('runs/one')"):
+        done = python("-c", f"from parllel.runners import repeat, resume; {doing}")
+        assert "train: called while" in done.stderr
+        assert 'belongs below `if __name__ == "__main__":`' in done.stderr
+        assert [path.name for path in (tmp_path / "runs").iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("doing", ["resume", "repeat", "rebuild"])
+def test_a_run_whose_source_has_moved(tmp_path, doing, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    source = (HERE / "small_run.py").read_text()
+    modules = []
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / f"moved_{name}_{doing}.py"
+        path.write_text(source)
+        modules.append(Reference(f"{path.stem}:build", str(path)).find().__globals__)
+    here, there = modules
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if str(tmp_path) not in path])
+    config = here["Config"](signal_at=30)
+    _, folder = train(here["build"], config, base=tmp_path / "runs", name="run")
+    Path(here["__file__"]).unlink()
+    del sys.modules[here["__name__"]]
+    options = {"build": there["build"], "config_class": there["Config"]}
+    with pytest.raises(FileNotFoundError, match="what built this run is not there any more"):
+        resume(folder.path)
+    if doing == "rebuild":
+        with ExitStack() as stack:
+            assert rebuild(folder.path, stack, **options).result.elapsed_steps == 30
+        return
+    action = resume if doing == "resume" else repeat
+    _, after = action(folder.path, changes={"signal_at": None}, **options)
+    found = after.read_record()
+    assert found.build_function.file == found.config_class.file == there["__file__"]
+    # By its folder alone from now on.
+    assert resume(after.path, changes={"n_steps": 80})[0].elapsed_steps == 80
+
+
 # ---------------------------------------------------------------------- repeat
 
 
@@ -373,6 +443,11 @@ def test_a_run_is_repeated_with_changes_elsewhere(whole, tmp_path, monkeypatch):
     _, fresh = train(build, Config(seed=5), base=tmp_path, name="fresh")
     assert_same_run(folder, fresh)
     assert rows_of(folder) != rows_of(whole)
+
+
+def test_a_repeated_run_can_have_a_name_of_its_own(whole):
+    _, folder = repeat(whole.path, changes={"seed": 5}, name="seed-5")
+    assert folder.path == whole.path.with_name("seed-5")
 
 
 def test_wrong_changes_make_no_folder(whole):

@@ -78,7 +78,7 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("states")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(state=STATES)
 def test_what_is_loaded_is_what_was_saved(scratch, state):
     save_state(scratch / "state.zip", state)
@@ -276,7 +276,7 @@ def test_other_structures_are_refused(tmp_path, structure):
         load_state(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(state=STATES, data=st.data())
 def test_damage_of_any_kind_is_refused_or_does_no_harm(scratch, state, data):
     path = scratch / "damaged.zip"

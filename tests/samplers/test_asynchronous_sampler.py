@@ -153,7 +153,7 @@ def test_without_staleness_nothing_is_begun_ahead(tmp_path):
 # ---------------------------------------------------------------------- weights and their age
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 3),
     st.lists(st.lists(st.booleans(), max_size=5), min_size=2, max_size=8),

@@ -75,7 +75,7 @@ def brute_force(n_envs, n_cores, step_s, act):
     return best
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     n_envs=st.integers(1, 40),
     n_cores=st.integers(1, 9),

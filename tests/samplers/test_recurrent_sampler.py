@@ -75,21 +75,21 @@ def check(cls, setup, n_batches):
             check_trajs(trajs, expected)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_samples_of_any_environments(data):
     setup = data.draw(setups(4))
     check(RecurrentSampler, replace(setup, make_cages=CagesOf(vectorized)), 4)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_samples_are_the_same_in_cages_of_any_sizes(data):
     setup = data.draw(setups(5, fewest=2))
     check(RecurrentSampler, data.draw(in_this_process(setup)), 3)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_samples_are_the_same_in_processes(data):
     setup = data.draw(setups(5, fewest=2))

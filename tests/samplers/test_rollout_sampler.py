@@ -113,7 +113,7 @@ def check(setup, n_batches, **options):
             check_trajs(trajs, batch)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     setup=setups(6),
     workers=st.integers(1, 3),

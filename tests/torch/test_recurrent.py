@@ -191,7 +191,7 @@ def test_the_initial_state_gives_all_that_was_sampled(make):
     check_reconstruction(make(store_rnn_state=True), ((1, 4), (9,), (3, 7, 2)), 6)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(sorted(AGENTS)),
     st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=3), min_size=1, max_size=4),

@@ -154,7 +154,7 @@ def test_rollouts_are_bit_for_bit_those_of_main(make, place):
         assert len(np.unique(np.asarray(ours.samples.agent.action))) > 1
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(
     n=st.integers(2, 7),
     rows=st.integers(1, 6),

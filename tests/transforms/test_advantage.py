@@ -95,7 +95,7 @@ def returns(batch, discount):
 fractions = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     T=st.integers(1, 12),

@@ -122,7 +122,7 @@ def reference(batch, agent, discount, gae_lambda, ends=True):
     return result
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     T=st.integers(1, 12),

@@ -39,7 +39,7 @@ def fill(samples, seed, T, B, with_valid=False):
     return np.asarray(samples.env.reward).copy(), np.asarray(samples.env.done).copy(), valid
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 4),
     T=st.integers(1, 9),

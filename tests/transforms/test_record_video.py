@@ -112,7 +112,7 @@ def test_clips_show_the_batch(shape, valid):
     np.testing.assert_array_equal(clip, expected[:30])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     T=st.integers(1, 5),
     B=st.integers(1, 5),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from parllel.transforms import RunningMeanStd
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 2**32 - 1),
     sizes=st.lists(st.integers(0, 7), min_size=1, max_size=6),
