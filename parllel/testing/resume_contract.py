@@ -63,6 +63,8 @@ class ResumeContract:
             _, state = folder.checkpoints.load_newest()
             _, wanted = whole.checkpoints.load_newest()
             assert_equal_states(of_the_run(state), of_the_run(wanted))
+            for name in ("python", "numpy"):  # torch's was not seeded
+                assert_equal_states(state["random"][name], wanted["random"][name], name)
 
     def test_another_run_equals_the_first(self, tmp_path: Path) -> None:
         folders = [RunFolder(tmp_path, name) for name in ("first", "second")]
@@ -101,7 +103,8 @@ class Interruption(Callback):
         self._left, self._how = batches, how
 
     def before_optimization(self, elapsed_steps: int) -> None:
-        """Count."""
+        """Count, and draw from the global generators, as what users write may do."""
+        random.random(), np.random.random()
         if self._left is None:
             return
         self._left -= 1
