@@ -49,10 +49,21 @@ def main(
         ImportError: without tyro; names the extra.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
+    return _main(build, config_class, base, name, argv, _about(build, config_class))
+
+
+def _main(
+    build: Build,
+    config_class: type,
+    base: str,
+    name: str | Callable[[Any], str] | None,
+    argv: Sequence[str],
+    about: str,
+) -> tuple[RunResult, RunFolder]:
     console = Console()
     resumed = _flag(argv, "--resume")
     before = None if resumed is None else _config_of(resumed, config_class)
-    arguments = _parse(build, config_class, base, argv, before)
+    arguments = _parse(config_class, base, argv, before, about)
     if before is None:
         config = arguments.config
         name = name(config) if callable(name) else name
@@ -95,16 +106,23 @@ def main_for_each(
         [[one, value] for value in getattr(given, f"values{i}")] or [[]]
         for i, one in enumerate(each.values())
     ]
+    about = _about(build, config_class)
+    for several, one in each.items():
+        about += f"\n\n{several} VALUE [VALUE ...] makes a run for each value of {one}."
     done = []
     for flags in itertools.product(*pairs):
         own = [*others, *itertools.chain(*flags)]
-        done.append(main(build, config_class, base=base, name=name, argv=own))
+        done.append(_main(build, config_class, base, name, own, about))
         if done[-1][0].exit_status:  # one that a callback stopped is as good as any
             raise SystemExit(done[-1][0].exit_status)
     return done
 
 
-def _parse(build: Build, config_class: type, base: str, argv: Sequence[str], before: Any) -> Any:
+def _about(build: Build, config_class: type) -> str:
+    return sys.modules[build.__module__].__doc__ or config_class.__doc__ or ""
+
+
+def _parse(config_class: type, base: str, argv: Sequence[str], before: Any, about: str) -> Any:
     try:
         import tyro
     except ImportError as error:
@@ -128,7 +146,6 @@ def _parse(build: Build, config_class: type, base: str, argv: Sequence[str], bef
         ("resume", resumed, dataclasses.field(default=None)),
     ]
     kind = dataclasses.make_dataclass("Arguments", fields)
-    about = sys.modules[build.__module__].__doc__ or config_class.__doc__
     return tyro.cli(kind, args=list(argv), description=about)
 
 

@@ -105,6 +105,13 @@ def test_help_names_the_flags(call, capsys):
         assert part in said
 
 
+def test_help_names_the_flags_of_several_runs(tmp_path, capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main_for_each(build, Config, {"--seeds": "--seed"}, base=str(tmp_path), argv=["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--seeds VALUE [VALUE ...] makes a run for each value of --seed" in said
+
+
 def test_a_stopped_run_goes_on(call):
     result, folder, said = call("--seed", 4, "--signal-at", 30)
     assert result.exit_status == 128 + signal.SIGTERM == 143

@@ -126,12 +126,12 @@ def test_a_module_of_the_same_name_elsewhere_is_not_taken(tmp_path, monkeypatch)
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", ["train", "project.parts.train", "project"])
+@pytest.mark.parametrize("name", ["train_once", "project_once.parts.train", "project_once"])
 def test_what_was_imported_is_imported_once_and_by_its_name(tmp_path, monkeypatch, name):
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
     path = tmp_path.joinpath(*name.split("."))
-    path = path / "__init__.py" if name == "project" else path.with_suffix(".py")
+    path = path / "__init__.py" if name == "project_once" else path.with_suffix(".py")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("class Config:\n    pass\n\ndef build():\n    return Config\n")
     try:
