@@ -35,6 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seed is not None and arguments.seed < 0:
         raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
     video = _video_path(arguments.video, path)
+    if video is not None:
+        # They draw into memory then; SDL would look for a display, and complain.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     with ExitStack() as stack:
         before = signal.signal(signal.SIGTERM, _leave)
         stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)

@@ -24,6 +24,9 @@ def open_fonts(tmp_path_factory):
 def no_display(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
+    # A command that sets it is not to set it for the next test.
+    monkeypatch.setenv("SDL_VIDEODRIVER", "")
+    monkeypatch.delenv("SDL_VIDEODRIVER")
 
 
 @pytest.fixture(scope="session")

@@ -88,6 +88,12 @@ def test_a_window_where_there_is_a_display(spawn, run):
     assert video.exists()
 
 
+def test_nothing_is_said_of_displays_where_there_is_none(spawn, run, monkeypatch):
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    done = spawn("show", run, "--episodes", 1)
+    assert (done.stderr, (run / "policy.mp4").exists()) == ("", True)
+
+
 def test_a_display_that_does_not_answer_is_said(spawn, run):
     done = spawn("show", run, "--episodes", 1, DISPLAY=":7331", check=False)
     assert done.returncode == 2
