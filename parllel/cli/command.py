@@ -9,11 +9,7 @@ import argparse
 import importlib
 import os
 import sys
-import sysconfig
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from parllel.errors import ParllelError
@@ -45,37 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
-        if arguments.traceback or _within_training(error):
+        from parllel.runners.mistakes import one_sentence, within_training
+
+        if arguments.traceback or within_training(error):
             raise
         if isinstance(error, BrokenPipeError):  # `parllel runs | head` has seen enough
             # The interpreter flushes once more at its end, and would complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        print(f"parllel: {' '.join(str(error).split())}{_place_of(error)}", file=sys.stderr)
+        print(f"parllel: {one_sentence(error, '--traceback shows more')}", file=sys.stderr)
         return MISTAKE
-
-
-def _within_training(error: BaseException) -> bool:
-    """Return whether the error came out of a runner's loop: that is no mistake of the command line."""
-    runners = sys.modules.get("parllel.runners")
-    if runners is None:
-        return False
-    loop: CodeType = runners.OnPolicyRunner.run.__code__
-    return any(frame.f_code is loop for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-def _place_of(error: BaseException) -> str:
-    """Return the line of the user's own code that an error came through, as a remark; "" if there is none."""
-    ours = [str(Path(__file__).parents[1]), *sysconfig.get_paths().values()]
-    place = ""
-    found: BaseException | None = error
-    while found is not None and not place:
-        for frame, line in traceback.walk_tb(found.__traceback__):
-            file = frame.f_code.co_filename
-            if Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in ours):
-                place = f" ({file}:{line}; --traceback shows more)"
-        found = found.__cause__
-    return place
 
 
 def _parser() -> argparse.ArgumentParser:

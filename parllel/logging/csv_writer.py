@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file, sync_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, sync_file
+from parllel.logging.replaced_file import replaced_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -56,7 +57,8 @@ class CsvWriter(Writer):
             columns = self._columns + new
             table = self._read()
             if table:
-                replace_file(self.path, _lines([columns, *table[1:]], len(columns)))
+                with replaced_file(self.path) as file:
+                    file.write(_lines([columns, *table[1:]], len(columns)))
             self._columns = columns
         row = {"step": step, **values}
         cells = [row.get(key, "") for key in self._columns]
@@ -74,7 +76,8 @@ class CsvWriter(Writer):
         columns = [table[0][i] for i in used]
         picked = [[row[i] for i in used if i < len(row)] for row in rows]
         # Without rows there is no header either, as in a new file.
-        replace_file(self.path, _lines([columns, *picked], len(columns)) if rows else b"")
+        with replaced_file(self.path) as file:
+            file.write(_lines([columns, *picked], len(columns)) if rows else b"")
         self._columns = columns
 
     def _read(self) -> list[list[str]]:

@@ -87,25 +87,6 @@ def read_lines(path: Path) -> bytes:
         return b""
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write the file anew beside the old one, which it then replaces: rows are never missing.
-
-    Raises:
-        OSError: if it cannot be written; the old file is still there.
-    """
-    new = path.with_name(path.name + ".new")
-    try:
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
-        raise
-
-
 def _drop_half_line(file: io.FileIO) -> int:
     """Return where the file ends once what follows its last whole line is gone."""
     size = file.seek(0, os.SEEK_END)

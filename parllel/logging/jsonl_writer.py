@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, replace_file, sync_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, sync_file
+from parllel.logging.replaced_file import replaced_file
 from parllel.logging.writer import Level, Number, Writer
 
 
@@ -50,7 +51,8 @@ class JsonlWriter(Writer):
                 dropping = step_of_row > step
             if not dropping:
                 kept.append(line)
-        replace_file(self.path, b"".join(kept))
+        with replaced_file(self.path) as file:
+            file.write(b"".join(kept))
 
     def _append(self, line: Mapping[str, Any]) -> None:
         append_lines(self.path, json.dumps(line).encode() + b"\n")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
-import secrets
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -16,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from parllel.logging.replaced_file import replaced_file
 from parllel.runners.checkpoints import Checkpoints
 from parllel.runners.config import config_values
 from parllel.runners.git_state import git_state
@@ -121,7 +120,8 @@ class RunFolder:
         if file is not None:
             record["git"], difference = git_state(Path(file).parent)
             if 0 < len(difference) <= LARGEST_DIFFERENCE:
-                (self.path / "git.diff").write_bytes(difference)
+                with replaced_file(self.path / "git.diff") as diff:
+                    diff.write(difference)
         self._write("config.json", values)
         self._write("versions.json", versions())
         self._write("run.json", record)  # last: with it this is the folder of a run
@@ -193,19 +193,9 @@ class RunFolder:
 
     def _write(self, name: str, values: Mapping[str, Any]) -> None:
         """Write JSON so that a reader finds the old file or the new one, never half."""
-        path = self.path / name
-        aside = path.with_name(f"{name}.{secrets.token_hex(4)}.tmp")
         text = json.dumps(values, indent=2, default=str) + "\n"
-        try:
-            with aside.open("x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                aside.unlink()
-            raise
+        with replaced_file(self.path / name) as file:
+            file.write(text.encode())
 
 
 def versions() -> dict[str, str]:

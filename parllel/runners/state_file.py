@@ -9,13 +9,11 @@ compressed, so that their sizes are those of the file; their checksums are compa
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import math
 import os
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
+from parllel.logging.replaced_file import replaced_file
 from parllel.types import State
 
 _Array: TypeAlias = np.ndarray[Any, Any]
@@ -49,19 +48,8 @@ def save_state(path: str | os.PathLike[str], state: State) -> None:
     path = Path(path)
     arrays = _Arrays()
     structure = _describe(state, arrays, "state")
-    # Not tempfile's: its files are readable by their owner alone, whatever the umask says.
-    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with aside.open("xb") as file:
-            _write(file, structure, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(aside)
-        raise
-    _sync_folder(path.parent)
+    with replaced_file(path) as file:
+        _write(file, structure, arrays)
 
 
 def load_state(path: str | os.PathLike[str]) -> State:
@@ -239,13 +227,3 @@ def _rebuild(value: Any, arrays: list[_Array]) -> Any:
     if isinstance(value, list):
         return [_rebuild(part, arrays) for part in value]
     return value
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where folders can be synced."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -9,6 +9,8 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -21,6 +23,7 @@ from parllel.runners import (
     resume,
     train,
 )
+from parllel.runners.mistakes import one_sentence, within_training
 
 
 def main(
@@ -45,7 +48,8 @@ def main(
         argv: default the arguments of the process.
 
     Raises:
-        SystemExit: with status 2 if the command line is wrong, 0 after `--help`.
+        SystemExit: with status 2 if the command line is wrong or the run's folder cannot be written, which
+            is said in one sentence; with 0 after `--help`.
         ImportError: without tyro; names the extra.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
@@ -67,16 +71,20 @@ def _main(
     if before is None:
         config = arguments.config
         name = name(config) if callable(name) else name
-        result, folder = train(build, config, base=arguments.runs, name=name, console=console)
+        run = partial(train, build, config, base=arguments.runs, name=name)
     else:
         changes = _changes(config_values(before), config_values(arguments.config))
-        result, folder = resume(
-            arguments.resume,
-            changes=changes,
-            console=console,
-            build=build,
-            config_class=config_class,
+        run = partial(
+            resume, arguments.resume, changes=changes, build=build, config_class=config_class
         )
+    try:
+        result, folder = run(console=console)
+    except OSError as error:  # a disk that is full, a folder that cannot be written
+        if within_training(error):
+            raise
+        said = one_sentence(error, not_users=str(Path(__file__).parent))
+        print(said, file=sys.stderr)
+        raise SystemExit(2) from error
     _report(console, result, folder)
     return result, folder
 

@@ -142,6 +142,14 @@ def test_a_run_that_cannot_be_resumed(call, capsys, tmp_path):
     assert "another process is using this run" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_is_one_sentence(call, capsys, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match=r"^2$"):
+        call("--runs", tmp_path / "file")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "file") in line
+
+
 @dataclass(frozen=True)
 class Needy:
     size: int

@@ -11,6 +11,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import small_run
 
 from parllel.algos import Algorithm
 from parllel.logging import (
@@ -32,7 +33,7 @@ from parllel.runners import (
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup
-from parllel_patterns import build_logger
+from parllel_patterns import build_logger, main
 
 FILE_WRITERS = [CsvWriter, JsonlWriter, TensorBoardWriter, TextWriter]
 
@@ -226,9 +227,18 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_old_ones(disk):
 def test_any_size_of_a_state_that_does_not_fit_is_the_same_error(disk, small):
     fill(disk)
     pieces = [np.zeros(100) for _ in range(2000)] if small else [np.zeros(200_000)]
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(OSError, match=r"No space left on device: '.*/state\.zip'$"):
         save_state(disk / "state.zip", {"pieces": pieces})
     assert os.listdir(disk) == ["filler"]
+
+
+def test_a_training_script_says_in_one_sentence_that_it_cannot_begin(disk, capsys):
+    fill(disk)
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(small_run.build, small_run.Config, base=str(disk / "runs"), name="one", argv=[])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[Errno 28] No space left on device: ")
+    assert str(disk) in line
 
 
 @pytest.mark.parametrize("kind", FILE_WRITERS)
@@ -317,7 +327,7 @@ def test_a_training_goes_on_through_a_full_disk(larger_disk):
     path, state = folder.checkpoints.load_newest()
     assert (path.name, state["elapsed_steps"]) == ("step-000000003000.zip", 3000)
     assert state["parts"]["algorithm"] == {"updates": 300}
-    assert not [path for path in folder.path.rglob("*") if path.suffix in (".tmp", ".new")]
+    assert not list(folder.path.rglob("*.tmp"))
     with (folder.path / "progress.csv").open(newline="") as file:
         steps = [int(row["step"]) for row in csv.DictReader(file)]
     assert steps[:50] == list(range(10, 501, 10))

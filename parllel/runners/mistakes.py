@@ -1,0 +1,43 @@
+"""What is told of errors that are not a training's own: a folder that is not there, a disk that is full."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from parllel.runners.on_policy_runner import OnPolicyRunner
+
+
+def within_training(error: BaseException) -> bool:
+    """Return whether the error came out of a runner's loop: its traceback is wanted then."""
+    loop = OnPolicyRunner.run.__code__
+    return any(frame.f_code is loop for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def one_sentence(error: BaseException, more: str = "", not_users: str = "") -> str:
+    """Return what an error says in one line, with the line of the user's own code that it came through.
+
+    Args:
+        more: what to add to that line.
+        not_users: a folder beside this package whose code is not the user's either.
+    """
+    ours = [str(Path(__file__).parents[1]), *sysconfig.get_paths().values()]
+    said = " ".join(str(error).split())
+    place = _place_of(error, [*ours, not_users] if not_users else ours)
+    if not place:
+        return said
+    return f"{said} ({place}; {more})" if more else f"{said} ({place})"
+
+
+def _place_of(error: BaseException, ours: Sequence[str]) -> str:
+    place = ""
+    found: BaseException | None = error
+    while found is not None and not place:
+        for frame, line in traceback.walk_tb(found.__traceback__):
+            file = frame.f_code.co_filename
+            if Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in ours):
+                place = f"{file}:{line}"
+        found = found.__cause__
+    return place
