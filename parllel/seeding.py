@@ -67,8 +67,14 @@ class Seeds:
         return np.random.default_rng(self.sequence(name))
 
     def spawn(self, name: str, n: int) -> list[np.random.SeedSequence]:
-        """Return `n` independent sequences, for example one per environment."""
-        return self.sequence(name).spawn(n)
+        """Return `n` independent sequences, for example one per environment.
+
+        Raises:
+            ValueError: for an `n` that is no count, as well as `sequence` does.
+        """
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+            raise ValueError(f"Seeds: {name!r}: n: expected an int of at least 0, got {n!r}")
+        return self.sequence(name).spawn(int(n))
 
     def state(self) -> dict[str, Any]:
         """Return the entropy and the first word of each seed that was given out."""

@@ -25,7 +25,7 @@ class BatchSpec:
     def __post_init__(self) -> None:
         for name in ("T", "B"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"BatchSpec.{name}: expected an int of at least 1, got {value!r}")
 
     @property

@@ -56,6 +56,15 @@ def test_spawned_sequences_are_independent():
     assert abs(correlation).max() < 0.4
 
 
+@pytest.mark.parametrize("n", [-1, 2.0, "2", None, True])
+def test_a_number_that_is_none_is_refused_and_takes_no_name(n):
+    seeds = Seeds(0)
+    with pytest.raises(ValueError, match="Seeds: 'environments': n: expected an int of at least 0"):
+        seeds.spawn("environments", n)
+    assert len(seeds.spawn("environments", np.int64(2))) == 2
+    assert seeds.spawn("nothing", 0) == []
+
+
 def test_names_that_begin_alike_are_independent():
     one, two = Seeds(0).spawn("a", 2)
     other = Seeds(0).sequence("a0")

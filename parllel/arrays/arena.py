@@ -29,6 +29,7 @@ from parllel.errors import InsufficientMemoryError, RegistrationError
 Storage: TypeAlias = Literal["local", "shared", "managed"]
 STORAGES: tuple[Storage, ...] = ("local", "shared", "managed")
 ALIGNMENT = 64  # bytes: a cache line, so that neighbouring arrays never share one
+_CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Arena:
@@ -61,7 +62,7 @@ class Arena:
                 self.buffer, self.origin = _local_bytes(nbytes)
             else:
                 self._allocate_shared()
-        except (MemoryError, OSError) as error:
+        except (MemoryError, OSError, OverflowError) as error:
             self.close()
             raise _insufficient(nbytes, str(error)) from error
 
@@ -142,30 +143,46 @@ def available_memory() -> int | None:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 found.append(int(line.split()[1]) * 1024)
-    found += _cgroup_headroom()
+    found += cgroup_headroom()
     return min(found) if found else None
 
 
-def _cgroup_headroom() -> list[int]:
-    """What each memory cgroup above this process leaves (version 2, and the root of version 1)."""
-    pairs = [
-        (
-            Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-            Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        )
-    ]
-    with contextlib.suppress(OSError, IndexError):
-        path = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].split("::")[1]
-        folder = Path("/sys/fs/cgroup") / path.lstrip("/")
-        for at in [folder, *folder.parents]:
-            pairs.append((at / "memory.max", at / "memory.current"))
-            if at == Path("/sys/fs/cgroup"):
-                break
-    found = []
-    for limit, usage in pairs:
+def cgroup_headroom(root: Path = _CGROUPS, process: Path = Path("/proc/self/cgroup")) -> list[int]:
+    """Return how many bytes each memory cgroup above this process leaves.
+
+    Version 2 (`memory.max`) and version 1 (`memory.limit_in_bytes`).
+    """
+    folders = {root, root / "memory"}
+    with contextlib.suppress(OSError, ValueError):
+        for line in process.read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if not controllers or "memory" in controllers.split(","):
+                folder = (root / "memory" if controllers else root) / group.lstrip("/")
+                folders.update([folder, *folder.parents])
+    return [left for folder in folders for left in _left_in(folder)]
+
+
+def _left_in(folder: Path) -> list[int]:
+    for limit, usage, prefix in (
+        ("memory.max", "memory.current", ""),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ):
         with contextlib.suppress(OSError, ValueError):  # "max" means no limit
-            found.append(max(0, int(limit.read_text()) - int(usage.read_text())))
-    return found
+            left = int((folder / limit).read_text()) - int((folder / usage).read_text())
+            return [max(0, left + _cached_files(folder, prefix))]
+    return []
+
+
+def _cached_files(folder: Path, prefix: str) -> int:
+    """Return the bytes of files in memory: part of the usage, but dropped before memory is refused."""
+    wanted = (f"{prefix}inactive_file", f"{prefix}active_file")
+    cached = 0
+    with contextlib.suppress(OSError, ValueError):
+        for line in (folder / "memory.stat").read_text().splitlines():
+            name, amount = line.split()
+            if name in wanted:
+                cached += int(amount)
+    return cached
 
 
 def _check_available(nbytes: int) -> None:

@@ -395,6 +395,9 @@ def _check_layout(
     name = cls.__name__
     if dtype.hasobject:
         raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
+    for what, number in (("padding", padding), ("full_size", full_size)):
+        if not isinstance(number, (int, np.integer)):
+            raise ValueError(f"{name}: {what}: expected an int, got {number!r}")
     if padding < 0:
         raise ValueError(f"{name}: padding: expected at least 0, got {padding}")
     if padding and not cls.default_padding:

@@ -40,6 +40,7 @@ class Block:
     Attributes:
         memory: [rows, ...] numpy array over all rows, for parllel's own use.
         window: which row of the full rows the body starts with; moves by T on each rotation.
+        window_rows: how many rows there are from one window to the next.
         key: the number under which other processes know this block.
         generation: counts moves of the window or of the memory; cached views compare it.
     """
@@ -53,10 +54,12 @@ class Block:
         arena: Arena | None,
         storage: Storage,
     ) -> None:
+        padding, full_size = int(padding), int(full_size)  # these may be numpy's
         self.length = shape[0]
         self.padding = padding
         self.full_size = full_size
         self.window = 0
+        self.window_rows = self.length
         self.key = new_key()
         self.generation = 0
         self.shape = (full_size + 2 * padding, *shape[1:])
@@ -107,6 +110,22 @@ class Block:
         self._place_in(arena)
         self.memory[:] = old
         self.generation += 1
+
+    @property
+    def n_windows(self) -> int:
+        """How many windows there are."""
+        return self.full_size // self.length
+
+    @property
+    def window_number(self) -> int:
+        """Which window is the body, from 0."""
+        return self.window // self.window_rows
+
+    def show(self, number: int) -> None:
+        """Make a window the body; data stay where they are."""
+        if number != self.window_number:
+            self.window = number * self.window_rows
+            self.generation += 1
 
     def rotate(self) -> None:
         """Carry the last rows and the end padding to the front, or move on to the next window."""

@@ -20,7 +20,7 @@ from parllel.arrays.places import Basic, Place
 
 
 class SwitchingBlock(Block):
-    """Rows of memory in sides, each with its padding; one side at a time is the body.
+    """Rows of memory in sides, each with its padding; one side at a time is the body: the window.
 
     Args: those of Block; `full_size` counts the body rows of all sides.
     """
@@ -34,28 +34,18 @@ class SwitchingBlock(Block):
         arena: Arena | None,
         storage: Storage,
     ) -> None:
-        self.n_sides = full_size // shape[0]
-        self.side_rows = shape[0] + 2 * padding
+        padding, full_size = int(padding), int(full_size)  # these may be numpy's
+        side_rows = shape[0] + 2 * padding
         # Block adds the padding of one side to what it is given.
-        rows = self.n_sides * self.side_rows - 2 * padding
+        rows = full_size // shape[0] * side_rows - 2 * padding
         super().__init__(shape, dtype, padding, rows, arena, storage)
         self.full_size = full_size
-
-    @property
-    def side(self) -> int:
-        """Which side is the body."""
-        return self.window // self.side_rows
-
-    def show(self, side: int) -> None:
-        """Make a side the body; data stay where they are."""
-        if side != self.side:
-            self.window = side * self.side_rows
-            self.generation += 1
+        self.window_rows = side_rows
 
     def rotate(self) -> None:
         """Change over to the next side, and carry the last rows and the end padding to its front."""
         old = self.window
-        self.show((self.side + 1) % self.n_sides)
+        self.show((self.window_number + 1) % self.n_windows)
         if self.padding:
             edge = 2 * self.padding
             last = old + self.length
@@ -111,45 +101,38 @@ class SwitchingArray(Array):
         self._forget()
 
     @property
-    def _sides(self) -> SwitchingBlock:
-        assert isinstance(self._block, SwitchingBlock)
-        return self._block
-
-    @property
     def n_sides(self) -> int:
         """How many sides there are."""
-        return self._sides.n_sides
+        return self._block.n_windows
 
     @property
     def side(self) -> int:
         """Which side is the body, from 0; set it to follow another process, which has rotated."""
-        return self._sides.side
+        return self._block.window_number
 
     @side.setter
     def side(self, side: int) -> None:
         self._check_root("side")
         if not 0 <= side < self.n_sides:
             raise ValueError(f"side: expected 0 to {self.n_sides - 1}, got {side}")
-        self._sides.show(side)
+        self._block.show(side)
 
     @property
     def full(self: ArrayT) -> ArrayT:
         """The body rows of all sides, padding left out."""
         block = self._block
-        assert isinstance(block, SwitchingBlock)
         everything = Basic(tuple(range(n) for n in block.shape))
         if not block.padding:
             return self._of(block, everything)
-        starts = block.padding + block.side_rows * np.arange(block.n_sides)
+        starts = block.padding + block.window_rows * np.arange(block.n_windows)
         rows = (starts[:, np.newaxis] + np.arange(block.length)).ravel()
         return self._of(block, everything.index(rows))
 
     def _shifted(self: ArrayT, by: int) -> ArrayT:
         shifted = super()._shifted(by)  # type: ignore[misc]
         block = self._block
-        assert isinstance(block, SwitchingBlock)
         ends = [*_row_bounds(self.place, block), *_row_bounds(shifted.place, block)]
-        if min(ends) // block.side_rows != max(ends) // block.side_rows:
+        if min(ends) // block.window_rows != max(ends) // block.window_rows:
             where = "before the first" if by < 0 else "behind the last"
             raise IndexError(
                 f"there is no row {where} one of {self!r} on its side: it has no padding there"

@@ -80,17 +80,22 @@ def allocate(
         at: path of the tree in the buffer that it will be part of, for the rules.
 
     Raises:
-        ValueError: for object dtypes or too much padding, naming the path; for an unknown storage, or a
-            pattern that fits nothing, naming the pattern.
+        ValueError: for object dtypes, too much padding, or names that cannot be, naming the path; for an
+            unknown storage, or a pattern that fits nothing, naming the pattern; for fewer batches than one.
         InsufficientMemoryError: if the memory is not there.
     """
-    fields = {path: _field(leaf, padding, path) for path, leaf in buffer_leaves(examples, at)}
+    if not isinstance(batches, (int, np.integer)) or batches < 1:
+        raise ValueError(f"batches: expected an int of at least 1, got {batches!r}")
+    fields: dict[str, Field] = {}
+    for path, leaf in buffer_leaves(examples, at):
+        if path in fields:
+            raise ValueError(f"{path}: two fields have this path; rename a key of the space")
+        fields[path] = _field(leaf, padding, path)
     rules = StorageRules.of(storage)
     kinds = {path: rules.at(path) for path in fields}
     if rules is not storage:
         rules.check_used()
-    if switching:
-        batches = max(2, batches)
+    batches = max(2, int(batches)) if switching else int(batches)
     arenas = _arenas(fields, kinds, batch_spec, batches, switching)
 
     def build(node: Tree, path: str) -> Tree:
@@ -102,12 +107,15 @@ def allocate(
         if isinstance(node, (tuple, list)):
             node = {f"_{i}": value for i, value in enumerate(node)}
         children = node._asdict() if isinstance(node, NamedTuple) else node
-        return cls._make(
-            {
-                str(name): build(value, f"{path}.{name}" if path else str(name))
-                for name, value in children.items()
-            }
-        )
+        built = {}
+        for name, value in children.items():
+            below = f"{path}.{name}" if path else str(name)
+            if hasattr(cls, str(name)):  # the field could not be told from what the node itself has
+                raise ValueError(
+                    f"{below}: a field cannot have the name {str(name)!r}; rename the key"
+                )
+            built[str(name)] = build(value, below)
+        return cls._make(built)
 
     return build(examples, at)
 
@@ -159,10 +167,16 @@ def _field(leaf: Any, padding: int, path: str) -> Field:
         field = Field(np.zeros(leaf.shape[2:], leaf.dtype), leaf.padding, leaf.dtype, frames)
     else:
         field = Field(leaf, padding)
-    if field.stored_dtype.hasobject or field.stored_dtype.kind in "USmM":
+    try:
+        dtype = field.stored_dtype
+    except TypeError as error:
+        raise ValueError(f"{path or 'buffer'}: dtype: {error}") from None
+    if dtype.hasobject or dtype.kind in "USmM":
         raise ValueError(
             f"{path or 'buffer'}: expected numbers or booleans as example, got {field.example!r}"
         )
+    if not isinstance(field.padding, (int, np.integer)):
+        raise ValueError(f"{path or 'buffer'}: padding: expected an int, got {field.padding!r}")
     if field.frames and np.shape(field.example)[:1] != (field.frames,):
         raise ValueError(
             f"{path or 'buffer'}: frames: expected a stack of {field.frames} frames as example, got "
@@ -204,7 +218,8 @@ def _arenas(
     sizes: dict[Storage, int] = {}
     for path, field in fields.items():
         # Each side of a switching array has padding of its own.
-        rows = batch_spec.T * batches + 2 * max(field.padding, 0) * (batches if switching else 1)
+        padding = max(int(field.padding), 0)
+        rows = batch_spec.T * batches + 2 * padding * (batches if switching else 1)
         shape = (rows, batch_spec.B, *np.shape(field.example))
         itemsize = field.stored_dtype.itemsize
         nbytes = stored_nbytes(shape, itemsize) if field.frames else math.prod(shape) * itemsize

@@ -9,7 +9,8 @@
     (key, location) -----------------------> resolve: node, indexed
 
 Any node of a registered tree, leaf or inner, travels like this, and every view of one. Of a whole whose
-arrays switch, the location is the number of its side: the receiver changes over to it.
+arrays have several windows (sides, or the batches of a replay), the location is the number of the present
+one: the receiver changes over to it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from typing import Any, TypeAlias
 
 import cloudpickle
 
-from parllel.arrays import Arena, Array, SwitchingArray, aligned
+from parllel.arrays import Arena, Array, aligned
 from parllel.arrays.places import Basic, Place
 from parllel.buffers.named_tuple import NamedArrayTuple
-from parllel.buffers.tree import buffer_arrays, buffer_leaves, buffer_set_attr
+from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.errors import RegistrationError
 from parllel.processes import Child
 from parllel.types import Tree
 
 REGISTER = b"\xfe"  # first byte of a message that introduces a tree
-# (key, location) with location None for the whole, or the number of its side if it switches;
+# (key, location) with location None for the whole, or the number of its window if there are several;
 # (0, class, {field: Ref}) for an unnamed node
 Ref: TypeAlias = tuple[Any, ...]
 
@@ -94,8 +95,8 @@ class Link:
             return 0, type(node), refs
         if root._key not in self._nodes:
             self.register(root)
-        if not node._lazy:  # it may switch
-            return root._key, _side_of(node)
+        if not node._lazy:  # there are several windows
+            return root._key, _window_number(node)
         return root._key, locations or None
 
     def register(self, tree: Array | NamedArrayTuple) -> None:
@@ -190,7 +191,8 @@ class Link:
         if location is None:
             return node
         if type(location) is int:
-            buffer_set_attr(_switching_arrays(node), "side", location)
+            for array in _moving_arrays(node):
+                array.block.show(location)
             return node
         if isinstance(node, Array):
             return type(node)._of(node.block, _decode(location, node))
@@ -242,7 +244,7 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
 def _encode(array: Array) -> Any:
     """Return the place of a view in few bytes: ints, triples, full dimensions at the end left out."""
     if not array.is_view:
-        return array.side if isinstance(array, SwitchingArray) else None
+        return _window_number(array)
     place = array.place
     if not isinstance(place, Basic):
         return place
@@ -252,18 +254,23 @@ def _encode(array: Array) -> Any:
     return tuple(d if isinstance(d, int) else (d.start, d.stop, d.step) for d in dims)
 
 
-def _switching_arrays(tree: Tree) -> list[SwitchingArray]:
-    return [array for array in buffer_arrays(tree) if isinstance(array, SwitchingArray)]
+def _moving_arrays(tree: Tree) -> list[Array]:
+    """Return the arrays with several windows; views among them stay where they are."""
+    wholes = [
+        leaf for _, leaf in buffer_leaves(tree) if isinstance(leaf, Array) and not leaf.is_view
+    ]
+    return [array for array in buffer_arrays(wholes) if array.block.n_windows > 1]
 
 
-def _side_of(tree: Tree) -> int | None:
-    """Return which side the arrays of a tree are on; None if they do not switch."""
-    sides = {array.side for array in _switching_arrays(tree)}
-    if len(sides) > 1:
+def _window_number(tree: Tree) -> int | None:
+    """Return which window the arrays of a tree are on; None if none of them has several."""
+    numbers = {array.block.window_number for array in _moving_arrays(tree)}
+    if len(numbers) > 1:
         raise RegistrationError(
-            f"expected arrays that are all on the same side, got sides {sorted(sides)}; rotate them together"
+            "expected arrays that are all on the same side, or batch of a replay, got numbers "
+            f"{sorted(numbers)}; rotate them together"
         )
-    return sides.pop() if sides else None
+    return numbers.pop() if numbers else None
 
 
 def _decode(location: Any, array: Array) -> Place:

@@ -75,8 +75,7 @@ class NamedTuple:
             return NotImplemented
         if self._fields != other._fields:
             return False
-        pairs = zip(self, other, strict=True)
-        return all(bool(np.all(mine == theirs)) for mine, theirs in pairs)
+        return all(_equal(mine, theirs) for mine, theirs in zip(self, other, strict=True))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -248,6 +247,14 @@ class NamedArrayTuple(NamedTuple):
             locations.append(node._location)
             node = node._parent
         return node, tuple(reversed(locations))
+
+
+def _equal(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, NamedTuple) or isinstance(theirs, NamedTuple):
+        return isinstance(mine, NamedTuple) and isinstance(theirs, NamedTuple) and mine == theirs
+    if isinstance(mine, np.ndarray) or isinstance(theirs, np.ndarray):
+        return np.array_equal(mine, theirs)
+    return bool(np.all(mine == theirs))
 
 
 def _kept(location: Any) -> Any:

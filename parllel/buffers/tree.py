@@ -40,9 +40,8 @@ def buffer_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
         for other in others:
             if len(other) != len(tree):
                 raise ValueError(f"trees differ: {len(tree)} and {len(other)} items")
-        return type(tree)(
-            [buffer_map(function, *values) for values in zip(tree, *others, strict=True)]
-        )
+        make = getattr(tree, "_make", type(tree))  # a class made by typing.NamedTuple has the first
+        return make([buffer_map(function, *values) for values in zip(tree, *others, strict=True)])
     return function(tree, *others)
 
 
@@ -77,11 +76,13 @@ def buffer_asarray(tree: Tree) -> Tree:
 
 
 def buffer_arrays(tree: Tree) -> list[Array]:
-    """Return each Array of the tree once, also where two fields share it."""
+    """Return each Array of the tree once, also where two fields share it; a whole rather than its views."""
     arrays: dict[int, Array] = {}
     for _, leaf in buffer_leaves(tree):
         if isinstance(leaf, Array):
-            arrays.setdefault(leaf.block.key, leaf)
+            found = arrays.setdefault(leaf.block.key, leaf)
+            if found is not leaf and found.is_view:
+                arrays[leaf.block.key] = leaf
     return list(arrays.values())
 
 

@@ -32,8 +32,8 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         if isinstance(error, OSError) and error.errno is not None:
-            if str(error.filename or aside) == str(aside):
-                error.filename = str(path)  # of a full disk nothing says which
+            named = error.filename is not None and str(error.filename) != str(aside)
+            error.filename = error.filename if named else str(path)  # a full disk names none
         raise
     _sync_folder(path.parent)
 

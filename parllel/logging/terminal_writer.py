@@ -86,9 +86,11 @@ def _lines(values: Mapping[str, Number]) -> dict[str, dict[str, Number]]:
     lines: dict[str, dict[str, Number]] = {}
     for key, value in values.items():
         stem, _, name = key.rpartition("/")
-        if name == "count" and f"{stem}/mean" in values:
+        # A value that was logged by the name of the array has the line of that name.
+        array = f"{stem}/count" in values and stem not in values
+        if array and name == "count" and f"{stem}/mean" in values:
             continue
-        if name in _COLUMNS and f"{stem}/count" in values:
+        if array and name in _COLUMNS:
             lines.setdefault(stem, {})[name] = value
         else:
             lines[key] = {"mean": value}
@@ -98,6 +100,8 @@ def _lines(values: Mapping[str, Number]) -> dict[str, dict[str, Number]]:
 def _shown(value: Number | None) -> str:
     if value is None:
         return ""
-    if isinstance(value, int) or 1e4 <= abs(value) < 1e9:
+    if isinstance(value, int):
+        return f"{value:,}"
+    if 1e4 <= abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.4g}"

@@ -11,7 +11,6 @@ of a message is waited for on both. A short message takes one system call in and
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import struct
@@ -19,6 +18,7 @@ import sys
 import time
 from multiprocessing.connection import Connection, wait
 
+_LONGEST_S = 1e6  # poll takes no time-outs of many weeks; nobody can tell these from endless ones
 SLICE_S = 1.0  # a wait is cut into slices, so that a clock or signal oddity cannot make it endless
 _LENGTH = struct.Struct("!i")  # -1 announces a longer length
 _LONG_LENGTH = struct.Struct("!Q")
@@ -42,7 +42,7 @@ class Channel:
     def __init__(self, connection: Connection, death: int | None = None) -> None:
         self._connection = connection
         self._death = death
-        self._ahead = b""  # what was read of the next message
+        self._ahead: list[bytes] = []  # what was read of the next message, in parts
         self._poller = None
         # One object for all waits: making one per wait costs more than a step.
         if hasattr(select, "poll") and sys.platform != "win32":
@@ -97,7 +97,7 @@ class Channel:
         if self._death is not None:
             poller.register(self._death, select.POLLIN)
         left = max(deadline - time.monotonic(), 0.0)
-        ready = {fd for fd, _ in poller.poll(None if math.isinf(left) else left * 1000)}
+        ready = {fd for fd, _ in poller.poll(None if left > _LONGEST_S else left * 1000)}
         if self._death in ready:
             raise BrokenPipeError
         if not ready:
@@ -107,33 +107,50 @@ class Channel:
         """Return the next message; None waits until there is one or the pipe ends.
 
         Raises:
-            TimeoutError: if it is not whole in time; a part of it may be lost then.
+            TimeoutError: if it is not whole in time.
             EOFError: if none comes any more.
+
+        Whatever ends a wait, Ctrl-C too, the part of the message that came is kept for the next call.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if self._poller is None:  # Windows, where messages come whole
             if deadline is not None:
                 self._await_bytes(deadline)
             return self._connection.recv_bytes()
-        (size,) = _LENGTH.unpack(self._take(_LENGTH.size, deadline, ahead=_SHORT))
+        start = _LENGTH.size
+        first = self._first(start, deadline, more=_SHORT)
+        (size,) = _LENGTH.unpack_from(first)
         if size == -1:
-            (size,) = _LONG_LENGTH.unpack(self._take(_LONG_LENGTH.size, deadline))
-        return self._take(size, deadline)
+            first = self._first(start + _LONG_LENGTH.size, deadline)
+            (size,) = _LONG_LENGTH.unpack_from(first, start)
+            start += _LONG_LENGTH.size
+        end = start + size
+        if len(first) >= end:
+            self._ahead = [first[end:]] if len(first) > end else []
+            return first[start:end]
+        self._fill(end, deadline)
+        parts, self._ahead = self._ahead, []
+        parts[0] = first[start:]
+        return b"".join(parts)
 
-    def _take(self, size: int, deadline: float | None, ahead: int = 0) -> bytes:
-        """Return the next `size` bytes; up to `ahead` more may be read and kept."""
-        parts, left = [self._ahead], size - len(self._ahead)
+    def _first(self, size: int, deadline: float | None, more: int = 0) -> bytes:
+        """Return what was not taken yet, `size` bytes at least; up to `more` beyond them may be read."""
+        if len(self._ahead) != 1 or len(self._ahead[0]) < size:
+            self._fill(size, deadline, more)
+            if len(self._ahead) > 1:
+                self._ahead = [b"".join(self._ahead)]
+        return self._ahead[0]
+
+    def _fill(self, size: int, deadline: float | None, more: int = 0) -> None:
+        left = size - sum(map(len, self._ahead))
         while left > 0:
             if deadline is not None:
                 self._await_bytes(deadline)
-            part = os.read(self._fd, left + ahead)
+            part = os.read(self._fd, left + more)
             if not part:
                 raise EOFError
-            parts.append(part)
+            self._ahead.append(part)
             left -= len(part)
-        whole = b"".join(parts)
-        self._ahead = whole[size:]
-        return whole[:size]
 
     def _await_bytes(self, deadline: float) -> None:
         """Wait until the pipe is readable, also at its end; EOFError if the child died first."""

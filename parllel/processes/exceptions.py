@@ -25,11 +25,26 @@ def pack_exception(error: BaseException) -> bytes:
     stand_in = WorkerError(summary)
     for candidate in (error, stand_in):
         with contextlib.suppress(Exception):
-            packed = cloudpickle.dumps(candidate.with_traceback(None))
+            packed = cloudpickle.dumps((candidate.with_traceback(None), _arguments(candidate)))
             # Some exceptions pickle but cannot be rebuilt, for want of constructor arguments.
-            if type(pickle.loads(packed)) is type(candidate):
+            if type(_rebuilt(packed)) is type(candidate):
                 return pickle.dumps((packed, summary, text))
     raise AssertionError("a WorkerError can always be pickled")
+
+
+def _arguments(error: BaseException) -> tuple[Any, ...] | None:
+    """Return what the constructor is called with when it is rebuilt; None if the class has its own way."""
+    cls = type(error)
+    plain = cls.__reduce__ is BaseException.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
+    return error.args if plain else None
+
+
+def _rebuilt(packed: bytes) -> BaseException:
+    error: BaseException
+    error, args = pickle.loads(packed)
+    if args is not None:  # a constructor that words the text puts it around the text once more
+        error.args = args
+    return error
 
 
 def _summary(error: BaseException) -> str:
@@ -47,7 +62,7 @@ def raise_packed(packed: bytes, where: str) -> Any:
     """
     inner, summary, text = pickle.loads(packed)
     try:
-        error: BaseException = pickle.loads(inner)
+        error = _rebuilt(inner)
     except Exception as problem:  # its class exists only in the child
         error = WorkerError(f"{summary} (which cannot be loaded here: {problem})")
     if not isinstance(error, Exception):

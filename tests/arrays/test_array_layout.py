@@ -70,6 +70,8 @@ def test_unknown_storage_is_refused() -> None:
         ((4, 3), {"dtype": [("a", "O"), ("b", "i4")]}, "dtype: object arrays cannot be shared"),
         ((4, 3), {"padding": -1}, "padding: expected at least 0, got -1"),
         ((4, 3), {"padding": 5}, "padding: 5 rows are more than the 4 of the body"),
+        ((4, 3), {"padding": 1.0}, r"padding: expected an int, got 1\.0"),
+        ((4, 3), {"full_size": "8"}, "full_size: expected an int, got '8'"),
         ((4, 3), {"full_size": 6}, "full_size: expected a multiple of the 4 rows .*got 6"),
         ((4, 3), {"full_size": 0}, "full_size: expected a multiple of the 4 rows"),
         ((4, 3), {"full_size": -4}, "full_size: expected a multiple of the 4 rows"),

@@ -92,6 +92,54 @@ def test_what_the_machine_has_is_found_out() -> None:
     assert 0 < available <= total
 
 
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("memory_", "memory.")).write_text(text)
+
+
+STAT_2 = "anon 700\nfile 290\nshmem 90\ninactive_file 120\nactive_file 80\nslab_reclaimable 5\n"
+STAT_1 = "cache 9\nactive_file 1\ntotal_cache 290\ntotal_inactive_file 120\ntotal_active_file 80\n"
+
+
+def test_files_in_memory_do_not_count_as_used(tmp_path: Path) -> None:
+    write(tmp_path, memory_max="max\n", memory_current="5\n")
+    write(tmp_path / "job", memory_max="1000\n", memory_current="990\n", memory_stat=STAT_2)
+    write(tmp_path / "job" / "mine", memory_max="5000\n", memory_current="100\n")
+    write(tmp_path / "job" / "other", memory_max="1\n", memory_current="1\n")
+    write(tmp_path / "full", memory_max="1000\n", memory_current="1300\n", memory_stat=STAT_2)
+    process = tmp_path / "process"
+    process.write_text("0::/job/mine\n")
+    assert sorted(arena.cgroup_headroom(tmp_path, process)) == [210, 4900]
+    process.write_text("0::/full\n")
+    assert arena.cgroup_headroom(tmp_path, process) == [0]
+
+
+def test_memory_groups_of_version_1(tmp_path: Path) -> None:
+    limits = {"memory_limit_in_bytes": "1000\n", "memory_usage_in_bytes": "990\n"}
+    write(tmp_path / "memory", memory_limit_in_bytes="9000\n", memory_usage_in_bytes="2000\n")
+    write(tmp_path / "memory" / "box", **limits, memory_stat=STAT_1)
+    write(tmp_path / "memory" / "elsewhere", **limits)
+    process = tmp_path / "process"
+    process.write_text("9:name=systemd:/elsewhere\n4:hugetlb,memory:/box\n0::/\n")
+    assert sorted(arena.cgroup_headroom(tmp_path, process)) == [210, 7000]
+
+
+def test_no_memory_groups(tmp_path: Path) -> None:
+    assert arena.cgroup_headroom(tmp_path / "none", tmp_path / "nothing") == []
+    write(tmp_path, memory_max="what\n", memory_current="is\n", process="this\n")
+    assert arena.cgroup_headroom(tmp_path, tmp_path / "process") == []
+
+
+def test_size_beyond_the_address_space_is_lack_of_memory_where_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arena, "available_memory", lambda: None)
+    for storage in STORAGES:
+        with pytest.raises(InsufficientMemoryError, match="with an unknown amount available: "):
+            array_class(storage, rotating=False)((1 << 32, 1 << 32), np.uint8)
+
+
 def test_unknown_available_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(nbytes: int) -> Any:
         raise MemoryError("refused")

@@ -83,6 +83,17 @@ def test_memory_counts_further_batches_sides_and_frames() -> None:
     assert frames["megabytes"] == pytest.approx((102 + 4 + 3) * 50 * 900 / 1e6, rel=0.01)
 
 
+@pytest.mark.parametrize("switching", [False, True])
+def test_what_was_asked_for_in_ints_of_numpy_is_json(switching: bool) -> None:
+    field = Field(np.zeros((3, 2)), padding=np.int64(1))
+    tree = allocate({"a": field}, SPEC, batches=np.int64(2), switching=switching)
+    described = describe_arrays(tree)
+    assert json.loads(json.dumps(described)) == described
+    assert described["a"]["padding"] == 1
+    frames = allocate({"a": Field(np.zeros((3, 2)), np.int64(1), frames=3)}, SPEC)
+    assert json.loads(json.dumps(describe_arrays(frames)))["a"]["padding"] == 1
+
+
 def test_numpy_arrays_and_scalars_are_described_too() -> None:
     described = describe_arrays({"a": np.zeros((2, 3), np.int8), "b": 1.5})
     assert described["a"]["class"] == "ndarray"

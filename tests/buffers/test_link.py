@@ -19,10 +19,13 @@ from parllel.buffers import (
     NamedArrayTuple,
     NamedTuple,
     Samples,
+    allocate,
     buffer_close,
     buffer_leaves,
+    buffer_rotate,
 )
 from parllel.errors import RegistrationError
+from parllel.types import BatchSpec
 
 
 class Wire:
@@ -224,6 +227,43 @@ def test_view_of_a_replay_names_its_absolute_place(wire: Wire) -> None:
     assert np.asarray(wire.send(tree[0:2, 1]).env.reward).tolist() == body[8:10, 1].tolist()
     assert type(wire.send(tree[0])) is Samples
     assert wire.introductions == 1
+
+
+def test_whole_of_a_replay_shows_the_batch_that_the_sender_is_at(wire: Wire) -> None:
+    tree = samples(batches=3)
+    tree = tree._replace(agent=tree.agent._replace(state=Array((1, 3), np.int32)))  # has one window
+    wire.send(tree)
+    for batch in range(5):
+        start = 4 * (batch % 3)
+        expected = np.asarray(tree.env.reward.full)[start : start + 4].tolist()
+        assert np.asarray(wire.send(tree).env.reward).tolist() == expected
+        assert np.asarray(wire.send(tree.env).reward).tolist() == expected
+        leaf = wire.send({"reward": tree.env.reward})["reward"]
+        assert np.asarray(leaf).tolist() == expected
+        leaf[0] = -batch
+        assert np.asarray(tree.env.reward)[0].tolist() == [-batch] * 3
+        buffer_rotate(tree)
+    assert wire.introductions == 1
+
+
+def test_replay_whose_arrays_are_at_different_batches_is_refused(wire: Wire) -> None:
+    tree = samples(batches=3)
+    tree.env.reward.rotate()
+    with pytest.raises(RegistrationError, match=r"got numbers \[0, 1\]; rotate them together"):
+        wire.send(tree)
+    assert contents(wire.send(tree.agent)) == contents(tree.agent)
+
+
+@pytest.mark.parametrize("switching", [False, True])
+def test_view_in_a_tree_stays_where_it_is_when_wholes_move_on(wire: Wire, switching: bool) -> None:
+    tree: Any = allocate(
+        {"a": 0, "b": 0}, BatchSpec(2, 1), storage="managed", batches=2, switching=switching
+    )
+    tree.a[...], tree.b[...] = [[1], [2]], [[3], [4]]
+    node = NamedArrayTuple(whole=tree.a, part=tree.b[1:])
+    for expected in ([[1], [2]], [[0], [0]], [[1], [2]]):
+        assert contents(wire.send(node)) == {"whole": expected, "part": [[4]]}
+        tree.a.rotate()
 
 
 rows = st.integers(0, 3)

@@ -82,6 +82,10 @@ def test_equality_compares_fields_and_values() -> None:
     assert NamedTuple(a=np.arange(3)) != NamedTuple(a=np.array([0, 1, 3]))
     assert NamedTuple(a=1, b=2) != NamedTuple(b=2, a=1)
     assert NamedTuple(a=1) != {"a": 1}
+    for other in (np.arange(4), np.zeros((0,)), np.arange(3)[None], 1, None, NamedTuple(x=1)):
+        assert NamedTuple(a=np.arange(3)) != NamedTuple(a=other)
+        assert NamedTuple(a=other) != NamedTuple(a=np.arange(3))
+    assert NamedTuple(a=np.zeros(0)) != NamedTuple(a=None)
     node = tree()
     assert node[1:3] == node[1:3]
     assert node[1:3] != node[0:2]

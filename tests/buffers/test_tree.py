@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,18 @@ def test_map_keeps_declared_classes() -> None:
         "agent": NamedTuple(x="1"),
         "env": NamedTuple(y="2"),
     }
+
+
+class Point(typing.NamedTuple):
+    x: Any
+    y: Any
+
+
+def test_map_keeps_classes_made_by_typing() -> None:
+    mapped = buffer_map(lambda leaf: 10 * leaf, {"at": Point(1, (2, None))})
+    assert mapped == {"at": Point(10, (20, None))}
+    assert type(mapped["at"]) is Point
+    assert buffer_map(lambda x, y: x + y, Point(1, 2), (3, 4)) == Point(4, 6)
 
 
 def test_map_takes_further_trees_by_name_and_position() -> None:
@@ -110,6 +123,15 @@ def test_rotate_moves_each_array_once() -> None:
     buffer_rotate(tree)
     # twice would carry the rows that the first rotation brought to the front
     assert np.asarray(padded[-1:4]).tolist() == [[3], [4], [2], [3], [4]]
+
+
+def test_rotate_moves_an_array_of_which_views_come_first() -> None:
+    padded = RotatingArray((3, 1), np.int32)
+    tree = NamedArrayTuple(part=padded[1:], whole=padded, end=padded[2])
+    assert [array.is_view for array in buffer_arrays(tree)] == [False]
+    padded[3] = 4
+    buffer_rotate(tree)
+    assert np.asarray(padded)[0].tolist() == [4]
 
 
 def test_close_lets_go_of_all() -> None:

@@ -228,6 +228,24 @@ def test_terminal_shows_the_statistics_of_an_array_on_one_line():
     ]
 
 
+def test_terminal_shows_every_digit_of_an_int_and_every_value():
+    stream, writer = terminal(width=100)
+    row = {"seed": 2**63 + 1, "return": 7, "return/count": 2, "return/mean": 3.0, "return/max": 5.0}
+    writer.write(5, row)
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in stream.getvalue().splitlines()
+        if "│" in line
+    ]
+    assert cells == [
+        ["seed", "9,223,372,036,854,775,809"],
+        ["return", "7"],
+        ["return/count", "2"],
+        ["return/mean", "3"],
+        ["return/max", "5"],
+    ]
+
+
 def test_terminal_folds_long_keys_instead_of_cutting_them():
     stream, writer = terminal(width=30)
     key = "a_very_long_key/" + "x" * 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,37 @@ def test_exception_class_of_a_closure_is_the_same_class(start: Start) -> None:
 
     with pytest.raises(LocalError, match="mine"):
         start(fail).receive(LONG_S, "failing")
+
+
+def test_exception_whose_constructor_words_the_text_says_it_once(start: Start) -> None:
+    class CodeError(Exception):
+        def __init__(self, code: Any) -> None:
+            super().__init__(f"failed with code {code}")
+            self.code = code
+
+    def fail(connection: Any) -> None:
+        raise CodeError(5)
+
+    with pytest.raises(CodeError, match="failed with code 5") as caught:
+        start(fail).receive(LONG_S, "failing")
+    assert str(caught.value) == "failed with code 5"
+    assert caught.value.code == 5
+
+
+def test_exception_that_leaves_its_arguments_behind_arrives_as_itself(start: Start) -> None:
+    class QuietError(Exception):
+        def __reduce__(self) -> Any:
+            return QuietError, ()
+
+        def __str__(self) -> str:
+            return "not a word of the lock"
+
+    def fail(connection: Any) -> None:
+        raise QuietError(threading.Lock())
+
+    with pytest.raises(QuietError, match="not a word") as caught:
+        start(fail).receive(LONG_S, "failing")
+    assert caught.value.args == ()
 
 
 class CannotLoad:
