@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from parllel.types import State
 
@@ -13,10 +14,44 @@ def check_row(t: int, rows: int, name: str) -> None:
         raise IndexError(f"{name}: row {t}: expected 0 to {rows - 1}")
 
 
+def check_group(group: int, n_groups: int, name: str) -> None:
+    """Raise IndexError unless `group` is one of `n_groups`."""
+    if not 0 <= group < n_groups:
+        expected = "0, as there is one" if n_groups == 1 else f"0 to {n_groups - 1}"
+        raise IndexError(f"{name}: group {group}: expected {expected}")
+
+
 def check_states(states: Sequence[State], n: int, name: str) -> None:
     """Raise ValueError unless there is a state for each of `n` environments."""
     if len(states) != n:
         raise ValueError(f"{name}: states: expected those of {n} environments, got {len(states)}")
+
+
+def check_factory(factory: Any, what: str) -> None:
+    """Raise TypeError unless a factory can be called: often it is an environment, or its name."""
+    if not callable(factory):
+        raise TypeError(
+            f"{what}: expected a function that makes a gymnasium.Env, got {factory!r}; give "
+            "lambda: gymnasium.make(...)"
+        )
+
+
+def check_factories(factories: Any, seeds: Sequence[Any] | None, cage: str) -> Sequence[Any]:
+    """Return a seed for each factory, None where there are none.
+
+    Raises:
+        TypeError: unless there is a sequence of functions.
+        ValueError: unless there is at least one, and a seed for each.
+    """
+    if not isinstance(factories, Sequence) or isinstance(factories, str):
+        raise TypeError(f"{cage}: env_factories: expected a list of functions, got {factories!r}")
+    n = len(factories)
+    seeds = [None] * n if seeds is None else seeds
+    if n < 1 or len(seeds) != n:
+        raise ValueError(f"{cage}: expected factories and as many seeds, got {n} and {len(seeds)}")
+    for i, factory in enumerate(factories):
+        check_factory(factory, f"{cage}: env_factories[{i}]")
+    return seeds
 
 
 def check_counts(counts: Sequence[int], n: int, name: str) -> None:

@@ -58,8 +58,8 @@ class Cage(VectorizedCage):
     def _of_each(self, values: list[Any]) -> Any:
         return values[0]
 
-    def _begin(self, method: str) -> None:
-        super()._begin(method)
+    def _begin(self, method: str, group: int = 0) -> None:
+        super()._begin(method, group)
         if self._result is not None:
             raise WrongStateError(f"{self._name}: {method}: a step was not awaited")
 

@@ -114,6 +114,9 @@ class CageInterface(ABC):
         truncated_only: leave those out that were not truncated, with no way to get them later.
         """
 
+    def start_environment_states(self) -> None:
+        """Begin, where another process does it, what `environment_states` waits for; call that next."""
+
     @abstractmethod
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment, the episode in progress included, between rows.

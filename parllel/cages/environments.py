@@ -83,32 +83,39 @@ class Environments:
         self._index = index
         self._reset_automatically = reset_automatically
         self._always_check = check == "always"
+        self._steps: list[Callable[[Any], Any]] = []
+        n = len(factories)
         try:
-            for factory, seed in zip(factories, seeds, strict=True):
-                self.envs.append(make_env(factory))
-                self._action_spaces.append(seeded_action_space(self.envs[-1], seed))
-        except BaseException as error:
-            add_note(error, f"in environment {index + len(self.envs)}, while it was made")
+            self._make(factories, seeds)
+            self.spaces = spaces_of(self.envs, index)
+            self._trajs = follow(traj_info, n)
+        except BaseException:
             with suppress(Exception):  # what was raised first is what matters
                 self.close()
             raise
-        n = len(self.envs)
-        self.spaces = spaces_of(self.envs)
         self._first_seeds = [words_of(seed)[0] for seed in seeds]
         self._seeds = list(self._first_seeds)
         # What steps each environment: with checks at first, its own method from then on.
         self._checking = [True] * n
-        self._steps: list[Callable[[Any], Any]] = [partial(self._checked_step, i) for i in range(n)]
+        self._steps = [partial(self._checked_step, i) for i in range(n)]
         self.needs_reset: NDArray[np.bool_] = np.ones(n, bool)
         self._n_waiting = n  # how many need a reset, which is asked in every row
         self._started = False
         self._prepared: list[tuple[Tree, dict[str, Any]] | None] = [None] * n
-        self._trajs = follow(traj_info, n)
         nested = isinstance(self.spaces.observation, (gym.spaces.Dict, gym.spaces.Tuple))
         self._copied: Callable[[Tree], Tree] = partial(buffer_map, np.array) if nested else np.array
         self._final: list[FinalObservation] = []
         self._rows: Rows | None = None
         self._indices = range(n)
+
+    def _make(self, factories: Sequence[EnvFactory], seeds: Sequence[Any]) -> None:
+        for i, (factory, seed) in enumerate(zip(factories, seeds, strict=True), self._index):
+            try:
+                self.envs.append(make_env(factory))
+                self._action_spaces.append(seeded_action_space(self.envs[-1], seed))
+            except BaseException as error:
+                add_note(error, f"in environment {i}, while it was made")
+                raise
 
     def __len__(self) -> int:
         return len(self.envs)
@@ -134,9 +141,9 @@ class Environments:
         return result
 
     def _reset(self, i: int) -> tuple[Tree, dict[str, Any]]:
-        seed, self._seeds[i] = self._seeds[i], None
         try:  # not `_named`, which costs a quarter of a short step
-            result = self.envs[i].reset(seed=seed)
+            result = self.envs[i].reset(seed=self._seeds[i])
+            self._seeds[i] = None  # not before: a reset that failed may be tried again
             if self._checking[i]:
                 check_reset(result, self.name(i))
                 what = f"{self.name(i)}: observation of reset"

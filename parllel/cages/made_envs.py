@@ -25,18 +25,20 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
     return env
 
 
-def spaces_of(envs: Sequence[gym.Env[Any, Any]]) -> Spaces:
-    """Return the spaces that all have; ValueError where they differ."""
+def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
+    """Return the spaces that all have; ValueError where they differ, with numbers counted from `index`."""
     first = envs[0]
     spec = getattr(first, "spec", None)
     name = spec.id if spec is not None else type(getattr(first, "unwrapped", first)).__name__
-    for i, env in enumerate(envs):
-        if (env.observation_space, env.action_space) != (
-            first.observation_space,
-            first.action_space,
-        ):
-            raise ValueError(f"environment {i}: its spaces differ from those of environment 0")
-    return Spaces(first.observation_space, first.action_space, name)
+    expected = first.observation_space, first.action_space
+    for i, env in enumerate(envs, index):
+        came = env.observation_space, env.action_space
+        if came != expected:
+            raise ValueError(
+                f"environment {i}: its spaces differ from those of environment {index}: expected "
+                f"{expected[0]} and {expected[1]}, got {came[0]} and {came[1]}"
+            )
+    return Spaces(*expected, name)
 
 
 def words_of(seed: Any) -> tuple[int | None, int | None]:

@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from parllel.arrays import Array
 from parllel.buffers import Link, NamedArrayTuple, Samples
-from parllel.cages.argument_checks import check_counts, check_row, check_states
+from parllel.cages.argument_checks import (
+    check_counts,
+    check_factory,
+    check_group,
+    check_row,
+    check_states,
+)
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import (
     EnvFactory,
@@ -80,6 +86,7 @@ class ProcessCage(CageInterface):
         timeout_s: float = 60.0,
         buffers: Any = None,
     ) -> None:
+        check_factory(env_factory, "ProcessCage: env_factory")
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
         make = partial(
@@ -154,15 +161,15 @@ class ProcessCage(CageInterface):
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Tell the worker to reset into row `t`."""
-        self._start_row_op(OP_RESET, t, "reset", everyone)
+        self._start_row_op(OP_RESET, t, "reset", group, everyone)
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Tell the worker to step with the action of row `t`."""
-        self._start_row_op(OP_STEP, t, "step")
+        self._start_row_op(OP_STEP, t, "step", group)
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Tell the worker to step with a random action."""
-        self._start_row_op(OP_RANDOM, t, "random step")
+        self._start_row_op(OP_RANDOM, t, "random step", group)
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Tell the worker to take random steps."""
@@ -172,8 +179,10 @@ class ProcessCage(CageInterface):
         self._begin_call("decorrelate", [int(count) for count in counts], t)
         self._pending = ("decorrelation", "decorrelation")
 
-    def _start_row_op(self, op: int, t: int, what: str, everyone: bool = False) -> None:
+    def _start_row_op(self, op: int, t: int, what: str, group: int, everyone: bool = False) -> None:
         self._check_bound(what)
+        if group:
+            check_group(group, 1, self._child.name)
         check_row(t, self._rows + (op == OP_RESET), self._child.name)
         self._sequence += 1
         request = ROW_REQUEST.pack(ROW, op, self._sequence & 0xFFFFFFFF, t, everyone)
@@ -194,7 +203,9 @@ class ProcessCage(CageInterface):
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
         self._check_open()
-        if self._pending is None or self._pending[0] == "plain":
+        if group:
+            check_group(group, 1, self._child.name)
+        if self._pending is None or self._pending[0] in ("plain", "states"):
             raise WrongStateError(f"{self._child.name}: finish_row() without a start")
         kind, what = self._pending
         if kind == "decorrelation":
@@ -221,9 +232,18 @@ class ProcessCage(CageInterface):
         self._final = False
         return [FinalObservation(*final) for final in self._call("final", truncated_only)]
 
+    def start_environment_states(self) -> None:
+        """Ask the worker; `environment_states` waits for the answer."""
+        self._begin_call("states")
+        self._pending = ("states", "environment_states")
+
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of the environment."""
-        states: list[State] = self._call("states")
+        self._check_open()
+        if self._pending is None or self._pending[0] != "states":
+            self.start_environment_states()
+        states: list[State] = self._receive_call(self._sequence, "during environment_states")
+        self._pending = None
         return states
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from parllel.arrays import SharedMemoryArray
 from parllel.buffers import Samples
-from parllel.cages.argument_checks import check_counts, check_row, check_states
+from parllel.cages.argument_checks import (
+    check_counts,
+    check_factories,
+    check_group,
+    check_row,
+    check_states,
+)
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.control import (
     RANDOM,
@@ -104,16 +110,14 @@ class SynchronizedProcessCage(CageInterface):
         spin_us: float | None = None,
         cores: Sequence[int] | None = None,
     ) -> None:
+        seeds = check_factories(env_factories, seeds, "SynchronizedProcessCage")
         n = len(env_factories)
-        seeds = [None] * n if seeds is None else seeds
-        if n < 1 or len(seeds) != n:
-            raise ValueError(
-                f"SynchronizedProcessCage: expected factories and as many seeds, got {n} and {len(seeds)}"
-            )
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
         if n_main is not None and not participate:
             raise ValueError(f"n_main: expected participate=True with it, got n_main={n_main}")
+        if cores is not None and not len(cores):
+            raise ValueError("cores: expected at least one core number, or None, got none")
         if n_main is None:
             n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
         self._n = n
@@ -182,11 +186,11 @@ class SynchronizedProcessCage(CageInterface):
         self._has_policy = False
         # By group: number of the command under way, 0 for none; what it is; whether main's part of it is due;
         # whether it was ever reset; rows that may be stepped.
-        self._numbers = [0] * n_groups
+        self._numbers = dict.fromkeys(range(n_groups), 0)
         self._doing = [(STEP, 0)] * n_groups
         self._due = [False] * n_groups
         self._begun = [False] * n_groups
-        self._ready = [0] * n_groups
+        self._ready = dict.fromkeys(range(n_groups), 0)
         self._first_lines = [size.done_line(group) for group in range(n_groups + 1)]
         self._n_workers = size.n_workers
         self._command = self._control.command
@@ -252,7 +256,7 @@ class SynchronizedProcessCage(CageInterface):
         the workers then.
         """
         self._check_idle("set_policy")
-        self._rows, self._ready, self._has_policy = 0, [0] * len(self._ready), False
+        self._rows, self._ready, self._has_policy = 0, dict.fromkeys(self._ready, 0), False
         self._crew.call("set_policy", policy)
         self._has_policy = True
 
@@ -279,7 +283,7 @@ class SynchronizedProcessCage(CageInterface):
                         f"{self._name}: a worker is bound to {array!r}, expected a part of {reward!r}"
                     )
         self._rows = len(reward)
-        self._ready = [self._rows if begun else 0 for begun in self._begun]
+        self._ready = {g: self._rows if begun else 0 for g, begun in enumerate(self._begun)}
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Let the workers reset a group into row `t`."""
@@ -288,7 +292,7 @@ class SynchronizedProcessCage(CageInterface):
     def start_row(self, t: int, group: int = 0) -> None:
         """Let the workers step a group with the actions of row `t`."""
         if (
-            not 0 <= t < self._ready[group]
+            not 0 <= t < self._ready.get(group, 0)
             or self._numbers[group]
             or self._decorrelation is not None
             or self._crew.broken is not None
@@ -351,9 +355,9 @@ class SynchronizedProcessCage(CageInterface):
 
     def finish_row(self, group: int = 0) -> None:
         """Step what is this process's to step, and wait for the workers."""
-        number = self._numbers[group]
+        number = self._numbers.get(group)
         if not number or self._crew.broken is not None:
-            self._finish_decorrelation()
+            self._finish_decorrelation(group)
             return
         if self._due[group]:
             self._due[group] = False
@@ -366,8 +370,9 @@ class SynchronizedProcessCage(CageInterface):
         if not self._begun[group]:
             self._begun[group], self._ready[group] = True, self._rows
 
-    def _finish_decorrelation(self) -> None:
+    def _finish_decorrelation(self, group: int) -> None:
         self._crew.check_open(self._name)
+        check_group(group, len(self._groups), self._name)
         if self._decorrelation is None:
             raise WrongStateError(f"{self._name}: finish_row() without a start")
         number, args = self._decorrelation
@@ -408,7 +413,7 @@ class SynchronizedProcessCage(CageInterface):
         check_states(states, self._n, self._name)
         self._crew.call("load_states", list(states), salt)
         self._begun = [True] * len(self._begun)
-        self._ready = [self._rows] * len(self._ready)
+        self._ready = dict.fromkeys(self._ready, self._rows)
 
     # ------------------------------------------------------------------ the environments themselves
 
@@ -449,7 +454,11 @@ class SynchronizedProcessCage(CageInterface):
         if crew.broken is not None:
             crew.broken = "used after close()"
             return
-        idle = not any(self._numbers) and self._decorrelation is None and self._spaces is not None
+        idle = (
+            not any(self._numbers.values())
+            and self._decorrelation is None
+            and self._spaces is not None
+        )
         errors: list[Exception] = []
         try:
             if idle:  # workers that are busy cannot hear us: they get no time
@@ -470,6 +479,7 @@ class SynchronizedProcessCage(CageInterface):
 
     def _check_group_idle(self, method: str, group: int) -> None:
         self._crew.check_open(self._name)
+        check_group(group, len(self._groups), self._name)
         under_way = None
         if self._decorrelation is not None:
             under_way = "decorrelation"

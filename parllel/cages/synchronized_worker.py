@@ -163,5 +163,9 @@ def serve(
 ) -> None:
     """Run a worker; the target of the child process."""
     if settings.core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {settings.core})
+        try:
+            os.sched_setaffinity(0, {settings.core})
+        except OSError as error:
+            usable = sorted(os.sched_getaffinity(0))
+            raise ValueError(f"cores: expected some of {usable}, got {settings.core}") from error
     SynchronizedWorker(connection, makes, settings, inherited).run()

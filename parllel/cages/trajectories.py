@@ -8,6 +8,7 @@ leaves `step` alone, rewards pile up row by row and are added up when somebody a
 from __future__ import annotations
 
 import struct
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ End: TypeAlias = tuple[int, bool, bool]
 
 _PILED_REWARDS = 2**15  # 256 KiB; then they are added up
 _MIN_ROWS = 64
+_COMPILED = "parllel.cages.compiled"
 
 
 class Trajectories(ABC):
@@ -134,14 +136,26 @@ def unpack(make: TrajInfoFactory, packed: Packed) -> list[TrajInfo]:
 
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
     """Return trajectories of n environments, in the faster way that what `make` makes allows."""
-    example = make()
+    example = made_by(make)
     per_step = _has_own(example, "step") or _has_own(example, "see_agent_info")
     return (PerStepTrajectories if per_step else PiledTrajectories)(make, n, example)
 
 
 def sees_agent_info(make: TrajInfoFactory) -> bool:
     """Return whether what `make` makes wants to know what the agent says of each step."""
-    return _has_own(make(), "see_agent_info")
+    return _has_own(made_by(make), "see_agent_info")
+
+
+def made_by(make: TrajInfoFactory) -> TrajInfo:
+    """Return what the factory makes; TypeError unless it is one and makes a TrajInfo."""
+    if not callable(make):
+        raise TypeError(
+            f"traj_info: expected a class or function that makes a TrajInfo, got {make!r}"
+        )
+    traj = make()
+    if not isinstance(traj, TrajInfo):
+        raise TypeError(f"traj_info: expected it to make a TrajInfo, got {traj!r}")
+    return traj
 
 
 def _has_own(traj: TrajInfo, method: str) -> bool:
@@ -317,8 +331,10 @@ class PiledTrajectories(Trajectories):
         self._sums[i] = sums
 
     def prepare(self) -> None:
-        """Add up."""
-        self._add_up()
+        """Add up, unless the compiler had to be loaded for it."""
+        # That takes long, and a worker does not hear meanwhile that it is to close.
+        if self._n == 1 or _COMPILED in sys.modules:
+            self._add_up()
 
     def take_packed(self) -> Packed:
         """Add up, and return the numbers of each episode."""

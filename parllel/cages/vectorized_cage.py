@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, Samples
-from parllel.cages.argument_checks import check_states
+from parllel.cages.argument_checks import check_factories, check_group, check_states
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import (
     EnvFactory,
@@ -54,13 +54,7 @@ class VectorizedCage(CageInterface):
         index: int = 0,
         check: str = "first_episode",
     ) -> None:
-        n = len(env_factories)
-        if seeds is None:
-            seeds = [None] * n
-        if n < 1 or len(seeds) != n:
-            raise ValueError(
-                f"VectorizedCage: expected factories and as many seeds, got {n} and {len(seeds)}"
-            )
+        seeds = check_factories(env_factories, seeds, "VectorizedCage")
         self._envs = Environments(
             env_factories,
             seeds,
@@ -69,6 +63,7 @@ class VectorizedCage(CageInterface):
             index=index,
             check=check,
         )
+        self._n = len(env_factories)
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._closed = False
@@ -79,7 +74,7 @@ class VectorizedCage(CageInterface):
     @property
     def n(self) -> int:
         """How many environments there are."""
-        return len(self._envs)
+        return self._n
 
     @property
     def spaces(self) -> Spaces:
@@ -104,19 +99,19 @@ class VectorizedCage(CageInterface):
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Reset, now; `finish_row` completes the call."""
-        self._begin("start_reset")
+        self._begin("start_reset", group)
         self._envs.reset_rows(t, everyone=everyone)
         self._under_way = "reset", t
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Step with the action of row `t`, now; `finish_row` completes the call."""
-        self._begin("start_row")
+        self._begin("start_row", group)
         self._envs.step_row(t)
         self._under_way = "step", t
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Step with random actions, now; `finish_row` completes the call."""
-        self._begin("start_random_row")
+        self._begin("start_random_row", group)
         self._envs.random_row(t)
         self._under_way = "random step", t
 
@@ -128,8 +123,9 @@ class VectorizedCage(CageInterface):
 
     def finish_row(self, group: int = 0) -> None:
         """Complete what was started."""
-        if self._under_way is None or self._closed:
+        if group or self._under_way is None or self._closed:
             self._check_open()
+            check_group(group, 1, self._name)
             raise WrongStateError(f"{self._name}: finish_row() without a start")
         self._under_way = None
 
@@ -207,8 +203,10 @@ class VectorizedCage(CageInterface):
             where = "" if t is None else f" at row {t}"
             raise WrongStateError(f"{self._name}: {method}: {what}{where} is not finished")
 
-    def _begin(self, method: str) -> None:
+    def _begin(self, method: str, group: int = 0) -> None:
         self._check_idle(method)
+        if group:
+            check_group(group, 1, self._name)
 
 
 def set_env_attribute(env: Any, name: str, value: Any) -> None:

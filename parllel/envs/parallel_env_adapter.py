@@ -93,6 +93,12 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
                 f"reset: expected all possible agents {list(self.agents)}, got {sorted(there)}; "
                 "agents that appear later are not supported"
             )
+        missing = [agent for agent in self.agents if agent not in observations]
+        if missing:
+            raise ValueError(
+                f"reset: expected an observation of each agent, got those of {sorted(observations)}, "
+                f"without {missing}"
+            )
         self._live = list(self.agents)
         self._terminated.clear()
         observation = {agent: observations[agent] for agent in self.agents}

@@ -16,9 +16,13 @@ from parllel.buffers import Samples, buffer_arrays, buffer_leaves, buffer_map
 from parllel.cages import CageInterface, FinalObservation, TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.part_checks import check_handler, check_transforms
 from parllel.samplers.sampler import Sampler
 from parllel.transforms import BatchTransform, StepTransform, Transform
 from parllel.types import BatchSpec, State, Tree
+
+# What stands for the state of an environment of which none was kept.
+NO_STATE: State = {"env": None, "action_space": None}
 
 
 class BatchSampler(Sampler):
@@ -46,6 +50,7 @@ class BatchSampler(Sampler):
 
     Raises:
         ValueError: if cages, agent, buffer and batch spec do not fit.
+        TypeError: if handler, buffer or a transform is something else.
     """
 
     # Whether environments reset within the step that ends their episode, or wait until a batch begins.
@@ -64,6 +69,7 @@ class BatchSampler(Sampler):
         decorrelation_seed: Any = None,
     ) -> None:
         check_samples(samples, batch_spec)
+        check_handler(handler)
         if decorrelation_steps < 0:
             raise ValueError(f"decorrelation_steps: expected 0 or more, got {decorrelation_steps}")
         if decorrelation_steps and decorrelation_seed is None:
@@ -80,6 +86,7 @@ class BatchSampler(Sampler):
         self.samples = samples
         self.step_transforms = list(step_transforms)
         self.batch_transforms = list(batch_transforms)
+        check_transforms(self.step_transforms, self.batch_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = self._within = False
         self._batches = 0
@@ -87,7 +94,9 @@ class BatchSampler(Sampler):
         self._restarted = np.zeros(batch_spec.B, bool)
         self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
-        self._switches = _all_switch(self._arrays)
+        check_switching(self._arrays)
+        # Whoever holds views of them holds those of one side, or of one part of a replay.
+        self._moves_on = any(array.block.n_windows > 1 for array in self._arrays)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
         self._bind()
 
@@ -112,9 +121,10 @@ class BatchSampler(Sampler):
                 "close this sampler and build another"
             )
         with collector_off():
+            self._within = self._started  # what is carried to row 0 must not be carried twice
+            self.handler.sample_mode()  # first: resets are for the memory of sampling
             self._begin()
             self._within = True
-            self.handler.sample_mode()
             self.handler.start_batch()
             yield
 
@@ -122,7 +132,7 @@ class BatchSampler(Sampler):
         if self._started:
             for array in self._arrays:  # the observation behind the last batch becomes row 0
                 array.rotate()
-            if self._switches:  # everybody holds views of the other side
+            if self._moves_on:
                 self._bind()
             if self._restarted.any() or not self.resets_automatically:
                 self._reset_ended()
@@ -260,8 +270,7 @@ class BatchSampler(Sampler):
         if "environments" in state:
             self._load_environments(state["environments"], state["edges"])
         elif self._batches and not self._started:
-            unsaved = [{"env": None, "action_space": None}] * self.batch_spec.B
-            self.cages.load_states(unsaved, self._batches)
+            self.cages.load_states([NO_STATE] * self.batch_spec.B, self._batches)
             self._restarted[:] = True
 
     def _load_environments(self, states: list[State], edges: dict[str, Any]) -> None:
@@ -331,12 +340,11 @@ def _named(observation: Tree) -> Tree:
     return np.asarray(observation)
 
 
-def _all_switch(arrays: Sequence[Array]) -> bool:
-    """Return whether the arrays switch; ValueError if some do and others do not."""
+def check_switching(arrays: Sequence[Array]) -> None:
+    """Raise ValueError if some arrays switch and others do not."""
     switching = [isinstance(array, SwitchingArray) for array in arrays]
     if any(switching) and not all(switching):
         raise ValueError("samples: expected arrays that all switch, or none; got a mixture")
-    return all(switching)
 
 
 def check_samples(samples: Samples, batch_spec: BatchSpec) -> None:

@@ -36,9 +36,9 @@ class BatchTimer:
         method: Callable[..., Any] = getattr(self._sampler, name)
         seconds = self.seconds
 
-        def measured(*arguments: Any) -> Any:
+        def measured(*arguments: Any, **named_arguments: Any) -> Any:
             begin = time.perf_counter()
-            result = method(*arguments)
+            result = method(*arguments, **named_arguments)
             seconds[part] += time.perf_counter() - begin
             return result
 

@@ -105,8 +105,25 @@ class CageColumns:
         return sorted(found, key=lambda final: (final.row, final.column))
 
     def states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, [B]."""
-        return [state for cage in self.cages for state in cage.environment_states()]
+        """Return what a checkpoint keeps of each environment, [B].
+
+        All have answered when it raises the first error of any.
+        """
+        states: list[State] = []
+        errors: list[Exception] = []
+        for cage in self.cages:  # all are asked before any is waited for
+            try:
+                cage.start_environment_states()
+            except Exception as error:
+                errors.append(error)
+        for cage in self.cages:
+            try:
+                states += cage.environment_states()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return states
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `states` returned; ValueError for another number of environments."""

@@ -10,8 +10,9 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_asarray, buffer_rotate
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
-from parllel.samplers.batch_sampler import check_samples, count_unsaved
+from parllel.samplers.batch_sampler import NO_STATE, check_samples, count_unsaved
 from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.part_checks import check_handler, check_transforms
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
 from parllel.transforms import StepTransform
@@ -59,20 +60,24 @@ class EvalSampler(Sampler):
         if n_episodes < B:
             raise ValueError(f"n_episodes: expected one per environment ({B}), got {n_episodes}")
         check_samples(samples, BatchSpec(1, B))
+        check_handler(handler)
         self.handler = handler
         self.samples = samples
         self.step_transforms = list(step_transforms)
+        check_transforms(self.step_transforms)
         self.quotas = np.full(B, n_episodes // B)
         self.quotas[: n_episodes % B] += 1
         self.watch: Callable[[], None] | None = None
         self._max_steps = max_steps
         self._evaluations = 0
+        self._started = False  # whether the environments have, here or in the run that was loaded
         self._unsaved: dict[str, int] = {}
         self._cages.bind(samples)
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Play the episodes and return them; the samples hold the last step only."""
         self._evaluations += 1
+        self._started = True
         self.handler.eval_mode()
         try:
             self.handler.reset()
@@ -153,6 +158,9 @@ class EvalSampler(Sampler):
         if "environments" in state:
             self._cages.load_states(state["environments"], self._evaluations)
             self._unsaved = count_unsaved(state["environments"])
+            self._started = True
+        elif self._evaluations and not self._started:
+            self._cages.load_states([NO_STATE] * len(self.quotas), self._evaluations)
 
     @property
     def unsaved_environments(self) -> dict[str, int]:

@@ -320,6 +320,21 @@ class RowFaceContract(CageHooks):
             run(cage, "start_row", 0)
             assert plain(samples.env.observation, 1, COLUMN)[1:].tolist() == [0, 1]
 
+    @pytest.mark.parametrize("group", [-1, 1])
+    def test_groups_that_are_not_there_are_refused(self, group: int) -> None:
+        cage, samples = self.bound(partial(CountingEnv, 9), T, seed=7)
+        with cage:
+            run(cage, "start_reset", 0)
+            for method in ("start_row", "start_random_row", "start_reset"):
+                with pytest.raises(IndexError, match=rf"group {group}: expected 0"):
+                    getattr(cage, method)(0, group=group)
+            cage.start_row(0)
+            with pytest.raises(IndexError, match=rf"group {group}: expected 0"):
+                cage.finish_row(group)
+            cage.finish_row()
+            assert plain(samples.env.observation, 1, COLUMN)[1:].tolist() == [0, 1]
+            assert cage.actions == [0]
+
     def test_rows_need_a_buffer(self) -> None:
         with self.make(CountingEnv, seed=7) as cage:
             for method, args in (
@@ -371,6 +386,7 @@ class RowFaceContract(CageHooks):
         ):
             with pytest.raises(ClosedError, match=r"used after close\(\)"):
                 getattr(cage, method)(*args)
+        assert (cage.n, cage.groups) == (1, [slice(0, 1)])
         assert plain(samples.env.observation, 0, COLUMN)[1:].tolist() == [0, 0]
 
     def test_closing_while_something_is_under_way(self) -> None:

@@ -101,6 +101,7 @@ class SamplerSetup:
         make_cages: makes them otherwise, of all factories and their seeds; see `CagesOf`.
         cage_options: further arguments of either.
         switching: allocate arrays with two sides.
+        batches: how many batches the buffer holds before it starts again.
         recurrent: with a RecurrentCountingAgent and environments that wait to be reset.
     """
 
@@ -114,6 +115,7 @@ class SamplerSetup:
     make_cages: Callable[..., list[CageInterface]] | None = None
     cage_options: Mapping[str, Any] = field(default_factory=dict)
     switching: bool = False
+    batches: int = 1
     recurrent: bool = False
 
     @property
@@ -168,7 +170,11 @@ class SamplerSetup:
         return cages
 
     def _allocate(self, handler: Handler, transforms: list[Any]) -> Samples:
-        memory: Any = {"storage": self.storage, "switching": self.switching}
+        memory: Any = {
+            "storage": self.storage,
+            "switching": self.switching,
+            "batches": self.batches,
+        }
         spaces = self.spaces()
         observation = example_of(spaces.observation)
         action, agent_info = handler.example(

@@ -102,6 +102,22 @@ class VectorRulesContract(VectorCageHooks):
             run_groups(cage, "start_row", 0)
             assert clocks(samples, 1) == [[0, 1]] * N
 
+    def test_groups_that_are_not_there_are_refused(self) -> None:
+        cage, _ = self.bound([partial(CountingEnv, 9)] * N, T, seeds=SEEDS)
+        with cage:
+            run_groups(cage, "start_reset", 0)
+            for group in (-1, len(cage.groups)):
+                for method in ("start_row", "start_random_row", "start_reset"):
+                    with pytest.raises(IndexError, match=rf"group {group}: expected 0"):
+                        getattr(cage, method)(0, group=group)
+                cage.start_row(0)
+                with pytest.raises(IndexError, match=rf"group {group}: expected 0"):
+                    cage.finish_row(group)
+                cage.finish_row()
+            steps = [len(acted) for acted in cage.actions]
+            first = cage.groups[0]
+            assert steps == [2 * (first.start <= i < first.stop) for i in range(N)]
+
     def test_rows_need_a_buffer(self) -> None:
         with self.make([CountingEnv] * N, seeds=SEEDS) as cage:
             for method in ("start_reset", "start_row", "start_random_row"):
@@ -185,6 +201,7 @@ class VectorRulesContract(VectorCageHooks):
                 getattr(cage, method)(*args)
         with pytest.raises(ClosedError, match=r"used after close\(\)"):
             _ = cage.gravity
+        assert (cage.n, cage.groups[-1].stop) == (N, N)
         assert clocks(samples, 0) == [[0, 0]] * N
 
     def test_closing_while_something_is_under_way(self) -> None:

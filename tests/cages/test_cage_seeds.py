@@ -9,8 +9,10 @@ import pytest
 from cage_makers import MAKERS, bind
 from gymnasium import spaces
 
+from parllel.cages import Cage
 from parllel.seeding import Seeds
 from parllel.testing import CountingEnv
+from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.row_reference import plain, seeds_of
 
 T = 8
@@ -93,6 +95,15 @@ def test_seeds_of_ten_thousand_environments_differ() -> None:
 def test_without_a_seed_every_cage_draws_its_own(kind: str) -> None:
     (one, _), (other, _) = run(kind, [None, None])
     assert one != other
+
+
+def test_a_first_reset_that_failed_is_tried_again_with_its_seed() -> None:
+    with Cage(partial(FaultyEnv, "reset"), seed=7) as cage:
+        with pytest.raises(DummyFaultError, match="reset number 1"):
+            cage.reset_async()
+        cage.reset_async()
+        found = cage.await_step().observation
+    np.testing.assert_array_equal(found, CountingEnv().reset(seed=seeds_of(7)[0])[0])
 
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))

@@ -191,6 +191,25 @@ def test_arguments_of_the_constructors() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize("factory", ["CartPole-v1", CountingEnv()])
+def test_what_is_no_factory_is_refused_at_once(kind: str, factory: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected a function that makes a gymnasium\.Env, got"):
+        MAKERS[kind](factory)
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+@pytest.mark.parametrize(
+    ("traj_info", "message"),
+    [(TrajInfo(), "a class or function"), (dict, r"it to make a TrajInfo, got \{\}")],
+)
+def test_what_makes_no_traj_info_is_refused_at_once(
+    kind: str, traj_info: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=f"traj_info: expected {message}"):
+        MAKERS[kind](CountingEnv, traj_info=traj_info)
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
 def test_a_factory_that_makes_no_environment(kind: str) -> None:
     with pytest.raises(TypeError, match=r"expected a gymnasium\.Env, got None without 'reset'"):
         _made(kind, lambda: None)

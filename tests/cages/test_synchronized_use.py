@@ -220,6 +220,8 @@ def test_wrong_arguments() -> None:
         ({"wait": "prayer"}, "kind: expected one of"),
         ({"spin_us": -1.0}, "spin_us: expected a finite number of at least 0"),
         ({"start_method": "clone"}, "start_method"),
+        ({"cores": []}, "cores: expected at least one core number, or None"),
+        ({"cores": [100_000]}, r"cores: expected some of \[\d.*\], got 100000"),
     ):
         options = {"env_factories": [CountingEnv] * N, "n_workers": 2, "start_method": "fork"}
         with pytest.raises(ValueError, match=message):

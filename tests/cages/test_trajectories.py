@@ -383,6 +383,21 @@ def test_nothing_of_what_a_row_held_stays(n: int, automatic: bool) -> None:
 # ---------------------------------------------------------------------- the compiler
 
 
+def test_nothing_that_is_done_ahead_of_time_loads_the_compiler() -> None:
+    code = (
+        "import sys\n"
+        "from parllel.cages import TrajInfo\n"
+        "from parllel.cages.trajectories import follow\n"
+        "trajs = follow(TrajInfo, 2)\n"
+        "for reward in (1.0, 3.0):\n"
+        "    trajs.add_row([reward] * 2, [(0, True, False)])\n"
+        "    trajs.prepare()\n"
+        "    print('numba' in sys.modules, [traj.return_ for traj in trajs.take()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False [1.0]", "True [3.0]"]
+
+
 @pytest.mark.parametrize(("n", "loaded"), [(1, False), (2, True)])
 def test_the_compiler_is_loaded_for_several_environments_alone(n: int, loaded: bool) -> None:
     code = (

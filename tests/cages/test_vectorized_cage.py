@@ -133,5 +133,34 @@ def test_wrong_arguments_and_calls() -> None:
         VectorizedCage([])
     with pytest.raises(ValueError, match="got 2 and 1"):
         VectorizedCage([CountingEnv] * 2, seeds=[1])
-    with pytest.raises(ValueError, match="environment 1: its spaces differ"):
-        VectorizedCage([CountingEnv, partial(CountingEnv, layout="dict")])
+    with pytest.raises(
+        ValueError, match=r"environment 5: its spaces differ .* 4: expected Box.*Discrete.*got Dict"
+    ):
+        VectorizedCage([CountingEnv, partial(CountingEnv, layout="dict")], index=4)
+    with pytest.raises(TypeError, match="env_factories: expected a list of functions, got"):
+        VectorizedCage(CountingEnv)  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"env_factories\[1\]: expected a function .* got <.*CountingEnv object"
+    ):
+        VectorizedCage([CountingEnv, CountingEnv()])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("odd", "options"),
+    [
+        (partial(CountingEnv, layout="dict"), {}),
+        (CountingEnv, {"traj_info": lambda: 3}),
+        (CountingEnv, {"seeds": [1, -1]}),
+    ],
+    ids=["spaces", "traj_info", "seeds"],
+)
+def test_environments_are_closed_if_the_cage_cannot_be_made(odd: Any, options: Any) -> None:
+    made: list[CountingEnv] = []
+
+    def factory(make: Any) -> CountingEnv:
+        made.append(make())
+        return made[-1]
+
+    with pytest.raises((ValueError, TypeError), match=r"spaces differ|TrajInfo, got 3|negative"):
+        VectorizedCage([partial(factory, CountingEnv), partial(factory, odd)], **options)
+    assert [env.closed for env in made] == [1, 1]

@@ -264,6 +264,8 @@ class Misbehaving(CountingParallelEnv):
         observations, infos = super().reset(seed, options)
         if self.wrong == "late":
             self.agents.remove("b")
+        elif self.wrong == "unseen":
+            del observations["b"]
         return observations, infos
 
     def step(self, actions):
@@ -304,6 +306,14 @@ def test_agents_who_are_not_there_at_first_are_refused():
     env = ParallelEnvAdapter(Misbehaving("late"))
     with pytest.raises(
         ValueError, match=r"reset: expected all possible agents \['a', 'b'\], got \['a'\]; agents"
+    ):
+        env.reset()
+
+
+def test_agents_without_an_observation_at_first_are_refused():
+    env = ParallelEnvAdapter(Misbehaving("unseen"))
+    with pytest.raises(
+        ValueError, match=r"reset: expected an observation of each .* \['a'\], without \['b'\]"
     ):
         env.reset()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ from parllel.agents import NumpyHandler
 from parllel.buffers import AgentSamples, EnvSamples, Samples, add_fields, allocate, buffer_leaves
 from parllel.cages import Cage, ProcessCage
 from parllel.errors import ClosedError
-from parllel.samplers import BasicSampler, CageColumns
+from parllel.samplers import BasicSampler, CageColumns, EvalSampler
 from parllel.testing.dummy_agents import CountingAgent, fingerprint
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
@@ -227,6 +228,33 @@ def test_the_buffer_has_to_be_that_of_the_batch(parts, batch_spec):
 def test_the_buffer_has_to_be_samples(parts):
     with pytest.raises(TypeError, match="samples: expected Samples"):
         sampler_of(parts, samples=parts.samples._asdict())
+
+
+def test_transforms_have_to_be_of_their_kind(parts):
+    step, batch = RecordingStepTransform("a"), RecordingBatchTransform("b")
+    for options, message in (
+        (
+            {"step_transforms": [step, batch]},
+            r"step_transforms\[1\]: .* belongs to batch_transforms",
+        ),
+        ({"batch_transforms": [step]}, r"batch_transforms\[0\]: .* it belongs to step_transforms"),
+        ({"batch_transforms": [np.tanh]}, "expected a BatchTransform, got <ufunc 'tanh'>$"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            sampler_of(parts, **options)
+    row = SamplerSetup(1, ENVIRONMENTS[:2]).build()
+    with (
+        contextlib.closing(CageColumns(row.cages, 2)),
+        pytest.raises(TypeError, match=r"step_transforms\[0\]: .* belongs to batch_transforms"),
+    ):
+        EvalSampler(row.cages, row.handler, row.samples, 2, [batch])
+
+
+def test_an_agent_needs_a_handler(parts):
+    with pytest.raises(TypeError, match=r"handler: expected a Handler, .*NumpyHandler\(agent\)"):
+        sampler_of(parts, handler=parts.handler.agent)
+    with pytest.raises(TypeError, match=r"handler: expected a Handler, got None$"):
+        sampler_of(parts, handler=None)
 
 
 def test_the_buffer_has_to_fit_the_spaces(parts):

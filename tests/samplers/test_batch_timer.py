@@ -42,6 +42,23 @@ def test_time_in_the_agent_is_inference(sampler):
     assert timer.seconds["inference"] >= 0.05  # five rows
 
 
+def test_a_sampler_may_name_the_arguments(sampler):
+    class Naming(BasicSampler):
+        def collect_batch(self, elapsed_steps):
+            everyone = self.cages.everyone
+            with self.batch():
+                for t in range(self.batch_spec.T):
+                    self.act(columns=everyone.columns, t=t)
+                    everyone.start_row(t)
+                    everyone.finish_row()
+                return self.finish()
+
+    sampler.__class__ = Naming
+    with BatchTimer(sampler) as timer:
+        sampler.collect_batch(0)
+    assert timer.seconds["inference"] > 0
+
+
 def test_an_error_leaves_no_clock_behind(sampler):
     def fail(t, columns):
         raise ZeroDivisionError("on purpose")

@@ -230,6 +230,37 @@ def test_an_environment_that_raises_ends_eval_mode():
         assert parts.handler.agent.mode == "sample"
 
 
+def test_without_their_states_environments_play_other_episodes_than_at_the_start():
+    setup = SamplerSetup(1, (partial(CountingEnv, 2),) * 2)
+
+    def marks(state, n_evaluations=1):
+        """Play on, and return the mark of each environment and the state behind that."""
+        with eval_sampler_of(setup.build(), 2) as sampler:
+            sampler.load_state(state)
+            for _ in range(n_evaluations):
+                samples, _ = sampler.collect_batch(0)
+            return np.array(samples.env.observation)[0, :, 0].tolist(), sampler.state()
+
+    first, behind_one = marks({"evaluations": 0})
+    _, behind_two = marks({"evaluations": 0}, 2)
+    assert marks(behind_one)[0] == first  # the mark is part of their state
+    found = [first]
+    for state in (behind_one, behind_two):
+        del state["environments"]
+        found.append(marks(state)[0])
+        assert marks(state)[0] == found[-1]
+    assert len({mark for each in found for mark in each}) == 6
+
+
+def test_without_their_states_environments_that_have_started_stay_as_they_are():
+    with eval_sampler_of(SamplerSetup(1, ENVIRONMENTS[:2]).build(), 2) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        before = np.array(samples.env.observation)[0, :, 0]
+        sampler.load_state(sampler.state(environments=False))
+        samples, _ = sampler.collect_batch(0)
+        np.testing.assert_array_equal(np.asarray(samples.env.observation)[0, :, 0], before)
+
+
 def test_close_leaves_the_agent_to_training():
     parts = SamplerSetup(1, ENVIRONMENTS[:1]).build()
     sampler = eval_sampler_of(parts, 1)

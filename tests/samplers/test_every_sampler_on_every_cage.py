@@ -31,7 +31,9 @@ SIMULATED = {
 }
 
 
-@pytest.mark.parametrize("storage", ["local", "shared", "managed", "managed, switching"])
+@pytest.mark.parametrize(
+    "storage", ["local", "shared", "managed", "managed, switching", "managed, three batches"]
+)
 @pytest.mark.parametrize("cages", CAGES.values(), ids=CAGES.keys())
 @pytest.mark.parametrize("cls", SIMULATED, ids=lambda cls: cls.__name__)
 def test_batches_are_those_of_a_plain_loop(cls, cages, storage):
@@ -46,6 +48,7 @@ def test_batches_are_those_of_a_plain_loop(cls, cages, storage):
         batch_transforms=(SCALED,),
         storage=storage.partition(",")[0],
         switching=storage.endswith("switching"),
+        batches=3 if storage.endswith("three batches") else 1,
         recurrent=not cls.resets_automatically,
     )
     setup = replace(setup, **cages)

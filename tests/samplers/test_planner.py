@@ -4,6 +4,7 @@ import math
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,11 +142,25 @@ def test_a_step_is_measured_and_the_environment_closed():
     assert SleepingEnv.closed_ones == before + 1
 
 
+def test_few_steps_are_made_of_an_environment_that_is_slow():
+    made = []
+
+    class Slow(SleepingEnv):
+        def step(self, action):
+            made.append(self)
+            return super().step(action)
+
+    measure_step(partial(Slow, 40), seconds=0.002)
+    assert len(made) == 4  # three are not counted, and the fourth takes all the time there is
+
+
 class ThinkingAgent(CountingAgent):
     asked: list[int] = []
+    dtypes: set[np.dtype] = set()
 
     def step(self, observation, **options):
         self.asked.append(len(observation))
+        self.dtypes.add(observation.dtype)
         time.sleep(0.002)
         return super().step(observation, **options)
 
@@ -153,12 +168,13 @@ class ThinkingAgent(CountingAgent):
 def test_acting_is_measured_without_touching_what_is_drawn():
     agent = ThinkingAgent(4, seed=3)
     handler = NumpyHandler(agent)
-    env = CountingEnv()
+    env = CountingEnv(layout="float64")
     cost = measure_inference(handler, Spaces(env.observation_space, env.action_space, "x"), 3)
     assert cost(5) >= 0.002
     assert set(agent.asked) == {5}
     asked = len(agent.asked)
     assert cost(5) >= 0.002
     assert len(agent.asked) == asked
+    assert agent.dtypes == {np.dtype(np.float32)}  # what a batch holds of float64
     untouched = CountingAgent(4, seed=3)
     assert (agent.draw_noise(3, 2) == untouched.draw_noise(3, 2)).all()

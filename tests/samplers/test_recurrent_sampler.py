@@ -201,3 +201,12 @@ def test_evaluation_leaves_what_is_remembered_while_sampling_alone():
     handler.sample_mode()
     np.testing.assert_array_equal(agent.initial_rnn_state(slice(0, 2)), before)
     assert before.any()
+
+
+def test_an_agent_that_was_left_in_eval_mode_forgets_what_it_sampled():
+    setup = SamplerSetup(4, three(3), recurrent=True)
+    with make_sampler(RecurrentSampler, setup) as sampler:
+        for number, expected in enumerate(simulate_sequences(setup, 3)):
+            samples, _ = sampler.collect_batch(number)
+            check_samples(samples, expected)
+            sampler.handler.eval_mode()

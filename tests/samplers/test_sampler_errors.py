@@ -10,11 +10,13 @@ import pytest
 from sampler_cages import FORKED, SAMPLERS, grouped, make_sampler, synchronized, vectorized
 
 from parllel.errors import WorkerError, WrongStateError
+from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
-from parllel.testing.sampler_contract import ENVIRONMENTS
+from parllel.testing.sampler_contract import ENVIRONMENTS, check_samples
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.simulated_batches import simulate
 
 both = pytest.mark.parametrize("cls", SAMPLERS)
 
@@ -99,6 +101,28 @@ def test_a_batch_transform_that_raises_leaves_the_sampler_usable(cls):
         with pytest.raises(ValueError, match="not this one"):
             sampler.collect_batch(0)
         sampler.collect_batch(12)
+
+
+def test_a_first_reset_that_fails_can_be_tried_again():
+    faulty, sound = partial(FaultyEnv, "reset", lengths=3), partial(CountingEnv, lengths=3)
+    with make_sampler(BasicSampler, SamplerSetup(4, (faulty, CountingEnv))) as sampler:
+        with pytest.raises(DummyFaultError, match="reset number 1 failed"):
+            sampler.collect_batch(0)
+        for expected in simulate(SamplerSetup(4, (sound, CountingEnv)), 2):
+            check_samples(sampler.collect_batch(0)[0], expected)
+
+
+def test_a_later_reset_that_fails_ends_the_sampler():
+    # The rows behind the last batch have been carried to the front by then, which must not be done twice.
+    faulty = partial(FaultyEnv, "reset", number=2, lengths=3)
+    setup = SamplerSetup(4, (faulty, CountingEnv), recurrent=True)
+    with make_sampler(RecurrentSampler, setup) as sampler:
+        sampler.collect_batch(0)
+        with pytest.raises(DummyFaultError, match="reset number 2 failed"):
+            sampler.collect_batch(8)
+        for method in (partial(sampler.collect_batch, 16), sampler.state):
+            with pytest.raises(WrongStateError, match="an error ended the last batch halfway"):
+                method()
 
 
 # ---------------------------------------------------------------------- garbage

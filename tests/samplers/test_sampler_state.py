@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import gymnasium as gym
@@ -91,6 +92,53 @@ def test_what_no_file_can_hold_is_an_error_before_the_first_batch(placement):
         pytest.raises(TypeError, match=r"SeenTrajInfo\.state\(\)\['_seen'\]: expected numbers"),
     ):
         sampler.state()
+
+
+class MeetingEnv(CountingEnv):
+    """Says its state only when others are asked for theirs at the same time."""
+
+    def __init__(self, folder, number, n):
+        super().__init__(4)
+        self.folder, self.number, self.n = folder, number, n
+
+    def state(self):
+        (self.folder / str(self.number)).touch()
+        deadline = time.monotonic() + 10.0
+        while len(list(self.folder.iterdir())) < self.n:
+            if time.monotonic() > deadline:
+                raise TimeoutError("nobody else was asked")
+            time.sleep(0.001)
+        return super().state()
+
+
+def test_processes_are_asked_side_by_side(tmp_path):
+    factories = tuple(partial(MeetingEnv, tmp_path, i, 2) for i in range(2))
+    with make_sampler(BasicSampler, SamplerSetup(3, factories, **FORKED)) as sampler:
+        sampler.collect_batch(0)
+        assert len(sampler.state()["environments"]) == 2
+
+
+class RefusingEnv(CountingEnv):
+    """Does not say its state in the first episode."""
+
+    def state(self):
+        if self._episode == 0:
+            raise ValueError("not yet")
+        return super().state()
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_one_that_cannot_be_asked_leaves_the_others_well(position):
+    factories = [partial(CountingEnv, 4)] * 2
+    factories[position] = partial(RefusingEnv, 4)
+    setup = SamplerSetup(3, tuple(factories), **FORKED)
+    with make_sampler(BasicSampler, setup) as sampler:
+        for batch, expected in enumerate(simulate(setup, 3)):
+            if batch == 1:
+                with pytest.raises(ValueError, match="not yet"):
+                    sampler.state()
+            check_samples(sampler.collect_batch(batch)[0], expected)
+        assert len(sampler.state()["environments"]) == 2
 
 
 def test_environments_without_a_state_are_named_before_the_first_batch():
