@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from parllel.agents.agent import Agent, EnvIndices
 from parllel.agents.row_views import Path, RowViews, dotted, leaf_at, leaf_paths, map_plain
 from parllel.agents.row_writer import ColumnWriter, RowWriter
-from parllel.buffers import Field, NamedTuple, Samples, buffer_map
-from parllel.errors import WrongStateError
+from parllel.buffers import Field, NamedTuple, Samples, buffer_leaves, buffer_map
+from parllel.errors import WrongStateError, add_note
 from parllel.types import State, Tree
 
 # Fields of agent_info that follow the batch: row T is needed as well, to bootstrap from.
@@ -96,11 +96,11 @@ class Handler(ABC):
     # --- what a sampler calls
 
     def example(self, observation_example: Tree) -> tuple[Tree, Tree]:
-        """Run the agent once and return `(action_example, agent_info_fields)`.
+        """Run the agent once, in eval mode, and return `(action_example, agent_info_fields)`.
 
         observation_example: numpy tree of one cell, without T and B, in the dtypes of the buffer.
         The action comes back as a numpy tree of one cell; the agent info as a tree of `Field`,
-        because `value` needs padding, or None. The random state of the agent stays as it is.
+        because `value` needs padding, or None. What the agent samples with stays as it is.
         """
         column = slice(0, 1)
         observation = map_plain(
@@ -110,6 +110,11 @@ class Handler(ABC):
         try:
             inputs = self.agent_inputs(observation, None, column)
             action, agent_info = self.agent.step(**inputs, env_indices=column)
+        except Exception as error:
+            leaves = buffer_leaves(buffer_map(np.asarray, observation_example), "observation")
+            seen = ", ".join(f"{path} {cell.dtype} {cell.shape}" for path, cell in leaves)
+            add_note(error, f"in {type(self.agent).__name__}, given an example of one cell: {seen}")
+            raise
         finally:
             self._restore_mode()
         return buffer_map(self._cell, action), self._info_fields(agent_info)

@@ -96,8 +96,10 @@ def _multi_binary(space: Any, generator: np.random.Generator, size: tuple[int, .
 def _box(space: Any, generator: np.random.Generator, size: tuple[int, ...]) -> Tree:
     shape = (*size, *space.shape)
     if np.issubdtype(space.dtype, np.integer):
-        low, high = space.low.astype(np.int64), space.high.astype(np.int64)
-        return generator.integers(low, high, size=shape, endpoint=True).astype(space.dtype)
+        widest: Any = np.uint64 if space.dtype == np.uint64 else np.int64
+        low, high = space.low.astype(widest), space.high.astype(widest)
+        drawn = generator.integers(low, high, size=shape, endpoint=True, dtype=widest)
+        return drawn.astype(space.dtype)
     below, above = np.broadcast_arrays(space.bounded_below, space.bounded_above)
     low = np.where(below, space.low, 0.0).astype(np.float64)
     high = np.where(above, space.high, 0.0).astype(np.float64)

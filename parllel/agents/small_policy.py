@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents.row_views import leaf_paths
+from parllel.arrays import LazyFramesArray
 from parllel.buffers import Samples
 from parllel.errors import WrongStateError
 from parllel.types import Tree
@@ -236,6 +237,11 @@ def _rows(
     """Return a view [rows, B, n] of a field, end padding included, whose cells have shape `cell`."""
     if not hasattr(field, "padding"):
         raise ValueError(f"{name}: expected one Array, got {type(field).__name__}")
+    if isinstance(field, LazyFramesArray):
+        raise ValueError(
+            f"{name}: expected an array whose rows are memory, got a LazyFramesArray, whose stacks are made "
+            "anew when they are read; allocate it without frames"
+        )
     if field.shape[:2] != batch_shape:
         raise ValueError(f"{name}: expected [T, B] = {batch_shape}, got {field.shape[:2]}")
     array = np.asarray(field[: len(field) + field.padding])

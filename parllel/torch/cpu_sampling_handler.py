@@ -17,11 +17,21 @@ class CpuSamplingHandler(TorchHandler):
     Args:
         agent: what is trained, on any device. Its noise, its recurrent state and its checkpoints are as they
             would be without this handler.
+
+    Raises:
+        TypeError: if the agent is no PgAgent.
     """
 
     def __init__(self, agent: PgAgent) -> None:
+        if not isinstance(agent, PgAgent):
+            raise TypeError(
+                f"CpuSamplingHandler: agent: expected a PgAgent, got {type(agent).__name__}; "
+                "TorchHandler takes any agent"
+            )
         self.trained = agent
-        super().__init__(agent.twin_on("cpu"))
+        twin = agent.twin_on("cpu")
+        twin.trained = agent
+        super().__init__(twin)
 
     def start_batch(self) -> None:
         """Take over the parameters, then do what every handler does."""

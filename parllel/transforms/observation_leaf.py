@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from parllel.arrays import LazyFramesArray
 from parllel.buffers import Samples
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import field_at, row_behind
@@ -94,7 +95,13 @@ class LeafViews:
 
 
 def _body_and_behind(samples: Samples, path: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    body = np.asarray(field_at(samples, path))
+    field = field_at(samples, path)
+    if isinstance(field, LazyFramesArray):
+        raise ValueError(
+            f"NormalizeObservations: {path}: expected an array whose rows are memory, got a LazyFramesArray, "
+            "whose stacks are made anew when they are read; allocate it without frames"
+        )
+    body = np.asarray(field)
     behind = row_behind(samples, path)
     return _with_flat_features(body, path), _with_flat_features(behind[np.newaxis], path)
 

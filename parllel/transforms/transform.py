@@ -95,8 +95,16 @@ def field_at(samples: Tree, path: str) -> Any:
 
 
 def body_of(samples: Tree, path: str) -> np.ndarray[Any, Any]:
-    """Return the numpy view [T, B, ...] of the body of the field at `path`."""
-    return np.asarray(field_at(samples, path))
+    """Return the numpy view [T, B, ...] of the body of the field at `path`.
+
+    Raises:
+        ValueError: if there is no such field, or it is a tree.
+    """
+    field = field_at(samples, path)
+    names = getattr(field, "_fields", None)
+    if names is not None:
+        raise ValueError(f"{path}: expected one array, got a tree of {list(names)}")
+    return np.asarray(field)
 
 
 def optional_body_of(samples: Tree, path: str) -> np.ndarray[Any, Any] | None:

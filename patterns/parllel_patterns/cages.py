@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from parllel.cages import (
@@ -40,7 +41,16 @@ def build_cages(
         name: under which their seeds are drawn; give evaluation another.
         process_arguments: further arguments of SynchronizedProcessCage (`start_method`, `timeout_s`,
             `buffers`); where there are no workers they have no use.
+
+    Raises:
+        TypeError: for an argument that SynchronizedProcessCage does not take.
     """
+    known = set(inspect.signature(SynchronizedProcessCage).parameters)
+    if unknown := sorted(set(process_arguments) - known):
+        # Where there are no workers nobody else would notice.
+        raise TypeError(
+            f"build_cages: expected arguments of its own or of SynchronizedProcessCage, got {unknown}"
+        )
     common: Any = {
         "traj_info": traj_info,
         "reset_automatically": reset_automatically,

@@ -12,8 +12,9 @@ from typing import Any
 class PpoParameters:
     """What PPO takes beside agent and seed; a mapping as well: `PPO(agent, **parameters, seed=0)`.
 
-    The defaults are those of Schulman et al. 2017, with the details of Huang et al. 2022 ("The 37
-    implementation details of proximal policy optimization"). What each is for stands at `PPO`.
+    The defaults are those of Huang et al. 2022 ("The 37 implementation details of proximal policy
+    optimization") for small networks, but that the learning rate stays, values are not clipped and entropy
+    gets no bonus. What each is for stands at `PPO`.
     """
 
     learning_rate: float = 2.5e-4

@@ -55,6 +55,9 @@ def allocate_samples(
     cages that wait to reset there is `env.valid`, and for a recurrent agent the state that a batch starts
     from, `agent.initial_rnn_state` [1, B, ...].
 
+    Raises:
+        ValueError: without cages; where arguments, agent, environments and transforms do not fit each other.
+
     A sampler whose policies act in the workers is built like this::
 
         cages = build_cages(make_env, B, seeds=seeds, parallel=Plan(n_workers=1, n_main=B // 2))
@@ -70,6 +73,7 @@ def allocate_samples(
     spaces = cages[0].spaces
     observation = _stored(example_of(spaces.observation))
     action, agent_info = handler.example(observation)
+    _check_kind(action, example_of(spaces.action))
     samples = allocate(
         _examples(spaces, _indexing(action), agent_info, env_info, frames), batch_spec, **memory
     )
@@ -103,6 +107,8 @@ def allocate_eval_samples(
 
     frames: as for `allocate_samples`.
     """
+    if not cages:
+        raise ValueError("cages: expected at least one")
     spaces = cages[0].spaces
     examples = _examples(spaces, _indexing(example_of(spaces.action)), None, None, frames)
     samples: Samples = allocate(
@@ -154,6 +160,17 @@ def _noise(handler: Handler) -> Tree:
     if example is None:
         raise ValueError("noise: expected an agent that draws noise, got one that draws none")
     return example
+
+
+def _check_kind(action: Tree, expected: Tree) -> None:
+    """Refuse fractions for an action space of whole numbers: the environment might round them."""
+    there = dict(buffer_leaves(action, "agent.action"))
+    for path, example in buffer_leaves(expected, "agent.action"):
+        got = np.asarray(there.get(path, example)).dtype
+        if np.asarray(example).dtype.kind in "biu" and got.kind not in "biu":
+            raise ValueError(
+                f"{path}: expected whole numbers, as in the action space, got {got} from the agent"
+            )
 
 
 def _indexing(action: Tree) -> Tree:

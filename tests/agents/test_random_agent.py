@@ -20,6 +20,7 @@ SPACES = {
     "box, half bounded": spaces.Box(np.float32([-INF, 3, -INF]), np.float32([-1, INF, INF])),
     "box, largest floats": spaces.Box(-np.finfo(np.float32).max, np.finfo(np.float32).max, (2,)),
     "box, uint8": spaces.Box(0, 255, (2, 2), np.uint8),
+    "box, uint64": spaces.Box(0, 2**64 - 1, (2,), np.uint64),
     "dict": spaces.Dict(
         arm=spaces.Box(-1, 1, (2,)), hand=spaces.Dict(grip=spaces.Discrete(3, start=1))
     ),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.agents.small_policy import SmallPolicy
+from parllel.arrays import LazyFramesArray
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,
@@ -357,8 +358,10 @@ def test_other_observations_are_refused():
     setup = Setup()
     shorter = allocate(Field(np.zeros(4, np.float32)), BatchSpec(T - 1, 5))
     tree = NamedTuple(left=setup.samples.env.observation)
+    frames = LazyFramesArray((T, 5, 2, 2), np.float32)
     for observation, message in (
         (tree, "agent.observation: expected one Array, got NamedTuple"),
+        (frames, "agent.observation: expected .* rows are memory, got a LazyFramesArray"),
         (shorter, r"agent.observation: expected \[T, B\] = \(3, 5\), got \(2, 5\)"),
     ):
         agent = setup.samples.agent._replace(observation=observation)

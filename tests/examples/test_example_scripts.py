@@ -209,7 +209,12 @@ def test_independent_agents_leave_curves_and_a_return_for_each(tmp_path):
     last = rows_of(made)[-1]
     returns = [float(last[f"training/return_agent_{i}/mean"]) for i in range(3)]
     assert sum(returns) == pytest.approx(float(last["training/return/mean"]))
-    assert set(state_of(made)["parts"]["agent"]) == {"agent_0", "agent_1", "agent_2"}
+    state = state_of(made)["parts"]["agent"]
+    assert (
+        set(state)
+        == set(state["_others"]) | {"_others"}
+        == {"_others", "agent_0", "agent_1", "agent_2"}
+    )
 
 
 def test_agents_that_share_a_model(tmp_path):

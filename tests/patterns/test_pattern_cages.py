@@ -142,6 +142,12 @@ def test_if_one_cannot_be_made_the_others_are_closed():
     assert [env.closed for env in factory.made] == [1, 1]
 
 
+@pytest.mark.parametrize("options", [{}, ALONE], ids=["here", "processes"])
+def test_arguments_that_nobody_knows_are_refused(options):
+    with pytest.raises(TypeError, match=r"build_cages: expected arguments .*, got \['paralel'\]"):
+        build_cages(CountingEnv, 2, seeds=Seeds(0), paralel=True, **options)
+
+
 def fail():
     raise OSError("no simulator")
 

@@ -176,6 +176,31 @@ def test_evaluation_has_one_row(allocated, parallel):
     cages[-1].set_samples_buffer(samples, slice(3 - cages[-1].n, 3))
 
 
+@pytest.mark.parametrize(
+    ("space", "path"),
+    [
+        (spaces.Discrete(3), "agent.action"),
+        (
+            spaces.Dict(left=spaces.Box(-1, 1, (2,)), right=spaces.MultiBinary(2)),
+            "agent.action.right",
+        ),
+    ],
+)
+def test_fractions_are_no_actions_of_whole_numbers(allocated, space, path):
+    agent = RandomAgent(spaces.Box(-1, 1), 0)
+    if path.endswith("right"):
+        agent = RandomAgent(spaces.Dict(left=space["left"], right=spaces.Box(-1, 1, (2,))), 0)
+    with pytest.raises(ValueError, match=rf"^{path}: expected whole numbers, .* got float32"):
+        allocated(agent=agent, env={"action_space": space})
+
+
+def test_without_cages_there_is_nothing_to_allocate():
+    with pytest.raises(ValueError, match="cages: expected at least one"):
+        allocate_samples([], SPEC, NumpyHandler(COUNTING))
+    with pytest.raises(ValueError, match="cages: expected at least one"):
+        allocate_eval_samples([])
+
+
 def test_two_transforms_cannot_own_one_field(allocated):
     with pytest.raises(ValueError, match="observation' exists already"):
         allocated([NormalizeObservations(), NormalizeObservations()])

@@ -282,6 +282,18 @@ def test_samples_of_one_agent_are_refused():
             multi_ppo(agent).optimize_agent(32, samples._replace(agent=single))
 
 
+def test_each_ppo_names_the_other_where_that_is_meant():
+    agent = independent()
+    with build(agent, make_env) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        with pytest.raises(
+            ValueError, match=r"PPO: agent\.return_: expected one array, .*'hen'.*; MultiAgentPPO"
+        ):
+            ppo(agent).optimize_agent(32, samples)
+    with pytest.raises(TypeError, match=r"agent: expected .*, got CategoricalPgAgent; PPO takes"):
+        multi_ppo(single_agents()["fox"])
+
+
 def test_arguments_are_those_of_ppo():
     with pytest.raises(ValueError, match="PPO: epochs: expected a number above 0, got 0"):
         multi_ppo(independent(), epochs=0)

@@ -21,6 +21,7 @@ from torch import distributions as reference
 from torch import nn
 
 from parllel.buffers import NamedTuple
+from parllel.samplers.published_weights import weights_of
 from parllel.testing.dummy_parallel_env import counting_observation
 from parllel.torch import (
     Categorical,
@@ -178,7 +179,7 @@ def test_eval_mode_takes_the_mode_and_draws_nothing(kind):
 
 def generators(agent):
     state = agent.state()
-    states = [state] if "generator" in state else list(state.values())
+    states = [state] if "generator" in state else list(state["_others"].values())
     return [one["generator"].tobytes() for one in states]
 
 
@@ -195,6 +196,22 @@ def test_state_round_trip(kind):
         assert torch.equal(leaf(mine[0], name), leaf(theirs[0], name))
         assert torch.equal(leaf(mine[1].value, name), leaf(theirs[1].value, name))
     json.dumps({name: list(np.shape(part)) for name, part in agent.state().items()})
+
+
+def test_weights_that_travel_leave_the_noise_alone(kind):
+    make, _ = kind
+    trained, sampling, alone = make(), make(), make()
+    with torch.no_grad():
+        for parameter in trained.model.parameters():
+            parameter.add_(0.1)
+    for _ in range(2):
+        # As an AsynchronousSampler's process does before each batch.
+        sampling.load_state({**sampling.state(), **weights_of(trained)})
+        found, expected = sampling.draw_noise(2, 3), alone.draw_noise(2, 3)
+        for name in NAMES:
+            assert torch.equal(leaf(found, name), leaf(expected, name))
+    for mine, theirs in zip(sampling.model.parameters(), trained.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 def test_modes_reach_every_model(kind):

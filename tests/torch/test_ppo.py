@@ -233,6 +233,15 @@ def test_the_agent_ends_in_sample_mode_and_trains_in_train_mode(make_batch):
     assert not agent.model.training
 
 
+def test_the_agent_ends_in_sample_mode_after_an_error_too(make_batch):
+    agent = categorical(torch.float32)
+    samples, _ = make_batch(agent)
+    samples.agent.return_[3, 2] = np.float32(np.nan)
+    with pytest.raises(FloatingPointError, match="loss is not finite"):
+        ppo(agent).optimize_agent(48, samples)
+    assert not agent.model.training
+
+
 def test_a_loss_that_is_not_finite_is_refused_before_it_does_harm(make_batch):
     agent = categorical(torch.float32)
     samples, _ = make_batch(agent)
@@ -276,6 +285,13 @@ def test_too_few_steps_are_refused(make_batch):
 def test_arguments_out_of_range_are_named(name):
     with pytest.raises(ValueError, match=f"PPO: {name}: expected a number above 0, got 0"):
         ppo(categorical(), **{name: 0})
+
+
+@pytest.mark.parametrize("name", ["epochs", "minibatches"])
+def test_counts_are_whole_numbers(name):
+    with pytest.raises(TypeError, match=f"PPO: {name}: expected a whole number, got 1.5"):
+        ppo(categorical(), **{name: 1.5})
+    ppo(categorical(), **{name: np.int64(2)})
 
 
 def test_the_constructor_has_no_defaults():

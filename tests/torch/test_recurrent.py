@@ -18,13 +18,14 @@ from parllel.cages import VectorizedCage
 from parllel.samplers import EvalSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.torch import (
+    PPO,
     CategoricalRecurrentPgModel,
     GaussianRecurrentPgModel,
     RecurrentPgAgent,
     RecurrentPPO,
     TorchHandler,
 )
-from parllel.torch.distributions import Categorical, Gaussian
+from parllel.torch.distributions import Categorical, Gaussian, MultiDiscrete
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import allocate_eval_samples, allocate_samples
 
@@ -297,6 +298,14 @@ def test_an_episode_of_evaluation_begins_with_nothing_remembered():
     assert later[1] == first[1]
 
 
+@pytest.mark.parametrize("call", ["reset_one", "initial_rnn_state"])
+def test_a_mask_is_not_taken_for_the_numbers_of_environments(call):
+    agent = categorical()
+    agent.step(torch.rand(3, 3), env_indices=slice(0, 3))
+    with pytest.raises(ValueError, match=r"env_indices: expected .* numbers .*, got a mask"):
+        getattr(agent, call)(np.array([False, False, True]))
+
+
 def test_a_state_goes_on_where_it_was_left():
     one, other = categorical(), categorical()
     observation = torch.rand(4, 3, 3)
@@ -423,6 +432,32 @@ def test_more_minibatches_than_columns_are_refused():
             ValueError, match="at least one column for each of 4 minibatches, got B=3"
         ):
             ppo(agent, minibatches=4).optimize_agent(18, samples)
+
+
+@pytest.mark.parametrize(
+    ("example", "got"), [([0, 0], r"int64 \(2,\)"), (np.zeros((1, 2), np.float32), r"\(1, 2\)")]
+)
+def test_an_example_that_would_change_the_previous_action_is_refused(example, got):
+    agent = RecurrentPgAgent(gaussian().model, Gaussian((2,)), prev_action=example, seed=0)
+    with pytest.raises(ValueError, match=rf"prev_action: .*float32 \(2,\), got .*{got}"):
+        TorchHandler(agent).example(np.zeros(3, np.float32))
+
+
+def test_several_choices_at_once_are_no_previous_action_for_the_model():
+    agent = RecurrentPgAgent(categorical().model, MultiDiscrete((2, 2)), prev_action=[0, 0], seed=0)
+    with pytest.raises(
+        ValueError, match=r"prev_action: expected single choices \[T, N\], got \[1, 1"
+    ):
+        TorchHandler(agent).example(np.zeros(3, np.float32))
+
+
+def test_ppo_without_a_memory_says_which_takes_one():
+    agent = categorical()
+    transforms = [transform() for transform in TRANSFORMS]
+    with make_sampler(agent, transforms=transforms) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        with pytest.raises(ValueError, match=r"expected initial_rnn_state, .*; RecurrentPPO gives"):
+            PPO(agent, **SETTINGS).optimize_agent(18, samples)
 
 
 def test_seeds_of_a_build_script_are_enough():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from parllel.buffers import (
     allocate,
     insert_field,
 )
+from parllel.errors import notes_of
 from parllel.torch import (
     CategoricalPgAgent,
     CategoricalPgModel,
@@ -152,3 +155,18 @@ def test_trees_of_observations_reach_the_model():
     final = {"camera": np.ones((1, 2, 2), np.uint8), "speed": np.zeros(1, np.float32)}
     handler.final_value(np.array([0]), np.array([1]), final)
     assert np.asarray(samples.agent.final_value)[0].tolist() == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("example", "seen"),
+    [
+        (np.zeros(5, np.float32), r"observation float32 \(5,\)"),
+        ({"arm": np.zeros(4), "leg": np.uint8(1)}, r"observation.arm float64 .*leg uint8 \(\)"),
+    ],
+)
+def test_an_error_of_the_agent_says_what_it_was_shown(example, seen):
+    handler = TorchHandler(categorical())
+    with pytest.raises((RuntimeError, AttributeError), match=r"shapes|dim") as caught:
+        handler.example(example)
+    (note,) = notes_of(caught.value)
+    assert re.search(f"in CategoricalPgAgent, given an example of one cell: {seen}", note)

@@ -111,6 +111,15 @@ def test_fields_are_found_by_path():
         field_at(samples, "env.reward.x")
 
 
+def test_a_tree_is_not_taken_for_an_array():
+    observation = {"left": np.float32(0), "right": np.float32(0)}
+    transform = ClipRewards(0, 1, source="env.observation")
+    with pytest.raises(
+        ValueError, match=r"env\.observation: .*, got a tree of \['left', 'right'\]"
+    ):
+        make_samples(2, 2, observation, transform)
+
+
 def test_importing_transforms_imports_no_compiler():
     code = "import sys, parllel.transforms; print('numba' in sys.modules)"
     result = subprocess.run(

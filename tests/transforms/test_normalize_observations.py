@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from transform_samples import make_samples, padded_rows, write_padded_rows
 
-from parllel.buffers import NamedTuple
+from parllel.arrays import LazyFramesArray
+from parllel.buffers import NamedTuple, add_fields
 from parllel.errors import WrongStateError
 from parllel.transforms import NormalizeObservations
+from parllel.types import BatchSpec
 
 DICT = {"position": np.zeros((2, 3), np.float32), "speed": np.float32(0.0)}
 
@@ -228,6 +230,16 @@ def test_another_buffer_is_noticed_and_shares_the_statistics():
     transform.transform_step(training, 0, slice(0, 3))
     expected = transform.transform_final(np.asarray(training.env.observation[0]))
     np.testing.assert_array_equal(np.asarray(training.agent.observation[0]), expected)
+
+
+def test_stacks_that_are_stored_frame_by_frame_are_refused():
+    transform = NormalizeObservations(target="agent.normalized")
+    samples = make_samples(2, 3, np.zeros((4, 5), np.float32))
+    samples = add_fields(samples, transform.fields(samples), BatchSpec(2, 3))
+    frames = LazyFramesArray((2, 3, 4, 5), np.float32)
+    samples = samples._replace(env=samples.env._replace(observation=frames))
+    with pytest.raises(ValueError, match=r"env\.observation: .* memory, got a LazyFramesArray"):
+        transform.bind(samples)
 
 
 def test_wrong_arguments_and_moments():

@@ -12,6 +12,8 @@ from parllel.torch.distributions import Categorical
 class CategoricalPgAgent(PgAgent):
     """Choose one of `n_actions`; actions are int64 and count from 0.
 
+    A Discrete space that starts elsewhere needs a wrapper, such as gymnasium's TransformAction.
+
     Args: see `PgAgent`; the model returns logits [N, n_actions]. For several choices at once give
         a `MultiDiscrete` to a `PgAgent`.
     """

@@ -135,8 +135,16 @@ class IndependentAgents(Agent):
         return {name: agent.model for name, agent in self.agents.items()}
 
     def state(self) -> State:
-        """Return the states by agent."""
-        return {name: agent.state() for name, agent in self.agents.items()}
+        """Return the weights by agent, and under "_others" what else the agents keep.
+
+        Apart, because weights alone travel to a process that samples: noise is drawn there.
+        """
+        state: State = {"_others": {}}
+        for name, agent in self.agents.items():
+            whole, weights = agent.state(), agent.models()
+            state[name] = {key: part for key, part in whole.items() if key in weights}
+            state["_others"][name] = {k: part for k, part in whole.items() if k not in weights}
+        return state
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned.
@@ -144,10 +152,12 @@ class IndependentAgents(Agent):
         Raises:
             ValueError: if it is that of other agents.
         """
-        if set(state) != set(self.names):
-            raise ValueError(f"IndependentAgents: expected {list(self.names)}, got {list(state)}")
+        others = state.get("_others", {})
+        names = [name for name in state if name != "_others"]
+        if set(names) != set(self.names):
+            raise ValueError(f"IndependentAgents: expected {list(self.names)}, got {names}")
         for name, agent in self.agents.items():
-            agent.load_state(state[name])
+            agent.load_state({**state[name], **others.get(name, {})})
 
     def close(self) -> None:
         """Close all agents; may be called twice."""

@@ -29,6 +29,10 @@ class PgAgent(Agent):
         seed: of the generator that all noise comes from. It lives on the CPU wherever the model
             does, so every device draws the same noise.
         device: where the model computes.
+
+    Attributes:
+        trained: of a twin that only samples the agent whose parameters it copies, which are those of `state`
+            and loaded as well; else None.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class PgAgent(Agent):
         self.distribution = distribution
         self._generator = torch.Generator().manual_seed(seed)
         self._on_cpu = self.device.type == "cpu"
+        self.trained: PgAgent | None = None
         self.sample_mode()
 
     @torch.inference_mode()
@@ -116,8 +121,8 @@ class PgAgent(Agent):
     def twin_on(self: AgentT, device: torch.device | str) -> AgentT:
         """Return an agent with a copy of the model on another device, and with all else in common.
 
-        The two share the generator of the noise and what is remembered of environments, so one of them
-        samples and either's `state` is complete.
+        The two share the generator of the noise and what is remembered of environments, so one of them can
+        sample while the other is trained. Each has parameters of its own; see `trained`.
         """
         twin = copy.copy(self)
         twin.device = torch.device(device)
@@ -128,7 +133,7 @@ class PgAgent(Agent):
     def state(self) -> State:
         """Return the parameters by name and the generator's state, as numpy arrays."""
         return {
-            "model": module_state(self.model),
+            "model": module_state((self.trained or self).model),
             "generator": self._generator.get_state().numpy().copy(),
         }
 
@@ -139,6 +144,8 @@ class PgAgent(Agent):
             ValueError: if names or shapes of parameters differ from the model's.
         """
         load_module_state(self.model, state["model"])
+        if self.trained is not None:
+            load_module_state(self.trained.model, state["model"])
         self._generator.set_state(torch.tensor(state["generator"], dtype=torch.uint8))
 
     def _choose(self, params: Any, value: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from parllel.buffers import NamedTuple, buffer_map
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.distributions import Distribution
 from parllel.types import State, Tree
+
+RecurrentT = TypeVar("RecurrentT", bound="RecurrentPgAgent")
 
 
 class RecurrentPgAgent(PgAgent):
@@ -28,7 +30,8 @@ class RecurrentPgAgent(PgAgent):
             `CategoricalRecurrentPgModel`.
         distribution: what the model's `params` are parameters of.
         prev_action: an example of one action, which asks for the previous action: the model is given it, and
-            `agent_info.prev_action` keeps it for the algorithm. None does without.
+            `agent_info.prev_action` keeps it for the algorithm. None does without. The first step raises
+            ValueError if the example is of another shape, or of whole numbers where actions are not.
         store_rnn_state: also keep the state before each step, as `agent_info.rnn_state`. An algorithm can do
             without: it computes states anew from `agent.initial_rnn_state`.
         seed, device: see `PgAgent`.
@@ -52,6 +55,8 @@ class RecurrentPgAgent(PgAgent):
             None if prev_action is None else torch.zeros_like(torch.as_tensor(prev_action))
         )
         self._memories: dict[bool, NamedTuple] = {}  # of eval mode, and of all others
+        self._memory_device = self.device
+        self._checked = False
 
     @property
     def uses_prev_action(self) -> bool:
@@ -77,6 +82,8 @@ class RecurrentPgAgent(PgAgent):
         info: dict[str, Tree] = {"value": value[0], "log_prob": log_prob}
         if self.uses_prev_action:
             info["prev_action"] = before.prev_action
+            if not self._checked:
+                self._check_example(action)
             memory.prev_action[indices] = action
         if self.store_rnn_state:
             info["rnn_state"] = before.rnn_state
@@ -101,9 +108,17 @@ class RecurrentPgAgent(PgAgent):
 
         observation, action: [T, N, ...].  inputs: `initial_rnn_state`, leaves [N, ...], before row 0; if it
         is looked at, `prev_action` [T, N, ...]; and what else the model takes.
+
+        Raises:
+            ValueError: without an initial state.
         """
         if not self._on_cpu:
             observation, action, inputs = buffer_map(self._to_device, (observation, action, inputs))
+        if "initial_rnn_state" not in inputs:
+            raise ValueError(
+                f"{type(self).__name__}.evaluate: expected initial_rnn_state, got {sorted(inputs)}; "
+                "RecurrentPPO gives it"
+            )
         rnn_state = inputs.pop("initial_rnn_state")
         (params, value), _ = self.model(observation, rnn_state, **inputs)
         log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
@@ -129,6 +144,15 @@ class RecurrentPgAgent(PgAgent):
         with torch.inference_mode():
             buffer_map(forget, memory, start)
 
+    def twin_on(self: RecurrentT, device: torch.device | str) -> RecurrentT:
+        """Do what `PgAgent.twin_on` does; what is remembered moves to where the twin computes."""
+        twin = super().twin_on(device)
+        # Both hold the same dict, and a state that either loads is for the one that samples.
+        self._memory_device = twin._memory_device = twin.device
+        for mode, memory in self._memories.items():
+            self._memories[mode] = buffer_map(lambda leaf: leaf.to(twin.device), memory)
+        return twin
+
     def state(self) -> State:
         """Return parameters, the generator's state, and what is remembered while sampling."""
         state = super().state()
@@ -144,7 +168,9 @@ class RecurrentPgAgent(PgAgent):
         if "memory" in state:
             leaves = iter([torch.from_numpy(np.array(leaf)) for leaf in state["memory"]])
             like = self._start(len(state["memory"][0]))
-            self._memories[False] = buffer_map(lambda leaf: next(leaves).to(leaf), like)
+            self._memories[False] = buffer_map(
+                lambda leaf: next(leaves).to(self._memory_device, leaf.dtype), like
+            )
 
     def _recur(self, observation: Tree, before: NamedTuple, inputs: dict[str, Tree]) -> Any:
         """Run the model for one row; return its output [1, N, ...] and the state behind."""
@@ -165,7 +191,13 @@ class RecurrentPgAgent(PgAgent):
                 stop = 1 if observation is None else len(next(iter(_leaves(observation))))
             indices: slice | Tensor = env_indices
         else:
-            indices = torch.as_tensor(np.asarray(env_indices, np.int64), device=self.device)
+            numbers = np.asarray(env_indices)
+            if numbers.dtype == np.bool_:  # a mask would be read as environments 0 and 1
+                raise ValueError(
+                    "env_indices: expected a slice or numbers of environments, got a mask; "
+                    "np.flatnonzero makes numbers of it"
+                )
+            indices = torch.as_tensor(numbers.astype(np.int64), device=self.device)
             stop = int(indices.max()) + 1 if len(indices) else 0
         memory = self._memories.get(self._evaluating)
         size = 0 if memory is None else len(next(iter(_leaves(memory))))
@@ -174,6 +206,18 @@ class RecurrentPgAgent(PgAgent):
             memory = more if memory is None else buffer_map(_joined, memory, more)
             self._memories[self._evaluating] = memory
         return memory, indices
+
+    def _check_example(self, action: Tensor) -> None:
+        """Compare the example of an action with one: writing into its memory would cast and broadcast."""
+        example = self._no_action
+        assert example is not None
+        shape, fraction = action.shape[1:], action.is_floating_point()
+        if example.shape != shape or (fraction and not example.is_floating_point()):
+            raise ValueError(
+                f"{type(self).__name__}: prev_action: expected an example of one action, {action.dtype} "
+                f"{tuple(shape)}, got {example.dtype} {tuple(example.shape)}"
+            )
+        self._checked = True
 
     def _start(self, N: int) -> NamedTuple:
         """Return the memory at the start of an episode."""

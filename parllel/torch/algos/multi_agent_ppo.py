@@ -65,9 +65,15 @@ class MultiAgentPPO(PPO):
 
     Raises:
         ValueError: if an argument is out of range.
+        TypeError: if the agent is a single one.
     """
 
     def __init__(self, agent: MultiAgent, **settings: Any) -> None:
+        if not hasattr(agent, "learning_groups"):
+            raise TypeError(
+                "MultiAgentPPO: agent: expected IndependentAgents or an EnsembleAgent, got "
+                f"{type(agent).__name__}; PPO takes one agent"
+            )
         super().__init__(cast(PgAgent, agent), **settings)
         self._multi_agent = agent
         self._groups = agent.learning_groups()

@@ -46,6 +46,7 @@ class PPO(Algorithm):
 
     Raises:
         ValueError: if an argument is out of range.
+        TypeError: if `epochs` or `minibatches` is no whole number.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class PPO(Algorithm):
             clip_grad_norm=clip_grad_norm,
             kl_limit=kl_limit,
         )
+        _check_counts(epochs=epochs, minibatches=minibatches)
         self.agent = agent
         self.learning_rate = learning_rate
         self.learning_rate_anneal_steps = learning_rate_anneal_steps
@@ -101,14 +103,21 @@ class PPO(Algorithm):
             FloatingPointError: if a loss or gradient is not finite; the parameters are unharmed.
         """
         inputs = self.construct_agent_inputs(samples)
+        if not isinstance(inputs.return_, Tensor):
+            raise ValueError(
+                f"{type(self).__name__}: agent.return_: expected one array, got a tree of "
+                f"{list(getattr(inputs.return_, '_fields', ()))}; MultiAgentPPO takes several agents"
+            )
         learning_rate = self.anneal_learning_rate(elapsed_steps - inputs.n_steps)
         history: dict[str, list[float]] = defaultdict(list)
         self.agent.train_mode()
         epochs, stopped = 0, False
-        while epochs < self.epochs and not stopped:
-            stopped = self._run_epoch(inputs, history)
-            epochs += not stopped
-        self.agent.sample_mode()
+        try:
+            while epochs < self.epochs and not stopped:
+                stopped = self._run_epoch(inputs, history)
+                epochs += not stopped
+        finally:
+            self.agent.sample_mode()
         return {
             **{name: math.fsum(values) / len(values) for name, values in history.items()},
             "explained_variance": explained_variance(inputs),
@@ -281,3 +290,9 @@ def _check_positive(**arguments: float | None) -> None:
     for name, value in arguments.items():
         if value is not None and not value > 0:
             raise ValueError(f"PPO: {name}: expected a number above 0, got {value!r}")
+
+
+def _check_counts(**arguments: int) -> None:
+    for name, value in arguments.items():
+        if not isinstance(value, (int, np.integer)):
+            raise TypeError(f"PPO: {name}: expected a whole number, got {value!r}")

@@ -25,7 +25,8 @@ class CategoricalRecurrentPgModel(nn.Module):
         observation_shape: of one observation.
         n_actions: number of logits.
         hidden_sizes, rnn_size, cell: see `RecurrentTrunk`.
-        prev_action: whether the memory is given the previous action too, as a one-hot vector.
+        prev_action: whether the memory is given the previous action too, as a one-hot vector; for a single
+            choice only.
         seed: for the initial weights.
     """
 
@@ -66,6 +67,11 @@ class CategoricalRecurrentPgModel(nn.Module):
         observation: [T, N, ...].  rnn_state: leaves [N, rnn_size].  prev_action: integers [T, N].
         """
         if prev_action is not None:
+            if prev_action.dim() != 2:
+                raise ValueError(
+                    f"prev_action: expected single choices [T, N], got {list(prev_action.shape)}; "
+                    "several choices at once need a model of their own"
+                )
             prev_action = functional.one_hot(prev_action.long(), self.n_actions)
         features, state = self.trunk(observation, rnn_state, prev_action)
         return PgOutput(self.policy(features), self.critic(features).squeeze(-1)), state
