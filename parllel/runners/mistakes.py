@@ -7,13 +7,18 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.on_policy_runner import OnPolicyRunner
 
 
 def within_training(error: BaseException) -> bool:
-    """Return whether the error came out of a runner's loop: its traceback is wanted then."""
-    loop = OnPolicyRunner.run.__code__
-    return any(frame.f_code is loop for frame, _ in traceback.walk_tb(error.__traceback__))
+    """Return whether the error came out of a runner's loop: its traceback is wanted then.
+
+    What a run writes before its first batch is none of that.
+    """
+    passed = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    before = (Checkpointing.write_start.__code__, Checkpointing.write_first.__code__)
+    return OnPolicyRunner.run.__code__ in passed and not any(code in passed for code in before)
 
 
 def one_sentence(error: BaseException, more: str = "", not_users: str = "") -> str:

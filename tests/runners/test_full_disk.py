@@ -232,10 +232,18 @@ def test_any_size_of_a_state_that_does_not_fit_is_the_same_error(disk, small):
     assert os.listdir(disk) == ["filler"]
 
 
-def test_a_training_script_says_in_one_sentence_that_it_cannot_begin(disk, capsys):
-    fill(disk)
+@pytest.mark.parametrize("when", ["at once", "with the first checkpoint"])
+def test_a_training_script_says_in_one_sentence_that_it_cannot_begin(disk, capsys, when):
+    def build(config, stack, *arguments):
+        runner = small_run.build(config, stack, *arguments)
+        fill(disk)
+        stack.callback(free, disk)  # that build writes a file when its run is closed
+        return runner
+
+    if when == "at once":
+        fill(disk)
     with pytest.raises(SystemExit, match=r"^2$"):
-        main(small_run.build, small_run.Config, base=str(disk / "runs"), name="one", argv=[])
+        main(build, small_run.Config, base=str(disk / "runs"), name="one", argv=[])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("[Errno 28] No space left on device: ")
     assert str(disk) in line
