@@ -5,7 +5,7 @@ from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.buffers.link import REGISTER, Link, Ref
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
-from parllel.buffers.storage_rules import StorageRules, storage_at
+from parllel.buffers.storage_rules import StorageRules
 from parllel.buffers.tree import (
     buffer_arrays,
     buffer_asarray,
@@ -42,6 +42,5 @@ __all__ = [
     "buffer_set_attr",
     "describe_arrays",
     "insert_field",
-    "storage_at",
     "summarize_arrays",
 ]

@@ -61,8 +61,3 @@ class StorageRules:
             near = difflib.get_close_matches(pattern, list(self._paths), 1, 0.0)
             hint = f"the nearest is {near[0]!r}" if near else "there is none"
             raise ValueError(f"storage: the rule {pattern!r} fits no path of the buffer; {hint}")
-
-
-def storage_at(path: str, storage: Storage | Mapping[str, Storage]) -> Storage:
-    """Return the storage that the rules give to a path."""
-    return StorageRules(storage).at(path)

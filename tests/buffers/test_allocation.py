@@ -16,11 +16,11 @@ from parllel.buffers import (
     NamedArrayTuple,
     NamedTuple,
     Samples,
+    StorageRules,
     add_fields,
     allocate,
     buffer_leaves,
     insert_field,
-    storage_at,
 )
 from parllel.errors import InsufficientMemoryError
 from parllel.types import BatchSpec
@@ -152,8 +152,8 @@ def test_storage_by_path_the_last_fitting_rule_wins() -> None:
         "agent.action": "local",
         "agent.observation": "managed",
     }
-    assert storage_at("env.reward", rules) == "shared"
-    assert storage_at("elsewhere", rules) == "local"
+    assert StorageRules(rules).at("env.reward") == "shared"
+    assert StorageRules(rules).at("elsewhere") == "local"
 
 
 def test_rules_see_the_path_of_the_whole_buffer() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parllel.buffers import StorageRules, add_fields, allocate, storage_at
+from parllel.buffers import StorageRules, add_fields, allocate
 from parllel.types import BatchSpec
 
 SPEC = BatchSpec(T=2, B=3)
@@ -24,7 +24,7 @@ def test_the_last_rule_that_fits_wins_over_the_default() -> None:
     assert StorageRules("shared", "managed").at("anything") == "shared"
     assert StorageRules(None, "managed").at("anything") == "managed"
     assert StorageRules().at("anything") == "local"
-    assert storage_at("env.reward", {"env.*": "managed"}) == "managed"
+    assert StorageRules({"env.*": "managed"}).at("env.reward") == "managed"
 
 
 @pytest.mark.parametrize(
