@@ -7,14 +7,21 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test soak bench bench-peers bench-end-to-end docs wheel train clean
+.PHONY: help install format lint type test test-side-by-side soak bench bench-peers bench-end-to-end docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
 
-$(VENV)/.installed: setup.cfg setup.py pyproject.toml constraints.txt
+# Files are compiled when they are first imported: most never are.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+
+$(VENV)/.train: setup.cfg setup.py pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(PIP) --editable ".[cli,plot,tensorboard,torch]"
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.train
+	$(PIP) --editable ".[dev]"
 	touch $@
 
 install: $(VENV)/.installed  ## create the virtual environment and install everything into it
@@ -30,11 +37,17 @@ lint: install  ## check format and lint rules
 type: install  ## check the types
 	$(BIN)/mypy $(PACKAGES) examples benchmarks
 
-test: lint type docs  ## lint, types, docs, all tests
-	$(BIN)/python -m pytest $(ARGS)
+test: install  ## lint, types, docs, all tests
+	$(MAKE) --no-print-directory --jobs 4 lint type docs test-side-by-side
+	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS)
+
+# One process more than there are cores, as many tests wait; at most eight.
+test-side-by-side: install
+	$(BIN)/python -m pytest -m "not alone and not soak" --dist worksteal \
+	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 1, 8))") $(ARGS)
 
 soak: install  ## hours of steps and hundreds of killed workers: not part of test
-	$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
+	$(BIN)/python -m pytest -m soak $(ARGS)
 
 bench: install  ## run the benchmarks and write benchmarks/results/*.json
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -52,7 +65,7 @@ docs: install  ## build the documentation, warnings are errors
 wheel: install  ## build a wheel into dist/
 	$(BIN)/python -m build --wheel
 
-train: install  ## train PPO on CartPole until it is solved: make train SEED=1 ARGS=--parallel
+train: $(VENV)/.train  ## train PPO on CartPole until it is solved: make train SEED=1 ARGS=--parallel
 	$(BIN)/python examples/cartpole/train_ppo.py --seed $(SEED) $(ARGS)
 
 clean:  ## remove what the targets made, except runs/

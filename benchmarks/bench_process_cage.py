@@ -212,7 +212,7 @@ def _comparison(env_id: str, n: int) -> Comparison:
         target=1.0,
         aim=1.5,
         quick=env_id == "CartPole-v1" and n == 1,
-        needs=("mujoco",) if env_id == "HalfCheetah-v5" else (),
+        needs=("mujoco", "imageio") if env_id == "HalfCheetah-v5" else (),
     )
 
 

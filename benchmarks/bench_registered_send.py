@@ -122,7 +122,7 @@ def through_a_pipe() -> Iterator[Sides]:
     child = Child(echo, name="echo")
     try:
         connection = child.connection
-        link = Link(connection, child.pid)
+        link = Link(connection, child)
 
         def by_name(t: int, b: int) -> Leaves:
             child.send_bytes(link.dumps(buffer.tree[t, b]))

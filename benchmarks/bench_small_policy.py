@@ -54,7 +54,7 @@ def acting(B: int, *, whole_batch: bool) -> Callable[[], AbstractContextManager[
     """Return what sets up both handlers for B environments, each with an agent of the same seed.
 
     whole_batch: time what comes once per batch too: noise, the copy of the parameters, and the
-    values behind the last row.
+    values after the last row.
     """
 
     @contextmanager

@@ -189,7 +189,7 @@ COMPARISONS = [
         partial(against_bare_loop, env_id),
         reads="slower",
         quick=env_id == "CartPole-v1",
-        needs=("mujoco",) if env_id == "HalfCheetah-v5" else (),
+        needs=("mujoco", "imageio") if env_id == "HalfCheetah-v5" else (),
     )
     for env_id in ("CartPole-v1", "HalfCheetah-v5")
 ]

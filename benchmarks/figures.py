@@ -1,10 +1,11 @@
-"""The table of figures in the README, made from the JSON that a run wrote."""
+"""The table of what one machine says about our own parts, from the JSON that `make bench` wrote."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.readme import Section
+from benchmarks.interval import estimate
+from benchmarks.words import comparison_words, goal_words, met_words
 
 
 def figures(report: dict[str, Any]) -> str:
@@ -13,34 +14,31 @@ def figures(report: dict[str, Any]) -> str:
     gib = machine["memory_bytes"] / 2**30
     lines = [
         f"On {machine['cores']} cores of an {machine['cpu']} with {gib:.0f} GiB, {machine['python']}, "
-        f"torch {machine['libraries']['torch']}; median of {report['settings']['pairs']} interleaved "
-        "pairs, with the least and the greatest. All figures: "
-        "[benchmarks/results/foundation.json](benchmarks/results/foundation.json), by `make bench`.",
+        f"torch {machine['libraries']['torch']}; medians of {report['settings']['pairs']} interleaved "
+        "pairs.",
         "",
-        "| what | measured | at least (aim) |",
-        "| --- | --- | --- |",
+        "| what | measured | target (aim) | met |",
+        "| --- | --- | --- | --- |",
     ]
-    for count in report["counts"]:
-        unit = count["unit"]
-        lines.append(
-            f"| {count['what']} | {count['value']} {unit} | at most {count['target']} "
-            f"({count['aim']}) {unit} |"
-        )
-    lines += [_line(comparison) for comparison in report["comparisons"]]
+    answers = [*map(count_cells, report["counts"]), *map(comparison_cells, report["comparisons"])]
+    lines += [f"| {' | '.join(cells)} |" for cells in answers]
     return "\n".join(lines) + "\n"
 
 
-def _line(comparison: dict[str, Any]) -> str:
-    ratio = comparison["ratio"]
-    reads = comparison["reads"].removeprefix("times ")
-    goal = "-"
-    if comparison["target"] is not None:
-        most = "at most " if reads == "slower" else ""
-        goal = f"{most}{comparison['target']:g}x ({comparison['aim']:g}x)"
-    return (
-        f"| {comparison['what']} | {ratio['median']:.2f}x {reads} "
-        f"({ratio['min']:.2f} to {ratio['max']:.2f}) | {goal} |"
-    )
+def count_cells(count: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Return what, measured, target and verdict of a count."""
+    unit = count["unit"]
+    goal = f"at most {count['target']} ({count['aim']}) {unit}"
+    met = met_words(count["met"], count["aim_met"])
+    return count["what"], f"{count['value']} {unit}", goal, met
 
 
-SECTION = Section("foundation", "bench", figures)
+def comparison_cells(comparison: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Return what, measured, target and verdict of a comparison."""
+    found = estimate(comparison["ratios"])
+    slower = comparison["reads"] == "times slower"
+    words = comparison_words(found.inverse() if slower else found)
+    if comparison["target"] is None:
+        return comparison["what"], words, "-", "-"
+    goal = f"{goal_words(comparison['target'], slower)} ({comparison['aim']:g}x)"
+    return comparison["what"], words, goal, met_words(comparison["met"], comparison["aim_met"])

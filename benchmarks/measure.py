@@ -1,8 +1,8 @@
 """How benchmarks are timed: two sides in turn, in one process, so that both meet the same machine.
 
 A figure of a shared machine means little by itself. So each question is a comparison of two ways to do the
-same work, timed as A B A B ..., and the answer is the ratio within a pair: its median, and how far the
-pairs lie apart.
+same work, timed as A B A B ..., and the answer is the ratio within a pair: its median, and
+the interval of that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +18,8 @@ from importlib import metadata, util
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+from benchmarks.interval import Estimate, estimate
 
 # Does the work once and returns how many units of it that was.
 Work: TypeAlias = Callable[[], int]
@@ -71,11 +72,11 @@ class Comparison:
         """Return the modules that are needed and not installed."""
         return [module for module in self.needs if util.find_spec(module) is None]
 
-    def reaches(self, ratio: float, goal: float | None) -> bool | None:
-        """Return whether a ratio is as good as a goal; None without one."""
+    def reaches(self, found: Estimate, goal: float | None) -> bool | None:
+        """Return whether the far bound of a ratio is as good as a goal; None without one."""
         if goal is None:
             return None
-        return ratio >= goal if self.reads == "faster" else ratio <= goal
+        return found.reaches(goal, small_is_good=self.reads == "slower")
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,9 @@ class Answer(NamedTuple):
         return faster if self.comparison.reads == "faster" else [1 / ratio for ratio in faster]
 
     @property
-    def median(self) -> float:
-        """Return the median ratio."""
-        return statistics.median(self.ratios)
+    def estimate(self) -> Estimate:
+        """Return the median ratio and its interval."""
+        return estimate(self.ratios)
 
 
 def measure(comparison: Comparison, pairs: int, batch_s: float) -> Answer:
@@ -185,11 +186,15 @@ def both_sides(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def run_side(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
-    """Hand one side to pytest-benchmark, having checked that both do the same."""
+    """Hand one side to pytest-benchmark, having checked that both do the same.
+
+    Skips, and says what to install, if it needs what is not there.
+    """
     if comparison.missing:
         import pytest
 
-        pytest.skip(f"needs {comparison.missing}")
+        names = ", ".join(comparison.missing)
+        pytest.skip(f"needs {names}: pip install 'parllel[benchmarks]'")
     with comparison.make() as sides:
         sides.check()
         assert benchmark(getattr(sides, side)) > 0

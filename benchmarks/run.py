@@ -1,4 +1,4 @@
-"""Answer all questions in one run: print the table, write the figures as JSON and into the README.
+"""Answer all questions in one run: print the table, write the figures as JSON and into docs/measured.md.
 
     python benchmarks/run.py [--quick] [--only NAME] [--output FILE]
 
@@ -31,8 +31,9 @@ from benchmarks import (
     bench_wait,
     bench_worker_policy,
 )
-from benchmarks.figures import SECTION
+from benchmarks.figures import comparison_cells, count_cells
 from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
+from benchmarks.pages import results_of, update_pages
 
 COMPARISONS: list[Comparison] = [
     *bench_indexing.COMPARISONS,
@@ -50,9 +51,10 @@ COMPARISONS: list[Comparison] = [
     *bench_asynchronous.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
+RESULTS = results_of("foundation")
 PAIRS, BATCH_S = 15, 0.1
 QUICK_PAIRS, QUICK_BATCH_S = 3, 0.005
-WIDTHS = (72, 26, 18, 4)
+WIDTHS = (72, 40, 26, 16)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -68,23 +70,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "comparisons": [],
         "left_out": [],
     }
-    print_row("what", "ratio: median (min..max)", "target (aim)", "met")
+    print_row("what", "measured: median (95 % interval)", "target (aim)", "met")
     for count in chosen(COUNTS, options.only):
-        report["counts"].append(answer_count(count))
+        found = answer_count(count)
+        print_row(*count_cells(found))
+        report["counts"].append(found)
     for comparison in chosen(COMPARISONS, options.only):
         why = why_left_out(comparison, options.quick and not options.only)
         if why is not None:
             report["left_out"].append({"name": comparison.name, "why": why})
             print_row(comparison.what, why, "", "")
         else:
-            answer = measure(comparison, pairs, batch_s)
-            print_answer(answer)
-            report["comparisons"].append(as_dict(answer))
+            found = as_dict(measure(comparison, pairs, batch_s))
+            print_row(*comparison_cells(found))
+            report["comparisons"].append(found)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nfigures: {options.output}")
-    if options.output == SECTION.results and not options.quick and not options.only:
-        SECTION.update()
+    if options.output == RESULTS and not options.quick and not options.only:
+        update_pages()
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -94,7 +98,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", metavar="NAME", help="a question, such as gae, or one variant of it"
     )
-    parser.add_argument("--output", type=Path, default=SECTION.results)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if not [*chosen(COUNTS, options.only), *chosen(COMPARISONS, options.only)]:
         names = ", ".join([*(count.name for count in COUNTS), *(c.name for c in COMPARISONS)])
@@ -115,11 +119,8 @@ def why_left_out(comparison: Comparison, quick: bool) -> str | None:
 
 
 def answer_count(count: Count) -> dict[str, Any]:
-    """Count, print and return the answer."""
+    """Count, and return the answer."""
     value = count.count()
-    met, aim_met = value <= count.at_most, value <= count.aim
-    goal = f"<= {count.at_most} ({count.aim}) {count.unit}"
-    print_row(count.what, f"{value} {count.unit}", goal, yes_or_no(met))
     return {
         "name": count.name,
         "what": count.what,
@@ -127,24 +128,9 @@ def answer_count(count: Count) -> dict[str, Any]:
         "value": value,
         "target": count.at_most,
         "aim": count.aim,
-        "met": met,
-        "aim_met": aim_met,
+        "met": value <= count.at_most,
+        "aim_met": value <= count.aim,
     }
-
-
-def print_answer(answer: Answer) -> None:
-    """Print a line of the table."""
-    comparison, ratios = answer.comparison, answer.ratios
-    ratio = f"{answer.median:.2f}x ({min(ratios):.2f}..{max(ratios):.2f}) {comparison.reads}"
-    relation = ">=" if comparison.reads == "faster" else "<="
-    goal = f"{relation} {comparison.target:g} ({comparison.aim:g})" if comparison.target else "-"
-    met = comparison.reaches(answer.median, comparison.target)
-    print_row(comparison.what, ratio, goal, yes_or_no(met))
-
-
-def yes_or_no(met: bool | None) -> str:
-    """Return a word for the table."""
-    return "-" if met is None else "yes" if met else "no"
 
 
 def print_row(*cells: str) -> None:
@@ -155,7 +141,7 @@ def print_row(*cells: str) -> None:
 
 def as_dict(answer: Answer) -> dict[str, Any]:
     """Return an answer with every figure that it came from."""
-    comparison, ratios = answer.comparison, answer.ratios
+    comparison, found = answer.comparison, answer.estimate
     return {
         "name": comparison.name,
         "what": comparison.what,
@@ -163,10 +149,10 @@ def as_dict(answer: Answer) -> dict[str, Any]:
         "note": answer.note,
         "target": comparison.target,
         "aim": comparison.aim,
-        "met": comparison.reaches(answer.median, comparison.target),
-        "aim_met": comparison.reaches(answer.median, comparison.aim),
-        "ratio": {"median": answer.median, "min": min(ratios), "max": max(ratios)},
-        "ratios": ratios,
+        "met": comparison.reaches(found, comparison.target),
+        "aim_met": comparison.reaches(found, comparison.aim),
+        "ratio": found._asdict(),
+        "ratios": answer.ratios,
         "pairs": [
             {"ours": pair.ours._asdict(), "theirs": pair.theirs._asdict()} for pair in answer.pairs
         ],

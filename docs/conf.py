@@ -1,8 +1,13 @@
 """How the documentation is built: `make docs`."""
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # for name_links
+
 project = "parllel"
 author = "The parllel authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "name_links"]
 html_theme = "furo"
 html_title = "parllel"
 exclude_patterns = ["_build"]
@@ -11,3 +16,4 @@ autodoc_typehints = "none"
 napoleon_google_docstring = True
 napoleon_use_ivar = True
 myst_heading_anchors = 3
+default_role = "py:obj"  # what docstrings have in backticks

@@ -6,10 +6,15 @@ A bad argument is a plain ValueError or TypeError; these are for everything else
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+_MOST_NAMED, _MOST_SAID = 8, 300  # of errors that came together: errors, and characters of each
 
 
 class ParllelError(Exception):
-    """Root of all errors below."""
+    """Base class of all errors of this package."""
 
 
 class WrongStateError(ParllelError, RuntimeError):
@@ -58,6 +63,24 @@ def add_note(error: BaseException, note: str) -> None:
     else:
         with contextlib.suppress(AttributeError):  # an exception without a dict
             error.__notes__ = [*notes_of(error), note]  # type: ignore[attr-defined]
+
+
+def first_of(errors: Sequence[ErrorT]) -> ErrorT:
+    """Return the first of the errors that came at the same time, which names some of the others."""
+    first, *others = errors
+    named = [_in_words(other) for other in others[:_MOST_NAMED]]
+    if len(others) > _MOST_NAMED:
+        named.append(f"{len(others) - _MOST_NAMED} more")
+    if named and isinstance(first, WorkerError):
+        first.args = ("; also ".join([str(first), *named]),)
+    elif named:
+        add_note(first, "; ".join(f"also {name}" for name in named))
+    return first
+
+
+def _in_words(error: BaseException) -> str:
+    said = str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
+    return ", ".join([said[:_MOST_SAID], *(note[:_MOST_SAID] for note in notes_of(error))])
 
 
 def notes_of(error: BaseException) -> list[str]:

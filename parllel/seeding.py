@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Seeds:
-    """Hand out independent seeds by name.
+    """Independent seeds by name, all derived from one number.
 
     Args:
         entropy: the run's seed. None takes it from the operating system; read it back from

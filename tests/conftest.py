@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections import Counter
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -15,6 +16,7 @@ settings.load_profile("any machine")
 pytest.register_assert_rewrite("parllel.testing")
 
 FAILED = pytest.StashKey[bool]()
+SLOWEST = 10  # files, named at the end
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -50,3 +52,15 @@ def pytest_runtest_makereport(
     if report.when == "call" and report.failed:
         item.stash[FAILED] = True
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the files that took longest, their fixtures included."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.write_sep("=", f"slowest {SLOWEST} files, seconds")
+    for name, duration in seconds.most_common(SLOWEST):
+        terminalreporter.write_line(f"{duration:7.1f} {name}")

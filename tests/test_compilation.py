@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import mmap
+import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from parllel.compilation import compiled
+from parllel.compilation import compiled, compiles
+from parllel.processes.waits import CompiledWait, available_kinds
 
 
 def test_the_first_function_imports_numba():
@@ -53,3 +57,88 @@ def test_one_decorator_serves_several_functions():
 
     assert reciprocal(0.0) == float("inf")
     assert negative(2) == -2
+
+
+WHAT_A_DEBUGGER_SEES = """
+import numpy as np
+from parllel.compilation import compiled, compiles
+from parllel.processes.waits import available_kinds, make_wait
+from parllel.transforms import discounted_returns
+
+lines = np.zeros(64, np.int32)
+start = -lines.ctypes.data % 64 // 4
+wait = make_wait(lines[start : start + 16].reshape(1, 16))
+wait.post(0, 5)
+assert wait.wait(0, 4, 1.0) == 5
+
+out = np.zeros((2, 1), np.float32)
+no = np.zeros((2, 1), bool)
+zero = np.zeros((2, 1), np.float32)
+discounted_returns(np.ones((2, 1), np.float32), no, no, zero, np.full(1, 4, np.float32), 0.5, out)
+assert out.ravel().tolist() == [2.5, 3.0], out
+print(wait.kind, available_kinds(), type(compiled("i8(i8)")(lambda n: n)).__name__)
+"""
+
+
+@pytest.mark.parametrize("imported_first", [False, True])
+def test_without_a_compiler_the_next_best_wait_is_taken(imported_first):
+    code = ("import numba\n" if imported_first else "") + WHAT_A_DEBUGGER_SEES
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+    )
+    assert done.stdout == "futex ['futex', 'semaphore'] function\n", done.stderr
+
+
+def test_compiler_switched_off_in_the_program_counts_too(monkeypatch):
+    import numba
+
+    assert compiles()
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    assert not compiles()
+    assert "compiled" not in available_kinds()
+    with pytest.raises(ValueError, match=r"expected numba .*, and numba with DISABLE_JIT"):
+        CompiledWait(np.frombuffer(mmap.mmap(-1, 64), np.int32).reshape(1, 16))
+
+
+def successor(number):
+    return number + 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "signatures"),
+    [("nbi", b"", ("i8(i8)",)), ("nbc", b"\0" * 200, ("i8(i8)",)), ("nbi", b"\x80\x04.", ())],
+)
+def test_broken_files_of_the_cache_are_replaced(monkeypatch, tmp_path, signatures, content, ending):
+    from numba import config
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    assert compiled(*signatures)(successor)(41) == 42
+    files = list(tmp_path.rglob("*.nb?"))
+    assert len(files) == 2
+    for file in files:
+        if file.suffix == f".{ending}":
+            file.write_bytes(content)
+    assert compiled(*signatures)(successor)(41) == 42
+    # What was broken has been written anew: the next process loads it.
+    again = compiled(*signatures)(successor)
+    assert again(41) == 42
+    assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_files_of_the_cache_that_cannot_be_replaced_are_left_alone(monkeypatch, tmp_path):
+    from numba import config
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    compiled("i8(i8)")(successor)
+    for file in tmp_path.rglob("*.nbi"):
+        file.write_bytes(b"")
+
+    def refuse(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._save_index", refuse)
+    assert compiled("i8(i8)")(successor)(41) == 42

@@ -1,70 +1,206 @@
-"""The examples of the documents run as a reader would run them: copied into a script."""
+"""The examples of the documents run as a reader would run them: alone, or after the block that they name."""
 
 from __future__ import annotations
 
-import json
+import configparser
+import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+# A limit for what hangs: a machine that does much else takes its time.
+pytestmark = pytest.mark.timeout(180)
+
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    "README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
+# The first line of a block that needs another one: "# After the block above." or of a heading of the page.
+AFTER = re.compile(r'# After the block (?:above|of "(?P<heading>[^"]+)")\.$')
+# Threads of numerical libraries do not outlive a fork, and small examples need none.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def blocks_of(name: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(), re.M | re.S)
+@dataclass(frozen=True)
+class Block:
+    """A block of Python, with the heading that it stands under."""
+
+    heading: str
+    code: str
 
 
-WITH_CODE = [name for name in DOCUMENTS if blocks_of(name)]
+def blocks_of(text: str) -> list[Block]:
+    """Return the Python blocks of a page, in order."""
+    found, heading = [], ""
+    for match in re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```|^#+ ([^\n]+)", text, re.M | re.S):
+        language, code, title = match.groups()
+        if title:
+            heading = title
+        elif language == "python":
+            found.append(Block(heading, code))
+    return found
+
+
+def before(blocks: list[Block], i: int) -> int | None:
+    """Return which block has to run before block `i`, or None if that runs alone.
+
+    Raises:
+        ValueError: if it names a block that is not there.
+    """
+    first = blocks[i].code.partition("\n")[0]
+    match = AFTER.match(first)
+    if match is None:
+        if first.startswith("# After"):
+            raise ValueError(f"expected '# After the block above.' or of a heading, got {first!r}")
+        return None
+    heading = match["heading"]
+    earlier = [j for j in range(i) if heading in (None, blocks[j].heading)]
+    if not earlier:
+        raise ValueError(f"no block before this one stands under {heading!r}: {first}")
+    return earlier[-1]
+
+
+def scripts_of(text: str) -> list[str]:
+    """Return scripts in which every block runs at least once, none after more than it says it needs."""
+    blocks = blocks_of(text)
+    parents = [before(blocks, i) for i in range(len(blocks))]
+    scripts = []
+    for i in range(len(blocks)):
+        if i in parents:
+            continue  # it runs before another one
+        chain, at = [], i
+        while at is not None:
+            chain.append(blocks[at].code)
+            at = parents[at]
+        scripts.append("\n".join(reversed(chain)))
+    return scripts
+
+
+def imports_of(scripts: list[str]) -> list[str]:
+    """Return the modules that scripts import at their beginning of lines, for run_blocks.py."""
+    names = {
+        name
+        for script in scripts
+        for name in re.findall(r"^(?:from|import) ([\w.]+)", script, re.M)
+        if name != "__future__"
+    }
+    return sorted(names)
+
+
+def texts() -> dict[str, str]:
+    """Return the documents by name."""
+    return {name: (ROOT / name).read_text() for name in DOCUMENTS}
+
+
+WITH_CODE = [name for name, text in texts().items() if blocks_of(text)]
 
 
 def test_there_are_examples():
     assert {"README.md", "docs/your_own.md", "docs/cages.md"} <= set(WITH_CODE)
 
 
-@pytest.mark.parametrize("name", WITH_CODE)
-def test_examples_run(name, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("\n".join(blocks_of(name)))
+@pytest.mark.parametrize("part", [0, 1])
+def test_examples_run(part, tmp_path):
+    """Run half of the documents; what they import takes longer than what they do."""
+    contents, scripts = [], []
+    for name in WITH_CODE[part::2]:
+        for i, content in enumerate(scripts_of(texts()[name])):
+            folder = tmp_path / f"{Path(name).stem}-{i}"
+            folder.mkdir()
+            contents.append(content)
+            scripts.append(folder / f"{Path(name).stem}_{i}.py")
+            scripts[-1].write_text(content)
+    runner = ROOT / "tests" / "run_blocks.py"
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
+        [sys.executable, "-W", "error", runner, ",".join(imports_of(contents)), *scripts],
         cwd=tmp_path,
+        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=170,
     )
     assert done.returncode == 0, done.stderr
 
 
+def test_a_block_names_what_it_comes_after():
+    page = """
+# Page
+```python
+a = 1
+```
+## One
+```text
+# Not a heading
+```
+```python
+# After the block above.
+b = a
+```
+## Two
+```python
+# After the block of "Page".
+c = a
+```
+"""
+    assert [block.heading for block in blocks_of(page)] == ["Page", "One", "Two"]
+    first, one, two = (block.code for block in blocks_of(page))
+    assert scripts_of(page) == [f"{first}\n{one}", f"{first}\n{two}"]
+    with pytest.raises(ValueError, match="no block before this one stands under 'Three'"):
+        scripts_of(page.replace('of "Page"', 'of "Three"'))
+    with pytest.raises(ValueError, match=r"expected '# After the block above\.'"):
+        scripts_of(page.replace('of "Page".', "before"))
+
+
+def test_blocks_run_alone(tmp_path):
+    scripts = [tmp_path / "a.py", tmp_path / "b.py"]
+    scripts[0].write_text("name = __name__\nassert name == '__main__'\n")
+    scripts[1].write_text("print(name)\n")
+    command = [sys.executable, ROOT / "tests" / "run_blocks.py", "json", *scripts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 1
+    assert "NameError: name 'name' is not defined" in done.stderr
+    assert "b.py ended with 1" in done.stderr
+
+
 def test_readme_build_script_is_short():
-    script = blocks_of("README.md")[0]
+    script = blocks_of(texts()["README.md"])[0].code
     assert len([line for line in script.splitlines() if line.strip()]) <= 25
 
 
-def test_figures_of_the_readme_are_those_of_the_committed_run():
+def test_figures_are_those_of_the_committed_runs():
     sys.path.insert(0, str(ROOT))
-    from benchmarks import figures as foundation
-    from benchmarks.end_to_end import report as end_to_end
-    from benchmarks.peers import figures as peers
+    from benchmarks import pages
 
-    readme = (ROOT / "README.md").read_text()
-    written = 0
-    for module in (foundation, peers, end_to_end):
-        section = module.SECTION
-        if not section.results.exists():
-            assert section.begin + section.end in readme  # nothing is said without results
-            continue
-        report = json.loads(section.results.read_text())
-        assert not report["settings"]["quick"]
-        assert readme == section.within(readme, report)
-        written += 1
-    assert written
+    for section in pages.sections():
+        reports = [pages.load(source) for source in section.sources]
+        assert not any(report["settings"]["quick"] for report in reports)
+        text = section.page.read_text()
+        assert text == section.within(text, *reports)
 
 
-def test_links_of_the_readme_lead_somewhere():
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", texts()[name])
+    folder = (ROOT / name).parent
+    assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_all_extras_are_documented():
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg")
+    cells = re.findall(r"^\| (`[^|]+) \|", texts()["docs/install.md"], re.M)
+    documented = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    assert documented == set(setup["options.extras_require"])
+
+
+def test_the_tutorial_explains_the_script_of_the_readme():
+    readme = blocks_of(texts()["README.md"])[0].code
+    parts = blocks_of(texts()["docs/tutorial.md"])
+    lines = [line for part in parts for line in part.code.splitlines() if not AFTER.match(line)]
+    script = [line for line in readme.splitlines() if line]
+    assert [line for line in lines if line][: len(script)] == script

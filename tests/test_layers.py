@@ -13,7 +13,7 @@ PACKAGE = ROOT / "parllel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From top to bottom: a package imports from rows above its own.
 ROWS = (
-    ("errors", "types", "seeding", "compilation", "logging"),
+    ("errors", "types", "seeding", "compilation", "limits", "logging", "version"),
     ("arrays", "processes"),
     ("buffers", "envs"),
     ("cages", "agents", "transforms"),

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.end_to_end.pythons import NotInstalledError, python_of
-from benchmarks.end_to_end.report import SECTION, comparison, draw, print_table, summary
+from benchmarks.end_to_end.report import comparison, draw, print_table, summary
 from benchmarks.end_to_end.settings import Settings
 from benchmarks.end_to_end.sides import OURS, SIDES, Side, Variant
 from benchmarks.end_to_end.training import LINE_S, Training, TrainingError, train
 from benchmarks.measure import describe_machine
+from benchmarks.pages import results_of, update_pages
 
+RESULTS = results_of("end_to_end")
 CALIBRATION_BATCHES, CALIBRATION_ROUNDS = 12, 3
 
 
@@ -69,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     draw(report, options.output.with_suffix(".png"))
     print(f"\nfigures: {options.output}, with a chart beside it")
-    if options.output == SECTION.results and not options.quick and not options.sides_chosen:
-        SECTION.update()
+    if options.output == RESULTS and not options.quick and not options.sides_chosen:
+        update_pages()
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -84,7 +86,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sides", metavar="A,B", help="names; default all that can be installed")
     parser.add_argument("--tune-ours", action="store_true", help="look for our best setting too")
     parser.add_argument("--timeout", type=float, default=LINE_S, help="seconds for one batch")
-    parser.add_argument("--output", type=Path, default=SECTION.results)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     options.seeds = options.seeds or (2 if options.quick else 5)
     options.steps = options.steps or (16_384 if options.quick else Settings.n_steps)

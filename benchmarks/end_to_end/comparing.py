@@ -8,11 +8,13 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from benchmarks.interval import Estimate, estimate
+
 BATCHES_PER_POINT = 5
 
 
 class Point(NamedTuple):
-    """Mean return of the episodes that ended in some batches, and the steps behind the last of them."""
+    """Mean return of the episodes that ended in some batches, and the steps after the last of them."""
 
     steps: int
     mean_return: float
@@ -95,15 +97,6 @@ def likeness(ours: Sequence[Sequence[Point]], theirs: Sequence[Sequence[Point]])
     )
 
 
-class Ratio(NamedTuple):
-    """How many times faster, seed by seed."""
-
-    median: float
-    least: float
-    greatest: float
-
-
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     """Return our rates divided by the peer's, each pair measured one after the other."""
-    ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
-    return Ratio(statistics.median(ratios), min(ratios), max(ratios))
+    return estimate([mine / other for mine, other in zip(ours, theirs, strict=True)])

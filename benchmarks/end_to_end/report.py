@@ -9,19 +9,21 @@ from typing import Any
 
 from benchmarks.end_to_end.comparing import Point, learning_curve, likeness, ratio
 from benchmarks.end_to_end.training import Training
-from benchmarks.readme import Section
+from benchmarks.interval import Estimate
+from benchmarks.words import comparison_words, goal_words, met_words
 
 TARGET, AIM = 2.5, 3.5
-WIDTHS = (22, 34, 10, 11, 11, 20, 4, 22)
+WIDTHS = (22, 34, 10, 11, 11, 30, 20, 16, 22)
 HEADER = (
     "side",
     "setting",
     "steps/s",
-    "sampling",
-    "learning",
-    "ours is faster by",
+    "sampling a batch",
+    "learning from it",
+    "parllel is",
+    "target (aim)",
     "met",
-    "our curve",
+    "parllel's curve",
 )
 
 
@@ -45,13 +47,11 @@ def comparison(ours: Sequence[Training], theirs: Sequence[Training]) -> dict[str
     alike = likeness(curves(ours), curves(theirs))
     return {
         "times_faster": {
-            "median": faster.median,
-            "min": faster.least,
-            "max": faster.greatest,
+            **faster._asdict(),
             "target": TARGET,
             "aim": AIM,
-            "met": faster.median >= TARGET,
-            "aim_met": faster.median >= AIM,
+            "met": faster.reaches(TARGET),
+            "aim_met": faster.reaches(AIM),
         },
         "learning_curves": {
             "statistic": "mean height of the curve per seed; exact two-sided permutation test",
@@ -70,44 +70,23 @@ def print_table(sides: Mapping[str, Mapping[str, Any]]) -> None:
     """Print a line per side of a report; milliseconds are per batch."""
     _print_row(HEADER)
     for side in sides.values():
-        figures = [
-            statistics.median(training[name] for training in side["trainings"])
-            for name in ("steps_per_second", "sampling_ms", "learning_ms")
-        ]
-        cells = [
-            side["title"],
-            side["variant"],
-            f"{figures[0]:,.0f}",
-            f"{figures[1]:.1f} ms",
-            f"{figures[2]:.1f} ms",
-        ]
-        against = side.get("against_ours")
-        if against is not None:
-            faster, alike = against["times_faster"], against["learning_curves"]
-            cells += [
-                f"{faster['median']:.2f}x ({faster['min']:.2f}..{faster['max']:.2f})",
-                "yes" if faster["met"] else "no",
-                f"{alike['verdict']} (p = {alike['p_value']:.2f})",
-            ]
-        _print_row(cells)
+        _print_row(_cells(side))
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """Return the table for the README, with what it was measured on and the chart."""
+    """Return the table for docs/measured.md, with what it was measured on and the chart."""
     machine, settings = report["machine"], report["settings"]
     lines = [
         f"PPO on {settings['env']}, {settings['B']} environments, {settings['T']} steps, "
         f"{settings['epochs']} epochs of {settings['minibatches']} minibatches, "
         f"{settings['n_steps']:,} steps, {settings['n_seeds']} seeds in turn, on {machine['cores']} "
-        f"cores of an {machine['cpu']}; medians. "
-        "All figures: [benchmarks/results/end_to_end.json](benchmarks/results/end_to_end.json), by "
-        "`make bench-end-to-end`.",
+        f"cores of an {machine['cpu']}; medians, with the least and the greatest.",
         "",
-        "| | setting | steps/s | sampling a batch | learning from it | ours is faster by | learning curves |",
-        "| --- | --- | ---: | ---: | ---: | --- | --- |",
+        f"| {' | '.join(HEADER)} |",
+        "| --- | --- | ---: | ---: | ---: | --- | --- | --- | --- |",
         *(f"| {' | '.join(_cells(side))} |" for side in report["sides"].values()),
         "",
-        "![time per batch, and learning curves](benchmarks/results/end_to_end.png)",
+        "![time per batch, and learning curves](../benchmarks/results/end_to_end.png)",
     ]
     return "\n".join(lines) + "\n"
 
@@ -118,18 +97,18 @@ def _cells(side: Mapping[str, Any]) -> list[str]:
         for name in ("steps_per_second", "sampling_ms", "learning_ms")
     ]
     against = side.get("against_ours")
-    cells = ["", ""]
+    cells = [""] * 4
     if against is not None:
         faster, alike = against["times_faster"], against["learning_curves"]
+        speed = Estimate(*(faster[name] for name in Estimate._fields))
         cells = [
-            f"{faster['median']:.2f}x ({faster['min']:.2f} to {faster['max']:.2f})",
+            comparison_words(speed),
+            f"{goal_words(faster['target'])} ({faster['aim']:g}x)",
+            met_words(faster["met"], faster["aim_met"]),
             f"{alike['verdict']} (p = {alike['p_value']:.2f})",
         ]
     rates = [f"{figures[0]:,.0f}", f"{figures[1]:.1f} ms", f"{figures[2]:.1f} ms"]
     return [side["title"], side["variant"], *rates, *cells]
-
-
-SECTION = Section("end_to_end", "bench-end-to-end", markdown)
 
 
 def _print_row(cells: Sequence[str]) -> None:

@@ -59,7 +59,7 @@ def build(settings: Settings) -> Any:
     return PPO(
         "MlpPolicy",
         env,
-        # What is left is counted behind the batch here, before it by the others.
+        # What is left is counted after the batch here, before it by the others.
         learning_rate=lambda left: settings.learning_rate * (left + 1 / settings.n_batches),
         n_steps=settings.T,
         batch_size=settings.batch_size // settings.minibatches,

@@ -18,7 +18,7 @@ class Settings:
     Attributes:
         env: the gymnasium id.
         n_steps: environment steps to sample, rounded down to whole batches, one at least.
-        learning_rate: falls linearly from batch to batch, to zero behind the last one.
+        learning_rate: falls linearly from batch to batch, to zero after the last one.
         minibatches: per epoch; advantages are normalised per minibatch, by ours per batch.
         value_loss_coeff: weight of half the mean squared error of the values.
         hidden_sizes: of the policy and of the value function, each with tanh and orthogonal weights.

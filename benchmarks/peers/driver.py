@@ -236,7 +236,7 @@ def _median(trial: dict[str, Any]) -> float:
 def opened(
     entry: Entry, workload: Workload, settings: Settings
 ) -> Iterator[tuple[Server, dict[str, Any]]]:
-    """Start a side and prepare it; end it behind the caller."""
+    """Start a side and prepare it; end it when the caller is done."""
     python = entry.python
     assert python is not None
     server: Server

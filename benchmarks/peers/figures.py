@@ -1,4 +1,4 @@
-"""What a run came to, in Markdown for the README and as a chart."""
+"""What a run came to, in Markdown for docs/measured.md and as a chart."""
 
 from __future__ import annotations
 
@@ -6,30 +6,41 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.readme import Section
+from benchmarks.peers.rates import best_of, shares, speed_against
+from benchmarks.words import comparison_words, met_words, thousands
 
 COLOURS = {"ours": "#1f77b4", "peer": "#b0b0b0", "native": "#e0c080", "ideal": "#404040"}
 
 
 def figures(report: dict[str, Any]) -> str:
     """Return the tables, with what they were measured on."""
-    machine, settings = report["machine"], report["settings"]
+    machine, settings, scenes = report["machine"], report["settings"], report["scenes"]
     lines = [
-        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; T=64, B=16 unless said; "
-        f"medians of {settings['rounds']} interleaved rounds with their 95 % intervals, of which the far "
-        "bound counts. All figures: [benchmarks/results/peers.json](benchmarks/results/peers.json), by "
-        "`make bench-peers`.",
+        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; T=64, B=16 unless said "
+        f"otherwise; medians of {settings['rounds']} interleaved rounds with their 95 % intervals.",
         "",
-        "| what | measured | at least (aim) | met |",
+        "| what | measured | target (aim) | met |",
         "| --- | --- | --- | --- |",
         *(answer_line(answer) for answer in report["answers"]),
         "",
-        "Thousands of environment steps per second, each library at its best setting:",
+        "### EnvPool",
         "",
-        *rate_table(report["scenes"]),
+        *native_table(scenes),
+        "",
+        "### Rates",
+        "",
+        "Thousands of environment steps per second, each library at its best setting; EnvPool's in bold "
+        "where it is ahead.",
+        "",
+        *rate_table([scene for scene in scenes if best_of(scene, "native")]),
+        "",
+        *rate_table([scene for scene in scenes if not best_of(scene, "native")]),
+        "",
+        "The same as shares of the ideal, round by round as in the first table:",
+        "",
+        "![rates as shares of the ideal](../benchmarks/results/peers.png)",
     ]
     left_out = left_out_line(report)
-    lines += ["", "![rates relative to the ideal](benchmarks/results/peers.png)"]
     if left_out:
         lines += ["", left_out]
     return "\n".join(lines) + "\n"
@@ -53,8 +64,19 @@ def answer_cells(answer: dict[str, Any]) -> tuple[str, str, str, str]:
     if answer["at_least"] is not None:
         most = "at most " if answer["small_is_good"] else ""
         goal = f"{most}{answer['at_least']:g}{unit} ({answer['aim']:g}{unit})"
-    met = {None: "-", True: "yes", False: "no"}[answer["met"]]
-    return answer["what"], measured, goal, "aim" if answer["aim_met"] else met
+    return answer["what"], measured, goal, met_words(answer["met"], answer["aim_met"])
+
+
+def native_table(scenes: list[dict[str, Any]]) -> list[str]:
+    """Return rows for the scenes that EnvPool has environments for: how we stand against it."""
+    lines = ["| scene | parllel | EnvPool | parllel is |", "| --- | ---: | ---: | --- |"]
+    for scene in scenes:
+        ours, native = best_of(scene, "ours"), best_of(scene, "native")
+        if ours is not None and native is not None:
+            rates = [thousands(median(side["rates"])) for side in (ours, native)]
+            words = comparison_words(speed_against(ours, native))
+            lines.append(f"| {scene['name']} | {' | '.join(rates)} | {words} |")
+    return lines
 
 
 def rate_table(scenes: list[dict[str, Any]]) -> list[str]:
@@ -70,34 +92,40 @@ def rate_table(scenes: list[dict[str, Any]]) -> list[str]:
         cells = []
         for scene in scenes:
             side = next((s for s in scene["sides"] if s["name"] == name), None)
-            cells.append("" if side is None else f"{median(side['rates']) / 1e3:,.1f}")
+            cells.append("" if side is None else rate_cell(scene, side))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
+def rate_cell(scene: dict[str, Any], side: dict[str, Any]) -> str:
+    """Return a rate in thousands, in bold where EnvPool is ahead of us."""
+    rate, ours = f"{median(side['rates']) / 1e3:,.1f}", best_of(scene, "ours")
+    ahead = side["kind"] == "native" and ours and speed_against(side, ours).median > 1
+    return f"**{rate}**" if ahead else rate
+
+
 def left_out_line(report: dict[str, Any]) -> str:
     """Return a sentence about what was not measured, or ""."""
-    reasons = dict(report["not_measured"])
+    reasons = {why: [who] for who, why in report["not_measured"].items()}
     for scene in report["scenes"]:
         for left in scene["left_out"]:
-            reasons.setdefault(f"{left['side']} on {scene['name']}", left["why"])
+            # Of several settings that failed alike, one reason is enough.
+            why = left["why"].partition(";")[0].rpartition("AssertionError: ")[2]
+            reasons.setdefault(why, []).append(f"{left['side']} on {scene['name']}")
     if not reasons:
         return ""
-    return "Not measured: " + "; ".join(f"{who} ({why})" for who, why in reasons.items()) + "."
-
-
-SECTION = Section("peers", "bench-peers", figures)
-CHART = SECTION.results.with_suffix(".png")
+    parts = [f"{', '.join(who)} ({why})" for why, who in reasons.items()]
+    return f"Not measured: {'; '.join(parts)}."
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
-    """Draw a panel of horizontal bars for each scene: rates as shares of the ideal's."""
+    """Draw a panel of horizontal bars for each scene: shares of the ideal, as `rates.shares` has them."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib.figure import Figure
 
-    scenes = [scene for scene in report["scenes"] if _ideal_rate(scene)]
+    scenes = [scene for scene in report["scenes"] if best_of(scene, "ideal")]
     if not scenes:
         return
     columns = 2 if len(scenes) > 1 else 1
@@ -112,21 +140,19 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
 
 def _draw_scene(panel: Any, scene: dict[str, Any]) -> None:
-    ideal = _ideal_rate(scene)
+    share_of = shares(scene)
     sides = [side for side in scene["sides"] if side["kind"] in COLOURS]
-    sides.sort(key=lambda side: median(side["rates"]))
-    shares = [median(side["rates"]) / ideal for side in sides]
+    sides.sort(key=lambda side: share_of[side["name"]])
+    names = [side["name"] for side in sides]
     panel.barh(
-        [side["name"] for side in sides], shares, color=[COLOURS[side["kind"]] for side in sides]
+        names,
+        [share_of[name] for name in names],
+        color=[COLOURS[side["kind"]] for side in sides],
     )
     # An environment in C++ may be many times faster than Python: its bar is cut, its figure is not.
     panel.set_xlim(0, 1.25)
-    for i, share in enumerate(shares):
+    for i, share in enumerate(share_of[name] for name in names):
         panel.text(min(share, 1.2) + 0.01, i, f"{share:.2f}", va="center", fontsize=8)
     panel.axvline(1.0, color=COLOURS["ideal"], linewidth=0.8)
-    panel.set_title(f"{scene['name']}: env steps/s relative to the ideal", fontsize=9)
+    panel.set_title(f"{scene['name']}: share of the ideal", fontsize=9)
     panel.tick_params(labelsize=8)
-
-
-def _ideal_rate(scene: dict[str, Any]) -> float:
-    return max((median(s["rates"]) for s in scene["sides"] if s["kind"] == "ideal"), default=0.0)

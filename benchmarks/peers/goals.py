@@ -1,7 +1,7 @@
 """The figures to reach, and what a run makes of them.
 
-A ratio is taken within each round; its median and interval are those of `interval.py`. The bound on the bad
-side counts: the lower one of what must be large, the upper one of what must be small.
+A ratio is taken within each round; its median and interval, and the rule for "met", are those of
+`benchmarks/interval.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.interval import Estimate, estimate
 from benchmarks.peers.catalogue import (
     CLEANRL_STYLE,
     GYMNASIUM_ASYNC,
@@ -18,7 +19,6 @@ from benchmarks.peers.catalogue import (
     OURS_TORCH,
 )
 from benchmarks.peers.driver import Measured, SceneResult
-from benchmarks.peers.interval import Estimate, estimate
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Answer:
         values: one for each round; `estimate` is theirs.
         at_least, aim: to reach; None if none was set.
         small: whether small values are good.
-        unit: behind the figures.
+        unit: written after the figures.
         void: why the figure must not be used, or "".
         note: settings and peers that it stands for.
     """
@@ -55,7 +55,7 @@ class Answer:
         found = self.estimate
         if goal is None or found is None or self.void:
             return None
-        return found.high <= goal if self.small else found.low >= goal
+        return found.reaches(goal, small_is_good=self.small)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values."""

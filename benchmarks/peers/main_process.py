@@ -40,7 +40,7 @@ def _flat(effort: Effort, quick: bool) -> Answer:
     with ExitStack() as stack:
         servers = {}
         for B in widths:
-            # The same pause for all: behind a longer one memory is colder, and workers have gone to sleep.
+            # The same pause for all: after a longer one memory is colder, and workers have gone to sleep.
             paused = {**settings, "pause": widths[-1]}
             servers[B], _ = stack.enter_context(opened(MAIN_PROCESS, _workload(B), paused))
             servers[B].stop()

@@ -1,4 +1,4 @@
-"""Measure everything: print tables, write JSON, a chart, and the figures in the README.
+"""Measure everything: print tables, write JSON, a chart, and the figures in README and docs.
 
     python benchmarks/peers/run.py [--quick] [--only NAME ...] [--rounds N] [--output FILE]
     python benchmarks/peers/run.py --again NAME ...
@@ -22,18 +22,20 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.measure import describe_machine
+from benchmarks.pages import results_of, update_pages
 from benchmarks.peers import main_process
 from benchmarks.peers.client import SideError
 from benchmarks.peers.driver import Effort, SceneResult, measure_scene, usable_cores
-from benchmarks.peers.figures import CHART, SECTION, answer_cells, draw
+from benchmarks.peers.figures import answer_cells, draw
 from benchmarks.peers.goals import Answer, goals, pending
 from benchmarks.peers.main_process import measure_main_process
 from benchmarks.peers.scenes import SCENES, Scene
 from benchmarks.peers.venvs import NOT_MEASURED
 
 QUICK = Effort(rounds=3, turn_s=0.05, trials=1, trial_s=0.02, finals=1, settings=2)
+RESULTS = results_of("peers")
 MAIN = "main"
-WIDTHS = (66, 34, 22, 4)
+WIDTHS = (66, 34, 22, 16)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -78,7 +80,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--sides", metavar="NAME", nargs="+", help="sides to measure; all without")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each side")
-    parser.add_argument("--output", type=Path, default=SECTION.results)
+    parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if options.again:
         if options.only or options.sides or not options.output.exists():
@@ -202,15 +204,14 @@ def as_dict(result: SceneResult) -> dict[str, Any]:
 
 
 def write(report: dict[str, Any], options: argparse.Namespace) -> None:
-    """Write JSON and chart; the README too after a full run into the usual place."""
+    """Write JSON and chart; the pages too after a full run into the usual place."""
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(report, indent=1) + "\n")
-    chart = CHART if options.output == SECTION.results else options.output.with_suffix(".png")
-    draw(report, chart)
+    draw(report, options.output.with_suffix(".png"))
     print(f"\nfigures: {options.output}")
     in_part = options.quick or (options.only and not options.again) or options.sides
-    if options.output == SECTION.results and not in_part:
-        SECTION.update()
+    if options.output == RESULTS and not in_part:
+        update_pages()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -99,7 +99,7 @@ class Rows:
         self._ended = np.zeros(B, bool)
 
     def begin(self) -> None:
-        """Start a batch: the observation behind the last one is the first of this one."""
+        """Start a batch: the observation after the last one is the first of this one."""
         self.observation[0] = self.observation[-1]
         self.final.clear()
 

@@ -1,6 +1,6 @@
-"""Train PPO on CartPole without velocities, which a policy with a memory can work out and another cannot.
+"""Train PPO on CartPole without velocities, which only a policy with a memory can work out.
 
-The curves beside this file were made by
+The curves beside this file were made by this command, whose last flag writes them:
 
     python examples/cartpole_memory/train_ppo.py --seeds 0 1 2 --memory lstm none \
         --curve examples/cartpole_memory/curve
@@ -18,13 +18,11 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-import torch
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
 from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
-from parllel.samplers import EvalSampler, RecurrentSampler
 from parllel.torch import (
     CategoricalRecurrentPgModel,
     RecurrentPgAgent,
@@ -35,10 +33,10 @@ from parllel.torch.distributions import Categorical
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeRewards
 from parllel_patterns import (
     PpoParameters,
-    allocate_eval_samples,
-    allocate_samples,
     build_cages,
+    build_eval_sampler,
     build_logger,
+    build_sampler,
     main_for_each,
 )
 
@@ -51,19 +49,19 @@ class Config:
         memory: "lstm", "gru", or "none" for a policy that forgets at every step.
     """
 
-    seed: int = 0
+    seed: int = 0  # everything random comes from it
     memory: Literal["lstm", "gru", "none"] = "lstm"
-    prev_action: bool = True
-    T: int = 128
-    B: int = 16
-    n_steps: int = 500_000
-    log_interval_steps: int = 20_480
-    n_eval_episodes: int = 32
-    target_return: float = 475.0
-    hidden_sizes: tuple[int, ...] = (64,)
-    rnn_size: int = 64
-    discount: float = 0.99
-    gae_lambda: float = 0.95
+    prev_action: bool = True  # whether the policy sees its last action
+    T: int = 128  # steps of each environment in a batch
+    B: int = 16  # environments side by side
+    n_steps: int = 500_000  # environment steps to train for
+    log_interval_steps: int = 20_480  # environment steps between rows of the log
+    n_eval_episodes: int = 32  # episodes of an evaluation
+    target_return: float = 475.0  # mean return of an evaluation that ends the run
+    hidden_sizes: tuple[int, ...] = (64,)  # of the networks
+    rnn_size: int = 64  # of the memory
+    discount: float = 0.99  # of rewards, per step
+    gae_lambda: float = 0.95  # of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(
             learning_rate=1e-3, learning_rate_anneal_steps=500_000, epochs=8
@@ -95,15 +93,16 @@ def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    seeds = Seeds(config.seed)
-    batch_spec = BatchSpec(config.T, config.B)
+    seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     traj_info = partial(TrajInfo, discount=config.discount)
     cages = build_cages(
-        make_env, config.B, seeds=seeds, traj_info=traj_info, reset_automatically=False
+        make_env,
+        config.B,
+        seeds=seeds,
+        traj_info=traj_info,
+        reset_automatically=False,
+        stack=stack,
     )
-    for cage in cages:
-        stack.callback(cage.close)
     n_actions = int(cages[0].spaces.action.n)  # type: ignore[attr-defined]
 
     prev_action = config.prev_action and config.memory != "none"
@@ -130,22 +129,17 @@ def build(
         EstimateAdvantage(config.discount, config.gae_lambda, reward="env.normalized_reward"),
         NormalizeAdvantage(),
     ]
-    samples = allocate_samples(cages, batch_spec, handler, batch_transforms)
-    sampler = RecurrentSampler(
+    sampler = build_sampler(
         batch_spec,
         cages,
         handler,
-        samples,
         batch_transforms=batch_transforms,
         decorrelation_steps=20,
         decorrelation_seed=seeds.sequence("decorrelation"),
     )
     make_eval_env = partial(make_env, render_mode="rgb_array")
-    eval_cages = build_cages(make_eval_env, 16, seeds=seeds, name="evaluation", traj_info=traj_info)
-    for cage in eval_cages:
-        stack.callback(cage.close)
-    eval_sampler = EvalSampler(
-        eval_cages, handler, allocate_eval_samples(eval_cages), config.n_eval_episodes
+    eval_cages = build_cages(
+        make_eval_env, 16, seeds=seeds, name="evaluation", traj_info=traj_info, stack=stack
     )
     algorithm = RecurrentPPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
     return OnPolicyRunner(
@@ -155,9 +149,8 @@ def build(
         n_steps=config.n_steps,
         logger=stack.enter_context(build_logger(folder, console)),
         log_interval_steps=config.log_interval_steps,
-        eval_sampler=eval_sampler,
+        eval_sampler=build_eval_sampler(eval_cages, sampler, config.n_eval_episodes),
         target_return=config.target_return,
-        state_parts={"agent": agent},
         folder=folder,
         seeds=seeds,
         console=console,

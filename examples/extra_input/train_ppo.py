@@ -1,4 +1,4 @@
-"""Give agent and model an input of your own: here the number of the machine that each environment is.
+"""Give agent and model an input of your own: here the number of the cart that each environment is.
 
 Half of the carts have their wires crossed: they push right when told to push left. Nothing in the observation
 says so, so a policy must be told which cart it steers. Three small classes do that, and nothing of parllel is
@@ -20,28 +20,21 @@ from torch import Tensor, nn
 from parllel import BatchSpec, Seeds
 from parllel.cages import VectorizedCage
 from parllel.runners import OnPolicyRunner, RunFolder
-from parllel.samplers import BasicSampler, EvalSampler
 from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
-from parllel_patterns import (
-    PpoParameters,
-    allocate_eval_samples,
-    allocate_samples,
-    build_logger,
-    main,
-)
+from parllel_patterns import PpoParameters, build_eval_sampler, build_logger, build_sampler, main
 
 
 @dataclass(frozen=True)
 class Config:
     """Everything that can be changed about a run."""
 
-    seed: int = 0
-    T: int = 64
-    B: int = 16
-    n_steps: int = 150_000
-    log_interval_steps: int = 10_240
-    target_return: float = 450.0
+    seed: int = 0  # everything random comes from it
+    T: int = 64  # steps of each environment in a batch
+    B: int = 16  # environments side by side
+    n_steps: int = 150_000  # environment steps to train for
+    log_interval_steps: int = 10_240  # environment steps between rows of the log
+    target_return: float = 450.0  # mean return of an evaluation that ends the run
     ppo: PpoParameters = field(default_factory=lambda: PpoParameters(learning_rate=1e-3, epochs=8))
 
 
@@ -102,35 +95,25 @@ def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    seeds = Seeds(config.seed)
-    batch_spec = BatchSpec(config.T, config.B)
+    seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
     carts = torch.arange(config.B) % 2
-    factories = [partial(make_cart, int(cart)) for cart in carts]
-    cage = stack.enter_context(
-        VectorizedCage(factories, seeds=seeds.spawn("environments", config.B))
-    )
+    factories = [partial(make_cart, int(cart), render_mode="rgb_array") for cart in carts]
+    cages = [
+        stack.enter_context(VectorizedCage(factories, seeds=seeds.spawn(name, config.B)))
+        for name in ("environments", "evaluation")
+    ]
     agent = CategoricalPgAgent(CartModel(seeds.integer("model")), 2, seed=seeds.integer("agent"))
-    handler = CartHandler(agent, carts)
     transforms = [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]
-    samples = allocate_samples([cage], batch_spec, handler, transforms)
-    sampler = BasicSampler(batch_spec, [cage], handler, samples, batch_transforms=transforms)
-    eval_factories = [partial(make, render_mode="rgb_array") for make in factories]
-    eval_cage = stack.enter_context(
-        VectorizedCage(eval_factories, seeds=seeds.spawn("evaluation", config.B))
-    )
-    eval_samples = allocate_eval_samples([eval_cage])
-    algorithm = CartPPO(agent, carts, **config.ppo, seed=seeds.integer("algorithm"))
+    sampler = build_sampler(batch_spec, cages[:1], CartHandler(agent, carts), [], transforms)
     return OnPolicyRunner(
         batch_spec,
         sampler,
-        algorithm,
+        CartPPO(agent, carts, **config.ppo, seed=seeds.integer("algorithm")),
         n_steps=config.n_steps,
         logger=stack.enter_context(build_logger(folder, console)),
         log_interval_steps=config.log_interval_steps,
-        eval_sampler=EvalSampler([eval_cage], handler, eval_samples, 2 * config.B),
+        eval_sampler=build_eval_sampler(cages[1:], sampler, 2 * config.B),
         target_return=config.target_return,
-        state_parts={"agent": agent},
         folder=folder,
         seeds=seeds,
         console=console,

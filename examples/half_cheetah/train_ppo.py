@@ -1,6 +1,6 @@
 """Train PPO with continuous actions on HalfCheetah-v5, observations and rewards normalised.
 
-The curve beside this file was made by
+The curve beside this file was made by this command, whose last flag writes it:
 
     python examples/half_cheetah/train_ppo.py --seed 0 --curve examples/half_cheetah/curve
 """
@@ -13,20 +13,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
-import torch
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
 from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
-from parllel.samplers import BasicSampler, EvalSampler, plan_sampling
-from parllel.torch.agents import GaussianPgAgent
-from parllel.torch.algos import PPO
-from parllel.torch.handler import TorchHandler
-from parllel.torch.models import GaussianPgModel
+from parllel.torch import PPO, TorchHandler, agent_for
 from parllel.transforms import (
     EstimateAdvantage,
     NormalizeAdvantage,
@@ -35,10 +29,10 @@ from parllel.transforms import (
 )
 from parllel_patterns import (
     PpoParameters,
-    allocate_eval_samples,
-    allocate_samples,
     build_cages,
+    build_eval_sampler,
     build_logger,
+    build_sampler,
     main,
 )
 
@@ -47,18 +41,18 @@ from parllel_patterns import (
 class Config:
     """Everything that can be changed about a run."""
 
-    seed: int = 0
-    env_id: str = "HalfCheetah-v5"
-    parallel: bool = False
-    T: int = 256
-    B: int = 8
-    n_steps: int = 1_000_000
-    log_interval_steps: int = 51_200
-    n_eval_episodes: int = 10
-    hidden_sizes: tuple[int, ...] = (64, 64)
-    initial_log_std: float = -1.0
-    discount: float = 0.98
-    gae_lambda: float = 0.92
+    seed: int = 0  # everything random comes from it
+    env_id: str = "HalfCheetah-v5"  # any with a Box of actions
+    parallel: bool = False  # spread environments over the cores
+    T: int = 256  # steps of each environment in a batch
+    B: int = 8  # environments side by side
+    n_steps: int = 1_000_000  # environment steps to train for
+    log_interval_steps: int = 51_200  # environment steps between rows of the log
+    n_eval_episodes: int = 10  # episodes of an evaluation
+    hidden_sizes: tuple[int, ...] = (64, 64)  # of the networks
+    initial_log_std: float = -1.0  # of actions, before training
+    discount: float = 0.98  # of rewards, per step
+    gae_lambda: float = 0.92  # of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(
             learning_rate=3e-4, learning_rate_anneal_steps=1_000_000, epochs=10, minibatches=16
@@ -66,69 +60,47 @@ class Config:
     )
 
 
-def make_env(env_id: str, **options: Any) -> gym.Env[Any, Any]:
-    """Make the environment; actions are drawn from a normal distribution and clipped here."""
-    return gym.wrappers.ClipAction(gym.make(env_id, **options))
-
-
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
-    torch.set_num_threads(1)  # networks this small are faster on one
-    seeds = Seeds(config.seed)
-    batch_spec = BatchSpec(config.T, config.B)
-    factory = partial(make_env, config.env_id)
+    seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
+    factory = partial(gym.make, config.env_id, render_mode="rgb_array")
     traj_info = partial(TrajInfo, discount=config.discount)
-    parallel = plan_sampling(factory, config.B) if config.parallel else False
-    cages = build_cages(factory, config.B, seeds=seeds, parallel=parallel, traj_info=traj_info)
-    for cage in cages:
-        stack.callback(cage.close)
-    spaces = cages[0].spaces
-    action_shape = spaces.action.shape or ()
-
-    model = GaussianPgModel(
-        spaces.observation.shape or (),
-        action_shape,
-        config.hidden_sizes,
-        config.initial_log_std,
-        seed=seeds.integer("model"),
+    cages = build_cages(
+        factory,
+        config.B,
+        seeds=seeds,
+        parallel=config.parallel,
+        traj_info=traj_info,
+        stack=stack,
     )
-    agent = GaussianPgAgent(model, action_shape, seed=seeds.integer("agent"))
-    handler = TorchHandler(agent)
+    agent = agent_for(
+        cages[0].spaces,
+        seeds=seeds,
+        hidden_sizes=config.hidden_sizes,
+        initial_log_std=config.initial_log_std,
+    )
     step_transforms = [NormalizeObservations()]
     batch_transforms = [
         NormalizeRewards(config.discount),
         EstimateAdvantage(config.discount, config.gae_lambda, reward="env.normalized_reward"),
         NormalizeAdvantage(),
     ]
-    samples = allocate_samples(cages, batch_spec, handler, [*step_transforms, *batch_transforms])
-    sampler = BasicSampler(batch_spec, cages, handler, samples, step_transforms, batch_transforms)
-
-    eval_factory = partial(factory, render_mode="rgb_array")
-    eval_cages = build_cages(eval_factory, 5, seeds=seeds, name="evaluation", traj_info=traj_info)
-    for cage in eval_cages:
-        stack.callback(cage.close)
-    eval_sampler = EvalSampler(
-        eval_cages,
-        handler,
-        allocate_eval_samples(eval_cages),
-        config.n_eval_episodes,
-        step_transforms,
+    sampler = build_sampler(
+        batch_spec, cages, TorchHandler(agent), step_transforms, batch_transforms
     )
-    algorithm = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
-    logger = stack.enter_context(build_logger(folder, console))
-    if parallel:
-        logger.notice(f"environments: {parallel}")
+    eval_cages = build_cages(
+        factory, 5, seeds=seeds, name="evaluation", traj_info=traj_info, stack=stack
+    )
     return OnPolicyRunner(
         batch_spec,
         sampler,
-        algorithm,
+        PPO(agent, **config.ppo, seed=seeds.integer("algorithm")),
         n_steps=config.n_steps,
-        logger=logger,
+        logger=stack.enter_context(build_logger(folder, console)),
         log_interval_steps=config.log_interval_steps,
-        eval_sampler=eval_sampler,
-        state_parts={"agent": agent},
+        eval_sampler=build_eval_sampler(eval_cages, sampler, config.n_eval_episodes),
         folder=folder,
         seeds=seeds,
         console=console,

@@ -1,6 +1,6 @@
-"""Train PPO on simple_spread: three agents cover three landmarks, each by itself or all by one model.
+"""Train PPO on simple_spread: three agents cover three landmarks, with a model each or one for all.
 
-The curves beside this file were made by this command, and the like with `shared`:
+The curves beside this file are made by this command, whose last flag writes them, and likewise with `shared`:
 
     python examples/mpe/train_ppo.py independent --seeds 0 1 2 --curve examples/mpe/independent
 """
@@ -18,28 +18,24 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-import torch
 from mpe2 import simple_spread_v3
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import MultiAgentTrajInfo
-from parllel.envs import ParallelEnvAdapter, multi_agent_info
+from parllel.envs import ParallelEnvAdapter
 from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
-from parllel.samplers import BasicSampler, EvalSampler
-from parllel.torch.agents import CategoricalPgAgent, EnsembleAgent, IndependentAgents
-from parllel.torch.algos import MultiAgentPPO
-from parllel.torch.distributions import Categorical
-from parllel.torch.handler import TorchHandler
-from parllel.torch.models import CategoricalPgModel, SharedModel
+from parllel.samplers import EvalSampler
+from parllel.torch import MultiAgentPPO, TorchHandler, agents_for
 from parllel.transforms import EstimateMultiAgentAdvantage, NormalizeMultiAgentAdvantage
 from parllel_patterns import (
     PpoParameters,
     allocate_eval_samples,
-    allocate_samples,
     build_cages,
+    build_eval_sampler,
     build_logger,
+    build_sampler,
     main_for_each,
 )
 
@@ -48,15 +44,15 @@ from parllel_patterns import (
 class Config:
     """Everything that can be changed about a run."""
 
-    sharing: Literal["independent", "shared"] = "shared"
-    seed: int = 0
-    T: int = 128
-    B: int = 16
-    n_steps: int = 200_000
-    log_interval_steps: int = 20_480
-    n_eval_episodes: int = 96
-    discount: float = 0.95
-    gae_lambda: float = 0.95
+    sharing: Literal["independent", "shared"] = "shared"  # a policy for each agent, or one for all
+    seed: int = 0  # everything random comes from it
+    T: int = 128  # steps of each environment in a batch
+    B: int = 16  # environments side by side
+    n_steps: int = 200_000  # environment steps to train for
+    log_interval_steps: int = 20_480  # environment steps between rows of the log
+    n_eval_episodes: int = 96  # episodes of an evaluation
+    discount: float = 0.95  # of rewards, per step
+    gae_lambda: float = 0.95  # of generalised advantage estimation
     ppo: PpoParameters = field(
         default_factory=lambda: PpoParameters(learning_rate=1e-3, entropy_loss_coeff=0.01)
     )
@@ -67,53 +63,26 @@ def make_env(**options: Any) -> gym.Env[Any, Any]:
     return ParallelEnvAdapter(simple_spread_v3.parallel_env(max_cycles=25, **options))
 
 
-def build_agent(config: Config, spaces: Any, seeds: Seeds) -> IndependentAgents | EnsembleAgent:
-    """Make an agent for each key of the action space, or one that acts for all of them."""
-    names = tuple(spaces.action)
-    size, n = spaces.observation[names[0]].shape[0], int(spaces.action[names[0]].n)
-    if config.sharing == "shared":
-        model = CategoricalPgModel((size + len(names),), n, [64, 64], seeds.integer("model"))
-        model_of_all = SharedModel(model, names, one_hot=True)
-        choices = dict.fromkeys(names, Categorical(n))
-        return EnsembleAgent(model_of_all, choices, seed=seeds.integer("agent"))
-    agents = {}
-    for name in names:
-        model = CategoricalPgModel((size,), n, [64, 64], seeds.integer(f"model of {name}"))
-        agents[name] = CategoricalPgAgent(model, n, seed=seeds.integer(name))
-    return IndependentAgents(agents)
-
-
 def build(
     config: Config, stack: ExitStack, folder: RunFolder, console: Console | None
 ) -> OnPolicyRunner:
     """Put a run together, in the order of the data; what must be closed goes on the stack."""
-    torch.set_num_threads(1)  # networks this small are faster on one
     seeds, batch_spec = Seeds(config.seed), BatchSpec(config.T, config.B)
-    cages = build_cages(make_env, config.B, seeds=seeds, traj_info=MultiAgentTrajInfo)
-    agent = build_agent(config, cages[0].spaces, seeds)
-    handler = TorchHandler(agent)
+    cages = build_cages(make_env, config.B, seeds=seeds, traj_info=MultiAgentTrajInfo, stack=stack)
+    agent = agents_for(cages[0].spaces, seeds=seeds, sharing=config.sharing, hidden_sizes=(64, 64))
     estimate = EstimateMultiAgentAdvantage(config.discount, config.gae_lambda)
     transforms = [estimate, NormalizeMultiAgentAdvantage()]
-    env_info = multi_agent_info(agent.names)
-    samples = allocate_samples(cages, batch_spec, handler, transforms, env_info=env_info)
-    sampler = BasicSampler(batch_spec, cages, handler, samples, batch_transforms=transforms)
-    stack.callback(sampler.close)
-
+    sampler = build_sampler(batch_spec, cages, TorchHandler(agent), batch_transforms=transforms)
     make_eval_env = partial(make_env, render_mode="rgb_array")
-    eval_cages = build_cages(make_eval_env, config.B, seeds=seeds, name="evaluation")
-    eval_samples = allocate_eval_samples(eval_cages)
-    eval_sampler = EvalSampler(eval_cages, handler, eval_samples, config.n_eval_episodes)
-    stack.callback(eval_sampler.close)
-    algorithm = MultiAgentPPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
+    eval_cages = build_cages(make_eval_env, config.B, seeds=seeds, name="evaluation", stack=stack)
     return OnPolicyRunner(
         batch_spec,
         sampler,
-        algorithm,
+        MultiAgentPPO(agent, **config.ppo, seed=seeds.integer("algorithm")),
         n_steps=config.n_steps,
         logger=stack.enter_context(build_logger(folder, console)),
         log_interval_steps=config.log_interval_steps,
-        eval_sampler=eval_sampler,
-        state_parts={"agent": agent},
+        eval_sampler=build_eval_sampler(eval_cages, sampler, config.n_eval_episodes),
         folder=folder,
         seeds=seeds,
         console=console,

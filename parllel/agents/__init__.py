@@ -1,5 +1,6 @@
 """Agents decide on actions; handlers let them read and write the batch."""
 
+from parllel.agents.action_check import check_action_space, check_example_action
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.agents.handler import Handler
 from parllel.agents.numpy_handler import NumpyHandler
@@ -22,4 +23,6 @@ __all__ = [
     "SharedParameters",
     "SmallPolicy",
     "SmallWorkerPolicy",
+    "check_action_space",
+    "check_example_action",
 ]

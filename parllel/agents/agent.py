@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from parllel.types import State, Tree
@@ -26,6 +27,10 @@ class Agent(ABC):
 
     # Whether `step` remembers anything of an environment from one call to the next.
     recurrent: bool = False
+
+    # The space that actions are drawn from, which is compared with that of the environments; None if it is
+    # not known. Of a Box of real numbers the shape counts alone: cages clip what lies outside.
+    action_space: Space[Any] | None = None
 
     @abstractmethod
     def step(
@@ -72,8 +77,17 @@ class Agent(ABC):
         """Exploit: actions are the best known. Leaves the sampling state untouched."""
 
     def models(self) -> dict[str, Any]:
-        """Return by name all models that must be shared with, or copied to, other processes."""
-        return {}
+        """Return by name all models that must be shared with, or copied to, other processes.
+
+        They are entries of `state()` too, of arrays and numbers. An agent that learns nothing returns {}.
+
+        Raises:
+            NotImplementedError: unless a subclass says; what is learned cannot be guessed.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__}.models(): expected the names of what it learns in its state(), for "
+            "other processes; return {} if it learns nothing"
+        )
 
     def state(self) -> State:
         """Return what a checkpoint needs to continue: parameters, recurrent and random state."""

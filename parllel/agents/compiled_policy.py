@@ -54,7 +54,7 @@ def tanh_in_place(x: Floats) -> None:
 
 @_contracted
 def _hidden_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
-    """Write `n` rows of x @ w + bias; `w` is [n_in, n_out] flat, with the bias behind it."""
+    """Write `n` rows of x @ w + bias; `w` is [n_in, n_out] flat, with the bias after it."""
     bias = w[n_in * n_out :]
     eights = n_in - n_in % 8
     for r in range(n):
@@ -79,7 +79,7 @@ def _hidden_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floa
 
 @_reordered
 def _last_layer(x: Floats, n: int, w: Floats, n_in: int, n_out: int, out: Floats) -> None:
-    """Write `n` rows of w @ x + bias; `w` is [n_out, n_in] flat, with the bias behind it."""
+    """Write `n` rows of w @ x + bias; `w` is [n_out, n_in] flat, with the bias after it."""
     # Outputs are few, so that vectors are made of inputs here.
     for r in range(n):
         xr = x[r * n_in : (r + 1) * n_in]
@@ -148,12 +148,13 @@ def step_categorical(
     policy_sizes: Ints,
     critic: Floats,
     critic_sizes: Ints,
-    nvec: Ints,
+    choices: Ints,
     scratch: Floats,
 ) -> None:
-    """Act for columns [start, stop) of row `t`: independent choices out of `nvec` actions each.
+    """Act for columns [start, stop) of row `t`: independent choices.
 
-    noise [T, B, sum(nvec)]: standard Gumbel.  observation [rows, B, n_inputs].  action [rows, B,
+    choices [2, n]: of how many actions, and the first of them.
+    noise [T, B, all actions]: standard Gumbel.  observation [rows, B, n_inputs].  action [rows, B,
     choices], value, log_prob [rows, B]: written.  There are T rows or more.  policy, critic: layers,
     flat, as `_network` wants them.  scratch [SCRATCH, BLOCK * widest layer].
     """
@@ -167,11 +168,11 @@ def step_categorical(
         for r in range(n):
             column, total, offset = first + r, _ZERO, 0
             row = logits[r * n_logits : (r + 1) * n_logits]
-            for i in range(nvec.size):
-                size = nvec[i]
+            for i in range(choices.shape[1]):
+                size = choices[0, i]
                 best = _argmax_of_sum(row, noise[t, column], offset, size)
                 total += _log_softmax(row[offset : offset + size], best)
-                action[t, column, i] = best
+                action[t, column, i] = choices[1, i] + best
                 offset += size
             log_prob[t, column] = total
             value[t, column] = values[r]

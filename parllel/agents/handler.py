@@ -48,6 +48,10 @@ class Handler(ABC):
     """
 
     def __init__(self, agent: Agent) -> None:
+        if not isinstance(agent, Agent):
+            raise TypeError(
+                f"{type(self).__name__}: agent: expected an Agent, got a {type(agent).__name__}"
+            )
         self.agent = agent
         self._sampling = True
         self._restore_mode = agent.sample_mode
@@ -158,6 +162,11 @@ class Handler(ABC):
         self._initial_states = [(path, np.asarray(leaf)[0]) for path, leaf in leaf_paths(initial)]
         noise = getattr(agent, "noise", None)
         self._noise_fields = [(path, np.asarray(leaf)) for path, leaf in leaf_paths(noise)]
+
+    @property
+    def samples(self) -> Samples | None:
+        """The buffer that it was bound to; None before."""
+        return self._samples
 
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, clear the final values, keep the recurrent state.

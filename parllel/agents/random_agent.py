@@ -30,7 +30,7 @@ class RandomAgent(Agent):
     """
 
     def __init__(self, action_space: spaces.Space[Any], seed: int) -> None:
-        self._space = action_space
+        self._space = self.action_space = action_space
         draw(action_space, np.random.default_rng(0), (1,))  # an unknown space is refused here
         sampling, evaluation = np.random.SeedSequence(seed).spawn(2)
         self._generators = {
@@ -61,6 +61,10 @@ class RandomAgent(Agent):
     def eval_mode(self) -> None:
         """Draw from the generator of evaluations."""
         self._current = "evaluation"
+
+    def models(self) -> dict[str, Any]:
+        """Return {}: it learns nothing."""
+        return {}
 
     def state(self) -> State:
         """Return the state of both generators, as JSON values."""

@@ -38,6 +38,7 @@ class SmallPolicy:
         nvec: the policy's outputs are logits of choices out of `nvec[0]`, `nvec[1]`, ... actions;
             None if they are means of normal distributions.
         action_shape: of one action.
+        start: the first action of each choice; default 0.
 
     Raises:
         ValueError: if the sizes do not fit each other.
@@ -50,6 +51,7 @@ class SmallPolicy:
         *,
         nvec: Sequence[int] | None,
         action_shape: Sequence[int],
+        start: Sequence[int] | None = None,
     ) -> None:
         # numba takes a third of a second to import, for those who use it alone.
         from parllel.agents import compiled_policy as compiled
@@ -70,7 +72,8 @@ class SmallPolicy:
         if nvec is None:
             self._head, self._action_kinds = np.zeros(actions, np.float32), _REAL
         else:
-            self._head, self._action_kinds = np.array(nvec, np.int64), _WHOLE
+            choices = (nvec, [0] * len(nvec) if start is None else start)
+            self._head, self._action_kinds = np.array(choices, np.int64), _WHOLE
         widest = max(*policy_sizes, *critic_sizes)
         self._scratch = np.zeros((compiled.SCRATCH, compiled.BLOCK * widest), np.float32)
         self._shape = (0, 0)
@@ -83,7 +86,7 @@ class SmallPolicy:
     def parameters(self) -> list[NDArray[np.float32]]:
         """The parameters themselves, to be copied to and from another policy of the same sizes."""
         networks = [self._policy.arrays[0], self._critic.arrays[0]]
-        # The numbers of choices are no parameters.
+        # Numbers of actions and where they start are no parameters.
         return networks if self._head.dtype == np.int64 else [*networks, self._head]
 
     def set_parameters(

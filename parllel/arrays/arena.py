@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from parllel.errors import InsufficientMemoryError, RegistrationError
+from parllel.limits import limits_text
 
 Storage: TypeAlias = Literal["local", "shared", "managed"]
 STORAGES: tuple[Storage, ...] = ("local", "shared", "managed")
@@ -33,7 +34,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class Arena:
-    """One run of zeroed bytes that arrays take pieces of.
+    """One block of zeroed bytes that arrays take pieces of.
 
     Args:
         nbytes: total size; `aligned(n)` says how much a piece of n bytes takes.
@@ -64,7 +65,7 @@ class Arena:
                 self._allocate_shared()
         except (MemoryError, OSError, OverflowError) as error:
             self.close()
-            raise _insufficient(nbytes, str(error)) from error
+            raise _insufficient(nbytes, f"{error}; {limits_text()}") from error
 
     def _allocate_shared(self) -> None:
         if sys.platform == "win32":

@@ -16,12 +16,18 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from parllel.arrays.arena import Arena, Storage
 from parllel.arrays.block import Block
+from parllel.arrays.interchange import (
+    Interchange,
+    refuse_numbers,
+    refuse_others_than_numbers,
+)
+from parllel.arrays.layout_checks import check_layout, check_shape
 from parllel.arrays.places import Basic, Place, Scattered, same_place
 
 ArrayT = TypeVar("ArrayT", bound="Array")
 
 
-class Array:
+class Array(Interchange):
     """`T` rows of `B` cells in local memory.
 
     Args:
@@ -66,12 +72,14 @@ class Array:
         arena: Arena | None = None,
     ) -> None:
         padding = self.default_padding if padding is None else padding
-        _check_shape(type(self).__name__, shape)
+        name, dtype = type(self).__name__, np.dtype(dtype)
+        check_shape(name, shape)
         full_size = shape[0] if full_size is None else full_size
-        _check_layout(type(self), shape, np.dtype(dtype), padding, full_size)
+        rotates = self.default_padding > 0
+        check_layout(name, shape, dtype, padding, full_size, rotates=rotates)
         self._block = Block(
             tuple(int(n) for n in shape),
-            np.dtype(dtype),
+            dtype,
             padding,
             full_size,
             arena,
@@ -219,7 +227,7 @@ class Array:
             shifted = Scattered(flat, place.has_time)
             low, high = (int(flat.min()) // row, int(flat.max()) // row) if flat.size else (0, 0)
         if low < 0 or high >= shape[0]:
-            side = "before the first" if by < 0 else "behind the last"
+            side = "before the first" if by < 0 else "after the last"
             raise IndexError(f"there is no row {side} one of {self!r}: it has no padding there")
         return self._of(self._block, shifted)
 
@@ -265,6 +273,11 @@ class Array:
     def __setitem__(self, location: Any, value: ArrayLike | Array) -> None:
         if value is None:
             raise TypeError("None was written into an Array; a field that is to stay empty is None")
+        kind: Any = type(value)
+        if kind in (list, tuple) or (kind is np.ndarray and np.asarray(value).dtype.hasobject):
+            refuse_others_than_numbers(value)
+        elif isinstance(value, Array):
+            value._block.check_open()
         if self._generation != self._block.generation:
             self._forget()
         body = self._body
@@ -298,6 +311,7 @@ class Array:
         return self._numpy
 
     def _read(self) -> NDArray[Any]:
+        self._block.check_open()
         return self._from(self._block.memory)
 
     def _from(self, memory: NDArray[Any]) -> NDArray[Any]:
@@ -338,12 +352,13 @@ class Array:
     def __iter__(self: ArrayT) -> Iterator[ArrayT]:
         return (self[i] for i in range(len(self)))
 
-    def __bool__(self) -> bool:
-        raise TypeError("the truth of an Array is ambiguous; use np.asarray(array).any() or .all()")
-
     def __eq__(self, other: object) -> bool:
-        """Return whether both are the same buffer at the same place; contents do not matter."""
+        """Return whether both are the same buffer at the same place; contents do not matter.
+
+        TypeError for numbers, which would have to be compared with the contents.
+        """
         if not isinstance(other, Array):
+            refuse_numbers(other, "== with numbers")
             return NotImplemented
         mine, theirs = self._block, other._block
         return mine.key == theirs.key and same_place(self.place, other.place, mine.shape)
@@ -378,38 +393,3 @@ def _as_index(dim: int | range) -> int | slice:
         return slice(0, 0, 1)
     stop = dim[-1] + (1 if dim.step > 0 else -1)
     return slice(dim[0], None if dim.step < 0 and stop == -1 else stop, dim.step)
-
-
-def _check_shape(name: str, shape: tuple[int, ...]) -> None:
-    if not isinstance(shape, tuple) or not shape:
-        raise ValueError(
-            f"{name}: shape: expected a tuple of at least one dimension, got {shape!r}"
-        )
-    if any(not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
-        raise ValueError(f"{name}: shape: every dimension must be an int >= 1, got {shape}")
-
-
-def _check_layout(
-    cls: type[Array], shape: tuple[int, ...], dtype: np.dtype[Any], padding: int, full_size: int
-) -> None:
-    name = cls.__name__
-    if dtype.hasobject:
-        raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
-    for what, number in (("padding", padding), ("full_size", full_size)):
-        if not isinstance(number, (int, np.integer)):
-            raise ValueError(f"{name}: {what}: expected an int, got {number!r}")
-    if padding < 0:
-        raise ValueError(f"{name}: padding: expected at least 0, got {padding}")
-    if padding and not cls.default_padding:
-        raise ValueError(
-            f"{name}: padding: expected 0, got {padding}; rotating arrays have padding"
-        )
-    if padding > shape[0]:
-        raise ValueError(
-            f"{name}: padding: {padding} rows are more than the {shape[0]} of the body"
-        )
-    if full_size < shape[0] or full_size % shape[0]:
-        raise ValueError(
-            f"{name}: full_size: expected a multiple of the {shape[0]} rows of a batch, "
-            f"got {full_size}"
-        )

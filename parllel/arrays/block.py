@@ -42,6 +42,7 @@ class Block:
         window: which row of the full rows the body starts with; moves by T on each rotation.
         window_rows: how many rows there are from one window to the next.
         key: the number under which other processes know this block.
+        writer: name of the transform that it was allocated for, or "".
         generation: counts moves of the window or of the memory; cached views compare it.
     """
 
@@ -61,6 +62,7 @@ class Block:
         self.window = 0
         self.window_rows = self.length
         self.key = new_key()
+        self.writer = ""
         self.generation = 0
         self.shape = (full_size + 2 * padding, *shape[1:])
         self.dtype = dtype

@@ -195,7 +195,7 @@ class FrameBlock(Block):
     def _edge_rows(self) -> list[NDArray[Any]]:
         last = self.window + self.length
         carried = 2 * self.padding + self.depth - 1
-        # The newest stacks are what an agent is shown of the row behind the batch.
+        # The newest stacks are what an agent is shown of the row after the batch.
         return [*(part[last : last + carried] for part in (self.frames, self.reach)), self.newest]
 
     def close(self) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from parllel.arrays.arena import STORAGES, Arena, Storage
-from parllel.arrays.array import Array, _check_layout, _check_shape
+from parllel.arrays.array import Array
 from parllel.arrays.frame_block import MOST_FRAMES, FrameBlock
+from parllel.arrays.layout_checks import check_layout, check_shape
 from parllel.arrays.places import Advanced, Basic, Scattered, _as_index, check_row
 
 
@@ -34,7 +35,7 @@ class LazyFramesArray(Array):
     Unlike in other Arrays reading makes a copy, even of a slice, so writing goes through the array:
     `array[t, b] = stack`. Rows are written in the order of time, and only whole stacks are.
 
-    In a replay-sized array the stacks of the k - 1 rows behind the newest one reach back into rows that
+    In a replay-sized array the stacks of the k - 1 rows after the newest one reach back into rows that
     have been overwritten since: leave these out when drawing from `full`.
     """
 
@@ -52,7 +53,7 @@ class LazyFramesArray(Array):
         storage: Storage = "local",
     ) -> None:
         name = type(self).__name__
-        _check_shape(name, shape)
+        check_shape(name, shape)
         if len(shape) < 3 or shape[2] > MOST_FRAMES:
             raise ValueError(
                 f"{name}: shape: expected (T, B, k, *frame) with k of 1 to {MOST_FRAMES}, got {shape}"
@@ -61,7 +62,8 @@ class LazyFramesArray(Array):
             raise ValueError(f"{name}: storage: expected one of {STORAGES}, got {storage!r}")
         padding = self.default_padding if padding is None else padding
         full_size = shape[0] if full_size is None else full_size
-        _check_layout(type(self), shape, np.dtype(dtype), padding, full_size)
+        rotates = self.default_padding > 0
+        check_layout(name, shape, np.dtype(dtype), padding, full_size, rotates=rotates)
         self._block = FrameBlock(
             tuple(int(n) for n in shape),
             np.dtype(dtype),
@@ -213,6 +215,11 @@ class FrameRow:
 
     def __init__(self, memory: FrameBlock, row: int, first: int) -> None:
         self._memory, self._row, self._first = memory, row, first
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The row of the memory, and the first column."""
+        return self._row, self._first
 
     def __setitem__(self, i: int, stack: Any) -> None:
         self._memory.write(self._row, self._first + i, stack)

@@ -213,11 +213,14 @@ def check_row(row: int, length: int, margin: int) -> None:
             f"row {row} lies before the first row: {reach}; rows are not counted from the end, "
             "use a[a.last] for the last one"
         )
-    raise IndexError(f"row {row} lies behind the last row: {reach}")
+    raise IndexError(f"row {row} lies after the last row: {reach}")
 
 
 def row_range(rows: slice, length: int, margin: int) -> range:
-    """Return the row numbers that a slice selects: ends are positions, further ends are clipped.
+    """Return the row numbers that a slice selects: ends are positions.
+
+    The far end may lie in the margin; one that lies beyond it means the end of the body, so that
+    `a[0:100]` has the same rows whether there is a margin or not.
 
     Raises:
         IndexError: if an end lies before the first row that exists.
@@ -225,15 +228,19 @@ def row_range(rows: slice, length: int, margin: int) -> range:
     step = 1 if rows.step is None else operator.index(rows.step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
-    top = length + margin if step > 0 else length + margin - 1
     ends = [None if end is None else operator.index(end) for end in (rows.start, rows.stop)]
     for end in ends:
         if end is not None and end < -margin:
             check_row(end, length, margin)
-    defaults = (0, length) if step > 0 else (length - 1, -1)
-    start, stop = (
-        d if end is None else min(end, top) for end, d in zip(ends, defaults, strict=True)
-    )
+    start, stop = ends
+    if step > 0:
+        end_of_rows = length + margin
+        start = 0 if start is None else min(start, end_of_rows)
+        stop = length if stop is None or stop > end_of_rows else stop
+    else:
+        last = length + margin - 1
+        start = length - 1 if start is None or start > last else start
+        stop = -1 if stop is None else min(stop, last)
     return range(start, stop, step)
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from parllel.arrays.arena import Arena, Storage
-from parllel.arrays.array import Array, ArrayT, _check_layout, _check_shape
+from parllel.arrays.array import Array, ArrayT
 from parllel.arrays.block import Block
+from parllel.arrays.layout_checks import check_layout, check_shape
 from parllel.arrays.places import Basic, Place
 
 
@@ -82,9 +83,10 @@ class SwitchingArray(Array):
     ) -> None:
         name = type(self).__name__
         padding = self.default_padding if padding is None else padding
-        _check_shape(name, shape)
+        check_shape(name, shape)
         full_size = 2 * shape[0] if full_size is None else full_size
-        _check_layout(type(self), shape, np.dtype(dtype), padding, full_size)
+        rotates = self.default_padding > 0
+        check_layout(name, shape, np.dtype(dtype), padding, full_size, rotates=rotates)
         if full_size < 2 * shape[0]:
             raise ValueError(
                 f"{name}: full_size: expected two sides of {shape[0]} rows at least, got {full_size}"
@@ -133,7 +135,7 @@ class SwitchingArray(Array):
         block = self._block
         ends = [*_row_bounds(self.place, block), *_row_bounds(shifted.place, block)]
         if min(ends) // block.window_rows != max(ends) // block.window_rows:
-            where = "before the first" if by < 0 else "behind the last"
+            where = "before the first" if by < 0 else "after the last"
             raise IndexError(
                 f"there is no row {where} one of {self!r} on its side: it has no padding there"
             )

@@ -1,11 +1,11 @@
 """Trees of arrays: nodes, samples, allocation, and their way to other processes."""
 
-from parllel.buffers.allocation import Field, add_fields, allocate, insert_field
+from parllel.buffers.allocation import Field, add_fields, allocate, check_names, insert_field
 from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.buffers.link import REGISTER, Link, Ref
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
+from parllel.buffers.path_rules import DtypeRules, StorageRules
 from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
-from parllel.buffers.storage_rules import StorageRules
 from parllel.buffers.tree import (
     buffer_arrays,
     buffer_asarray,
@@ -21,6 +21,7 @@ from parllel.buffers.tree import (
 __all__ = [
     "REGISTER",
     "AgentSamples",
+    "DtypeRules",
     "EnvSamples",
     "Field",
     "Link",
@@ -40,6 +41,7 @@ __all__ = [
     "buffer_method",
     "buffer_rotate",
     "buffer_set_attr",
+    "check_names",
     "describe_arrays",
     "insert_field",
     "summarize_arrays",

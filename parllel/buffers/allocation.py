@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ from parllel.arrays import (
 )
 from parllel.arrays.frame_block import stored_nbytes
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
-from parllel.buffers.storage_rules import StorageRules
+from parllel.buffers.path_rules import DtypeRules, StorageRules
 from parllel.buffers.tree import buffer_leaves
 from parllel.types import BatchSpec, Tree
 
-# Half the memory traffic, and what networks compute in; writing casts.
-NARROWED = {np.dtype(np.float64): np.dtype(np.float32), np.dtype(np.int64): np.dtype(np.int32)}
+# Half the memory traffic, and what networks compute in; writing casts. Integers would wrap.
+NARROWED = {np.dtype(np.float64): np.dtype(np.float32)}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Field:
     Attributes:
         example: a scalar or array of one cell, without the T and B dimensions.
         padding: rows wanted before the first and after the last row.
-        dtype: type to store; None takes the example's, float64 as float32 and int64 as int32.
+        dtype: type to store; None takes the example's, float64 as float32.
         frames: how many frames the example is a stack of, [frames, ...], to store each once (see
             `LazyFramesArray`); 0 stores it as it is.
     """
@@ -59,6 +59,7 @@ def allocate(
     batch_spec: BatchSpec,
     *,
     storage: Storage | Mapping[str, Storage] | StorageRules = "local",
+    dtype: Mapping[str, DTypeLike] | DtypeRules | None = None,
     padding: int = 0,
     batches: int = 1,
     switching: bool = False,
@@ -74,27 +75,32 @@ def allocate(
         storage: for all, or by path: a mapping of patterns such as `{"env.*": "managed"}`, of which
             the last that fits wins; what fits none is local. Where several calls make one buffer, give
             all of them one StorageRules, and call its `check_used` in the end.
+        dtype: types by path, in the same way, such as `{"env.reward": np.float64}`; they win over Fields.
         padding: for leaves that do not say it themselves.
         batches: how many batches fit before a rotation starts again (a replay has many).
         switching: allocate arrays with two sides (or `batches`, if that is more) that `rotate` changes over.
         at: path of the tree in the buffer that it will be part of, for the rules.
 
     Raises:
-        ValueError: for object dtypes, too much padding, or names that cannot be, naming the path; for an
-            unknown storage, or a pattern that fits nothing, naming the pattern; for fewer batches than one.
+        ValueError: for object dtypes, types that the example does not fit, too much padding, or names that
+            cannot be, naming the path; for an unknown storage, or a pattern that fits nothing, naming the
+            pattern; for fewer batches than one.
         InsufficientMemoryError: if the memory is not there.
     """
     if not isinstance(batches, (int, np.integer)) or batches < 1:
         raise ValueError(f"batches: expected an int of at least 1, got {batches!r}")
+    dtypes = DtypeRules.of(dtype)
     fields: dict[str, Field] = {}
     for path, leaf in buffer_leaves(examples, at):
         if path in fields:
             raise ValueError(f"{path}: two fields have this path; rename a key of the space")
-        fields[path] = _field(leaf, padding, path)
+        field = _field(leaf, padding, path)
+        fields[path] = replace(field, dtype=dtypes.stored(path, field.stored_dtype))
     rules = StorageRules.of(storage)
     kinds = {path: rules.at(path) for path in fields}
-    if rules is not storage:
-        rules.check_used()
+    for used, given in ((rules, storage), (dtypes, dtype)):
+        if used is not given:
+            used.check_used()
     batches = max(2, int(batches)) if switching else int(batches)
     arenas = _arenas(fields, kinds, batch_spec, batches, switching)
 
@@ -110,14 +116,40 @@ def allocate(
         built = {}
         for name, value in children.items():
             below = f"{path}.{name}" if path else str(name)
-            if hasattr(cls, str(name)):  # the field could not be told from what the node itself has
-                raise ValueError(
-                    f"{below}: a field cannot have the name {str(name)!r}; rename the key"
-                )
-            built[str(name)] = build(value, below)
+            check_name(name, below, cls)
+            built[name] = build(value, below)
         return cls._make(built)
 
     return build(examples, at)
+
+
+def check_names(tree: Tree, path: str = "") -> None:
+    """Raise ValueError for a key of a dict in `tree` that cannot be the name of a field."""
+    if isinstance(tree, (tuple, list)):
+        tree = {f"_{i}": value for i, value in enumerate(tree)}
+    for name, value in tree.items() if isinstance(tree, Mapping) else ():
+        below = f"{path}.{name}" if path else str(name)
+        check_name(name, below, NamedArrayTuple)
+        check_names(value, below)
+
+
+def check_name(name: Any, path: str, cls: type[NamedTuple]) -> None:
+    """Raise ValueError unless a key can be the name of a field of a node of `cls`."""
+    if not isinstance(name, str):
+        raise ValueError(
+            f"{path}: expected a string as the name of a field, got the key {name!r}; rename the key"
+        )
+    why = None
+    if "." in name:
+        why = ", as dots separate the names in a path"
+    elif not name:
+        why = ", an empty name"
+    elif name.startswith("__"):
+        why = ", as two underscores begin names of Python's own"
+    elif hasattr(cls, name):
+        why = ", as the node itself has something of that name"
+    if why is not None:
+        raise ValueError(f"{path}: a field cannot have the name {name!r}{why}; rename the key")
 
 
 def add_fields(
@@ -126,6 +158,7 @@ def add_fields(
     batch_spec: BatchSpec,
     *,
     storage: Storage | Mapping[str, Storage] | StorageRules = "local",
+    dtype: Mapping[str, DTypeLike] | DtypeRules | None = None,
     batches: int = 1,
     switching: bool = False,
 ) -> Any:
@@ -134,14 +167,13 @@ def add_fields(
     Raises:
         ValueError: if a path exists already, or its parent does not, and as `allocate` does.
     """
-    rules = StorageRules.of(storage)
+    rules, dtypes = StorageRules.of(storage), DtypeRules.of(dtype)
+    options: Any = {"storage": rules, "dtype": dtypes, "batches": batches, "switching": switching}
     for path, field in fields.items():
-        new = allocate(
-            field, batch_spec, storage=rules, batches=batches, switching=switching, at=path
-        )
-        tree = insert_field(tree, path, new)
-    if rules is not storage:
-        rules.check_used()
+        tree = insert_field(tree, path, allocate(field, batch_spec, **options, at=path))
+    for used, given in ((rules, storage), (dtypes, dtype)):
+        if used is not given:
+            used.check_used()
     return tree
 
 

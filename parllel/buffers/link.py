@@ -19,7 +19,7 @@ import io
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
@@ -31,7 +31,8 @@ from parllel.arrays import Arena, Array, aligned
 from parllel.arrays.places import Basic, Place
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
-from parllel.errors import RegistrationError
+from parllel.buffers.unsendable import unsendable_part
+from parllel.errors import ParllelError, RegistrationError
 from parllel.processes import Child
 from parllel.types import Tree
 
@@ -45,14 +46,17 @@ class Link:
     """One end of a connection over which buffers travel by name.
 
     Args:
-        connection: a duplex multiprocessing Pipe. `peer_pid` is needed on Windows alone.
+        connection: a duplex multiprocessing Pipe.
+        child: the peer, where this is its parent: nothing is sent to one that does not read for longer than
+            `timeout_s`, which may be set at any time. A child itself waits for as long as it takes.
 
     The link keeps what it registered alive until `forget` or the end of the link.
     """
 
-    def __init__(self, connection: Connection, peer_pid: int | None = None) -> None:
+    def __init__(self, connection: Connection, child: Child | None = None) -> None:
+        self.timeout_s = 60.0
         self._connection = connection
-        self._peer_pid = peer_pid
+        self._child = child
         self._nodes: dict[int, Array | NamedArrayTuple] = {}
 
     # ------------------------------------------------------------------ sending
@@ -66,6 +70,7 @@ class Link:
 
         Raises:
             RegistrationError: if a buffer cannot be handed over; says how to allocate it.
+            TypeError: if something else cannot be pickled; names the place in `value`.
         """
         if isinstance(value, (Array, NamedArrayTuple)):
             ref = self.reduce(value)
@@ -74,9 +79,18 @@ class Link:
             return b"r" + dumps(ref, pickle.HIGHEST_PROTOCOL)
         if plain:
             return b"p" + pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        try:
+            return b"o" + self._dumped(value)
+        except (ParllelError, OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever the parts of `value` raise that cannot be pickled
+            part = unsendable_part(value, self._dumped)
+            raise TypeError(f"{part} cannot be sent to another process: {error}") from error
+
+    def _dumped(self, value: Any) -> bytes:
         file = io.BytesIO()
         _ByName(file, self).dump(value)
-        return b"o" + file.getvalue()
+        return file.getvalue()
 
     def reduce(self, node: Array | NamedArrayTuple) -> Ref:
         """Return the name of a node, having introduced its tree if need be."""
@@ -105,6 +119,7 @@ class Link:
         Raises:
             RegistrationError: for shared memory (which can only be inherited), and for local memory
                 with numpy or torch views in use, which a move would strand.
+            WorkerError: as `Child.send_bytes` does, if the peer is a child.
         """
         if isinstance(tree, Array):
             tree = _root_of(tree)
@@ -114,11 +129,23 @@ class Link:
         _Introduction(file, arenas).dump(tree)
         described = [(arena.nbytes, arena.storage, arena.tag) for arena in arenas]
         message = pickle.dumps((described, file.getvalue()), pickle.HIGHEST_PROTOCOL)
-        self._connection.send_bytes(REGISTER + message)
-        if sys.platform != "win32":
-            for arena in arenas:
-                reduction.send_handle(self._connection, arena.fd, self._peer_pid)
+        self._introduce(REGISTER + message, arenas)
         self.adopt(tree)
+
+    def _introduce(self, message: bytes, arenas: Sequence[Arena]) -> None:
+        sends: list[Callable[[], None]] = []
+        if sys.platform != "win32":
+            pid = None if self._child is None else self._child.pid
+            sends = [
+                partial(reduction.send_handle, self._connection, arena.fd, pid) for arena in arenas
+            ]
+        if self._child is not None:
+            self._child.send_bytes(message, self.timeout_s)
+            self._child.send_handles(sends, self.timeout_s)
+        else:
+            self._connection.send_bytes(message)
+            for send in sends:
+                send()
 
     def adopt(self, tree: Tree) -> None:
         """Know the nodes of a tree that the peer has as well (it inherited them at its start)."""

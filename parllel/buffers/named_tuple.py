@@ -254,6 +254,8 @@ def _equal(mine: Any, theirs: Any) -> bool:
         return isinstance(mine, NamedTuple) and isinstance(theirs, NamedTuple) and mine == theirs
     if isinstance(mine, np.ndarray) or isinstance(theirs, np.ndarray):
         return np.array_equal(mine, theirs)
+    if isinstance(mine, Array) or isinstance(theirs, Array):
+        return isinstance(mine, Array) and isinstance(theirs, Array) and mine == theirs
     return bool(np.all(mine == theirs))
 
 

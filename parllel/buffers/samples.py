@@ -30,7 +30,8 @@ class AgentSamples(_Declared):
 class EnvSamples(_Declared):
     """What the environments answered; `done` is `terminated or truncated`.
 
-    Row t holds the observation that the action of row t answers, and the reward that followed it.
+    Row t holds the observation that the action of row t answers, and the reward that followed it. Where
+    there is an `env_info_default` [1, B, ...], it stands for keys that an environment's info does not have.
     """
 
     __slots__ = ()

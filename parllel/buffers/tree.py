@@ -76,7 +76,7 @@ def buffer_asarray(tree: Tree) -> Tree:
 
 
 def buffer_arrays(tree: Tree) -> list[Array]:
-    """Return each Array of the tree once, also where two fields share it; a whole rather than its views."""
+    """Return each Array of the tree once, even if fields share it; a whole Array rather than its views."""
     arrays: dict[int, Array] = {}
     for _, leaf in buffer_leaves(tree):
         if isinstance(leaf, Array):

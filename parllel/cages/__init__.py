@@ -1,11 +1,13 @@
 """Cages: environments in their places."""
 
+from parllel.cages.answers import FinalObservation
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.environments import EnvFactory, FinalObservation
+from parllel.cages.env_registry import WithRegistry
+from parllel.cages.made_envs import EnvFactory
 from parllel.cages.multi_agent_traj_info import MultiAgentTrajInfo
 from parllel.cages.process_cage import ProcessCage
-from parllel.cages.spaces import Spaces, example_of
+from parllel.cages.spaces import Spaces, check_side_by_side, example_of, stored_example
 from parllel.cages.step_result import StepResult
 from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.traj_info import TrajInfo
@@ -27,6 +29,9 @@ __all__ = [
     "TrajInfo",
     "TrajInfoFactory",
     "VectorizedCage",
+    "WithRegistry",
     "WorkerPolicy",
+    "check_side_by_side",
     "example_of",
+    "stored_example",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.cages.environments import EnvFactory
+from parllel.cages.made_envs import EnvFactory
 from parllel.cages.step_result import (
     StepResult,
     by_part,
@@ -20,7 +20,7 @@ from parllel.types import Tree
 
 
 class Cage(VectorizedCage):
-    """One environment in this process: a VectorizedCage of one, with a plain face for own loops.
+    """One environment in this process: a VectorizedCage of one, with methods for loops of your own.
 
     Args:
         env_factory: makes the environment: a function without arguments, a class, a lambda.

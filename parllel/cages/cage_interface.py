@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import Samples
-from parllel.cages.environments import FinalObservation
+from parllel.cages.answers import FinalObservation
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
@@ -143,6 +143,9 @@ class CageInterface(ABC):
     @abstractmethod
     def render(self) -> Any:
         """Return what the environment's `render` returns."""
+
+    def start_close(self) -> None:
+        """Begin, where another process does it, what `close` waits for; call that next. It never raises."""
 
     @abstractmethod
     def close(self) -> None:

@@ -25,7 +25,7 @@ def add_up(
     """Do what `parllel.cages.trajectories.add_up` does."""
     n = rewards.shape[1]
     reached = np.zeros(n, np.int64)
-    # Behind the events each environment is brought to the end: its episode goes on.
+    # After the events each environment is brought to the end: its episode goes on.
     for e in range(len(events) + n):
         if e < len(events):
             stop, i, ends = events[e, 0], events[e, 1], events[e, 2]

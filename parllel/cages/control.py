@@ -3,8 +3,8 @@
     line              who writes   word                                     payload
     0                 main         go: number of the last command           records of the last commands
     1 + g W + w       worker w     done: number of the last command of      -
-                                   group g that it finished, -number if
-                                   it failed and its process ends
+                                   group g that it finished; FAILED in
+                                   all of them if its process ends
     (g = n_groups for calls, which concern the whole cage; what is asked goes over pipes)
 
 The payload of a done line for calls is the length of the answer in the worker's mail box, which follows the
@@ -28,9 +28,10 @@ from parllel.arrays import Array, SharedMemoryArray
 from parllel.processes.waits import LINE_BYTES, LINE_WORDS, Berths, SemaphoreWait, Wait, make_wait
 
 GO = 0
+FAILED = -1
 STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT = range(6)
 # What stands for the row in the record of a call: those of every batch need no message.
-BY_PIPE, COLLECT_ALL, COLLECT_TRUNCATED = range(3)
+BY_PIPE, COLLECT_ALL, COLLECT_TRUNCATED, COLLECT_AT_ONCE = range(4)
 _PAYLOAD = 2  # words of a line before its payload
 _RECORD = 2  # words: command with its group, row
 MOST_GROUPS = (LINE_WORDS - _PAYLOAD) // _RECORD - 2

@@ -9,14 +9,25 @@ from functools import partial
 from typing import Any, NoReturn
 
 from parllel.arrays import Array
-from parllel.cages.control import BY_PIPE, CALL, COLLECT_ALL, COLLECT_TRUNCATED, Control
+from parllel.cages.control import (
+    BY_PIPE,
+    CALL,
+    COLLECT_ALL,
+    COLLECT_AT_ONCE,
+    COLLECT_TRUNCATED,
+    Control,
+)
 from parllel.cages.participant import Participant
-from parllel.cages.spaces import Spaces
-from parllel.cages.worker_end import WorkerEnd
-from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
+from parllel.cages.spaces import Spaces, check_alike
+from parllel.cages.worker_end import LAST_WORDS_S, WorkerEnd
+from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError, first_of
+from parllel.processes import Child, Deaths, await_any, counted_s, end_all
 
-POLL_S = 0.05  # how long a death may go unnoticed
+POLL_S = 0.01  # how long a death may go unnoticed
+SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
+RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected
 CLOSE_S = 4.0  # environments that take longer to close are killed
+LEAVE_S = 2.0  # and so are processes that go on when theirs are closed
 # Of a failure in these the state of the environments is unknown, so all processes end.
 _STEPS = ("decorrelate", "close")
 _FOUND_DEAD = (WorkerError, BrokenPipeError, ConnectionResetError)  # by whoever writes to the pipe
@@ -28,18 +39,31 @@ class Crew:
     Args:
         control: main's end of the words.
         timeout_s: how long workers may take for one answer.
+        shares: columns of each process in each group, relative to the cage's first; main's last.
         memory: to close at the end.
 
     Attributes:
         workers, main: to be filled by the cage; `main` is None if this process takes no part.
         broken: why nothing can be asked any more; None as long as all is well.
+        rescued: after a failure, what each process had collected, main's last, as far as it could be had.
+        unfinished: after a failure, the workers that did not finish the row and said nothing about it.
     """
 
-    def __init__(self, control: Control, timeout_s: float, memory: Sequence[Array]) -> None:
+    def __init__(
+        self,
+        control: Control,
+        timeout_s: float,
+        shares: Sequence[Sequence[slice]],
+        memory: Sequence[Array],
+    ) -> None:
         self.control = control
+        self.shares = shares
         self.workers: list[WorkerEnd] = []
         self.main: Participant | None = None
         self.broken: str | None = None
+        self.rescued: list[Any] | None = None
+        self.unfinished: list[int] = []
+        self._deaths: Deaths | None = None
         self._timeout_s = timeout_s
         self._memory = memory
         self._next_look = 0.0
@@ -51,19 +75,43 @@ class Crew:
         Raises:
             ValueError: if they differ.
         """
-        doing = "while its environments were made"
-        found = [self._receive(w, 0, doing) for w in range(len(self.workers))]
-        if self.main is not None:
-            found.append(self.main.spaces)
-        first: Spaces = found[0]
-        for i, spaces in enumerate(found):
-            if (spaces.observation, spaces.action) != (first.observation, first.action):
-                error = ValueError(f"worker {i}: its spaces differ from those of worker 0")
-                self.end(error)
-                raise error
+        try:
+            made = self._await_made("while its environments were made")
+            if self.main is not None:
+                made.append(self.main.made)
+            first, expected = made[0]
+            for index, came in made:
+                check_alike(came, expected, index, first)
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.control.wait.settle()
         for worker in self.workers:
-            worker.child.name = worker.name = f"{worker.name[:-1]} of {first.name})"
-        return first
+            worker.child.name = worker.name = f"{worker.name[:-1]} of {expected.name})"
+        return expected
+
+    def _await_made(self, doing: str) -> list[tuple[int, Spaces]]:
+        """Return what the workers say at their start; whoever is first to fail is heard first."""
+        made: dict[int, tuple[int, Spaces]] = {}
+        errors: list[Exception] = []
+        awaited = {worker.child: w for w, worker in enumerate(self.workers)}
+        left_s = self._timeout_s
+        while awaited:
+            heard, left_s = await_any(list(awaited), left_s)
+            for child in heard:
+                w = awaited.pop(child)
+                try:
+                    made[w] = self.workers[w].receive(0, LAST_WORDS_S, doing)
+                except Exception as error:
+                    errors.append(error)
+                    left_s = min(left_s, SETTLE_S)
+            if not heard:
+                late = [self.workers[w] for w in awaited.values()]
+                errors = errors or [_late(worker, self._timeout_s, doing) for worker in late]
+                break
+        if errors:
+            raise first_of(errors)
+        return [made[w] for w in range(len(self.workers))]
 
     # ------------------------------------------------------------------ rows
 
@@ -74,39 +122,51 @@ class Crew:
                 self.main.run(operation, group, t)
             except BaseException as error:
                 if self.broken is None:
-                    self.end(error)
+                    self._end_failed(error, set())
                 raise
 
     def after_row(self, group: int, rows: int) -> None:
         """Look now and then, in main's own part of a rollout, whether the workers live."""
         if time.monotonic() > self._next_look:
-            self._check_workers(group, "during rollout")
+            self._check_workers(group, self.control.number, "during rollout")
             self._next_look = time.monotonic() + POLL_S
-
-    def _check_workers(self, group: int, doing: str) -> None:
-        """Raise what a worker left that has failed or died."""
-        first = self.control.size.done_line(group)
-        for w, worker in enumerate(self.workers):
-            if self.control.wait.load(first + w) < 0 or worker.child.died():
-                self._fail(w, doing)
 
     def await_done(self, group: int, number: int, doing: str) -> None:
         """Wait for all workers, and look now and then whether they live."""
         wait, n = self.control.wait, len(self.workers)
         first = self.control.size.done_line(group)
-        deadline, told = time.monotonic() + self._timeout_s, self.control.rows_told(group)
+        left_s, told = self._timeout_s, self.control.rows_told(group)
         while True:
-            found = wait.wait_each(first, n, number, POLL_S)
-            if found == n:
+            self._check_workers(group, number, doing)
+            began = time.monotonic()
+            if wait.wait_each(first, n, number, POLL_S) == n:
                 return
-            self._check_workers(group, doing)
-            now, rows = time.monotonic(), self.control.rows_told(group)
+            left_s -= counted_s(began, POLL_S)
+            rows = self.control.rows_told(group)
             if rows != told:  # a rollout that gets on has time for each row
-                told, deadline = rows, now + self._timeout_s
-            if now > deadline:
-                error = _late(self.workers[found], self._timeout_s, doing)
-                self.end(error)
-                raise error
+                told, left_s = rows, self._timeout_s
+            if left_s <= 0:
+                self._check_workers(group, number, doing)
+                self.unfinished = self._busy(group, number)
+                late = [_late(self.workers[w], self._timeout_s, doing) for w in self.unfinished]
+                if late:
+                    error = first_of(late)
+                    self._end_failed(error, set(self.unfinished))
+                    raise error
+
+    def _check_workers(self, group: int, number: int, doing: str) -> None:
+        """Raise what workers left to say that have failed or died."""
+        if self._deaths is None:
+            self._deaths = Deaths([worker.child for worker in self.workers])
+        load, first = self.control.wait.load, self.control.size.done_line(group)
+        if self._deaths.any() or any(load(first + w) < 0 for w in range(len(self.workers))):
+            self._fail(group, number, doing, set())
+
+    def _busy(self, group: int, number: int) -> list[int]:
+        """Return the workers that have neither finished a command nor said that they cannot."""
+        load, first = self.control.wait.load, self.control.size.done_line(group)
+        words = [load(first + w) for w in range(len(self.workers))]
+        return [w for w, word in enumerate(words) if word >= 0 and word != number]
 
     # ------------------------------------------------------------------ calls
 
@@ -145,7 +205,7 @@ class Crew:
             self.end(error)
             raise
         except _FOUND_DEAD:
-            self._fail(w, doing)
+            self._fail(self._calls, number, doing, {w})
         except BaseException as error:
             if not isinstance(error, Exception):
                 self.end(error)
@@ -190,7 +250,7 @@ class Crew:
                     raise
                 errors.append(error)
         if errors:
-            raise errors[0]
+            raise first_of(errors)
         return results
 
     def _receive(self, w: int, number: int, doing: str) -> Any:
@@ -209,11 +269,44 @@ class Crew:
         if self.broken is not None:
             raise ClosedError(f"{name}: {self.broken}")
 
-    def _fail(self, w: int, doing: str) -> NoReturn:
-        """Raise what a worker left to say."""
-        error = self.workers[w].last_words(doing)
-        self.end(error)
+    def _fail(self, group: int, number: int, doing: str, failed: set[int]) -> NoReturn:
+        """Raise what workers left to say, once the others have had an instant to fail as well."""
+        load, first = self.control.wait.load, self.control.size.done_line(group)
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            dead = {w for w, worker in enumerate(self.workers) if worker.child.died()}
+            failed |= dead | {w for w in range(len(self.workers)) if load(first + w) < 0}
+            self.unfinished = self._busy(group, number)
+            busy = [w for w in self.unfinished if w not in failed]
+            if not busy or time.monotonic() > deadline:
+                break
+            self.control.wait.wait(first + busy[0], load(first + busy[0]), SETTLE_S / 4)
+        error = first_of([self.workers[w].last_words(doing) for w in sorted(failed)])
+        self._end_failed(error, failed.union(busy))
         raise error
+
+    def _end_failed(self, error: BaseException, silent: set[int]) -> None:
+        """End the processes, having taken what they had collected; those in `silent` would not answer."""
+        if isinstance(error, Exception):  # nobody who presses Ctrl-C waits for that
+            self.rescued = self._rescue(silent)
+        self.end(error)
+
+    def _rescue(self, silent: set[int]) -> list[Any]:
+        nothing: list[Any] = [([], [])] * self._calls  # for each group
+        rescued: list[Any] = []
+        line, deadline = self.control.size.done_line(self._calls), time.monotonic() + RESCUE_S
+        number = self.control.command(CALL, self._calls, COLLECT_AT_ONCE)
+        for w, worker in enumerate(self.workers):
+            found = worker.left_behind
+            with contextlib.suppress(Exception):
+                left_s = deadline - time.monotonic()
+                if w not in silent and self.control.wait.wait_each(line + w, 1, number, left_s):
+                    mail = self.control.take_mail(w)
+                    found = worker.receive(number, RESCUE_S, "during collect", mail)
+            rescued.append(nothing if found is None else found)
+        if self.main is not None:
+            rescued.append(self.main.collect(False, True))
+        return rescued
 
     def close_environments(self) -> list[Exception]:
         """Close them all while everyone is idle; return what went wrong."""
@@ -227,14 +320,17 @@ class Crew:
             steps.append(self.main.close)
         # All are closing by now, so the time is the same for all.
         deadline = time.monotonic() + timeout_s
+        closed: list[Child] = []
         steps += [
-            partial(_await_closed, worker, number, deadline, timeout_s) for worker in self.workers
+            partial(_await_closed, worker, number, deadline, timeout_s, closed)
+            for worker in self.workers
         ]
         for step in steps:
             try:
                 step()
             except Exception as error:
                 errors.append(error)
+        end_all(closed, LEAVE_S)  # who failed or hangs is left to be killed
         return errors
 
     def end(self, why: BaseException | None) -> None:
@@ -252,16 +348,19 @@ class Crew:
                 self.main.close()
 
 
-def _await_closed(worker: WorkerEnd, number: int, deadline: float, timeout_s: float) -> None:
-    """Let a worker leave that has closed its environments; who fails or hangs is left to be killed."""
+def _await_closed(
+    worker: WorkerEnd, number: int, deadline: float, timeout_s: float, closed: list[Child]
+) -> None:
+    """Add a worker to `closed` once it has closed its environments."""
     try:
         worker.receive(number, max(deadline - time.monotonic(), 0.0), "during close")
     except WorkerTimeoutError:
         raise _late(worker, timeout_s, "during close") from None
-    worker.child.end()
+    closed.append(worker.child)
 
 
 def _late(worker: WorkerEnd, timeout_s: float, doing: str) -> WorkerTimeoutError:
     return WorkerTimeoutError(
         f"{worker.name}: process {worker.child.pid} did not answer within {timeout_s:g} s {doing}"
+        f"{worker.child.fork_text()}"
     )

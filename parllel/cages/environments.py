@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, buffer_map
+from parllel.cages.answers import FinalObservation, Step
 from parllel.cages.argument_checks import check_counts, check_row
-from parllel.cages.checks import check_observation, check_reset, check_step
-from parllel.cages.made_envs import EnvFactory as EnvFactory
-from parllel.cages.made_envs import make_env, seeded_action_space, spaces_of, words_of
+from parllel.cages.checks import check_reset, check_step, none_observed
+from parllel.cages.made_envs import (
+    EnvFactory,
+    make_env,
+    seeded_action_space,
+    spaces_of,
+    words_of,
+)
+from parllel.cages.observation_check import ObservationCheck
 from parllel.cages.rows import Rows
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import End, Packed, TrajInfoFactory, follow, is_number
@@ -26,28 +33,8 @@ from parllel.envs import (
     missing_env_state,
     space_state,
 )
-from parllel.errors import WrongStateError, add_note
+from parllel.errors import WrongStateError, add_note, first_of
 from parllel.types import State, Tree
-
-
-class Step(NamedTuple):
-    """One environment's answer. `observation` is what to act on next: after a reset, if there was one."""
-
-    observation: Tree
-    next_observation: Tree
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: dict[str, Any]
-
-
-class FinalObservation(NamedTuple):
-    """The true last observation of an episode that ended at row `row` of column `column`."""
-
-    row: int
-    column: int
-    observation: Tree
-    truncated: bool
 
 
 class Environments:
@@ -61,6 +48,9 @@ class Environments:
             environment stays still until the next `reset_rows`.
         index: number of the first one, for messages.
         check: test what environments return: "first_episode" of each, or "always".
+
+    Attributes:
+        index: the argument of that name.
 
     Raises:
         ValueError: for an unknown `check`.
@@ -80,7 +70,7 @@ class Environments:
             raise ValueError(f"check: expected 'first_episode' or 'always', got {check!r}")
         self.envs: list[gym.Env[Any, Any]] = []
         self._action_spaces: list[gym.Space[Any]] = []
-        self._index = index
+        self.index = index
         self._reset_automatically = reset_automatically
         self._always_check = check == "always"
         self._steps: list[Callable[[Any], Any]] = []
@@ -93,6 +83,7 @@ class Environments:
             with suppress(Exception):  # what was raised first is what matters
                 self.close()
             raise
+        self._check_observation = ObservationCheck(self.spaces.observation)
         self._first_seeds = [words_of(seed)[0] for seed in seeds]
         self._seeds = list(self._first_seeds)
         # What steps each environment: with checks at first, its own method from then on.
@@ -109,7 +100,7 @@ class Environments:
         self._indices = range(n)
 
     def _make(self, factories: Sequence[EnvFactory], seeds: Sequence[Any]) -> None:
-        for i, (factory, seed) in enumerate(zip(factories, seeds, strict=True), self._index):
+        for i, (factory, seed) in enumerate(zip(factories, seeds, strict=True), self.index):
             try:
                 self.envs.append(make_env(factory))
                 self._action_spaces.append(seeded_action_space(self.envs[-1], seed))
@@ -122,7 +113,7 @@ class Environments:
 
     def name(self, i: int) -> str:
         """Return what messages call the i-th environment."""
-        return f"environment {self._index + i} ({self.spaces.name})"
+        return f"environment {self.index + i} ({self.spaces.name})"
 
     # ------------------------------------------------------------------ one environment
 
@@ -147,7 +138,7 @@ class Environments:
             if self._checking[i]:
                 check_reset(result, self.name(i))
                 what = f"{self.name(i)}: observation of reset"
-                check_observation(self.spaces.observation, result[0], what)
+                self._check_observation(result[0], what)
         except Exception as error:
             add_note(error, f"in {self.name(i)}, during reset")
             raise
@@ -170,7 +161,7 @@ class Environments:
         result = self.envs[i].step(action)
         check_step(result, self.name(i))
         what = f"{self.name(i)}: observation of step"
-        check_observation(self.spaces.observation, result[0], what)
+        self._check_observation(result[0], what)
         return result
 
     def random_one(self, i: int) -> tuple[Any, Step]:
@@ -185,14 +176,15 @@ class Environments:
 
     # ------------------------------------------------------------------ rows
 
-    def bind(self, action: Tree, env: NamedArrayTuple, columns: slice) -> None:
-        """Make views of the rows of `columns`; one column for each environment."""
+    def bind(self, action: Tree, env: NamedArrayTuple, columns: slice) -> Rows:
+        """Make, keep and return views of the rows of `columns`; one column for each environment."""
         B = env.reward.shape[1]
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != len(self):
             raise ValueError(
                 f"{self.name(0)}: columns: expected {len(self)} of the {B} that there are, got {columns}"
             )
         self._rows = Rows(action, env, columns, self.spaces)
+        return self._rows
 
     def reset_rows(self, t: int, *, everyone: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
@@ -263,6 +255,8 @@ class Environments:
             ):
                 observation, reward, terminated, truncated, _ = step(action)
                 add_reward(reward)
+                if observation is None:  # numpy would write NaN
+                    raise none_observed(self.name(i))
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
                     observation, final = self._end_episode(i, observation)
@@ -270,9 +264,10 @@ class Environments:
                 cell[...] = observation
         except Exception as error:
             add_note(error, f"in {self.name(i)}, during step")
-            self._trajs.abandon_row(rewards, ended)
+            left_out: list[Any] = [None] * (len(self.envs) - len(rewards))
+            self._abandon_row(t, rows, rewards + left_out, ended, i)
             raise
-        rows.write_results(t, self._add_row(rewards, ended), ended)
+        rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
 
     def _run_row(self, t: int, rows: Rows, actions: list[Any], *, by_agent: bool = False) -> None:
         # None stands for a step that was not made.
@@ -281,12 +276,8 @@ class Environments:
         if by_agent and rows.agent_info is not None and self._trajs.sees_agent_info:
             for i in np.flatnonzero(~self.needs_reset).tolist():
                 self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
-        try:
-            self._step_all(t, rows, actions, rewards, ended)
-        except Exception:
-            self._trajs.abandon_row(rewards, ended)
-            raise
-        rows.write_results(t, self._add_row(rewards, ended), ended)
+        self._step_all(t, rows, actions, rewards, ended)
+        rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
 
     def _step_all(
         self, t: int, rows: Rows, actions: list[Any], rewards: list[Any], ended: list[End]
@@ -298,13 +289,15 @@ class Environments:
             indices, steps, actions = self._leave_out_waiting(t, rows, actions, rewards)
         # Looked up once: this loop is what a step costs.
         cells: Any = None if rows.single is None else rows.single[t + 1]
-        nested, infos = cells is None, bool(rows.env_info)
+        nested, infos = cells is None, rows.env_info
         tell = self._trajs.step if self._trajs.per_step else None
         i = -1
         try:
             for i, step, action in zip(indices, steps, actions, strict=False):
                 observation, reward, terminated, truncated, info = step(action)
                 rewards[i] = reward
+                if observation is None:
+                    raise none_observed(self.name(i))
                 if tell is not None:
                     tell(i, observation, action, float(reward), terminated, truncated, info)
                 if terminated or truncated:
@@ -315,11 +308,19 @@ class Environments:
                     rows.write_observation(t + 1, i, observation)
                 else:
                     cells[i] = observation
-                if infos:
-                    rows.write_env_info(t, i, info)
+                if infos is not None:
+                    infos.write(t, i, info, ended=terminated or truncated)
         except Exception as error:
             add_note(error, f"in {self.name(i)}, during step")
+            self._abandon_row(t, rows, rewards, ended, i)
             raise
+
+    def _abandon_row(
+        self, t: int, rows: Rows, rewards: list[Any], ended: list[End], failed: int | None
+    ) -> None:
+        """Keep what there is of a row that failed: the others' results are theirs."""
+        self._trajs.abandon_row(rewards, ended)
+        rows.write_part(t, rewards, ended, failed)
 
     def _leave_out_waiting(
         self, t: int, rows: Rows, actions: list[Any], rewards: list[Any]
@@ -331,16 +332,19 @@ class Environments:
         awake: list[int] = np.flatnonzero(~self.needs_reset).tolist()
         return awake, [self._steps[i] for i in awake], [actions[i] for i in awake]
 
-    def _add_row(self, rewards: list[Any], ended: list[End]) -> NDArray[np.float64]:
+    def _add_row(
+        self, t: int, rows: Rows, rewards: list[Any], ended: list[End]
+    ) -> NDArray[np.float64]:
         try:
             return self._trajs.add_row(rewards, ended)
         except Exception as error:
-            self._trajs.abandon_row(rewards, ended)
-            for i, reward in enumerate(rewards):
-                if not is_number(reward):
-                    what = f"{self.name(i)}: reward: expected a number, got {reward!r}"
-                    raise TypeError(what) from error
-            raise
+            wrong = [i for i, reward in enumerate(rewards) if not is_number(reward)]
+            failed = wrong[0] if wrong else None
+            self._abandon_row(t, rows, rewards, ended, failed)
+            if failed is None:
+                raise
+            what = f"{self.name(failed)}: reward: expected a number, got {rewards[failed]!r}"
+            raise TypeError(what) from error
 
     def _end_episode(self, i: int, observation: Tree) -> tuple[Tree, Tree]:
         """Return what to act on next and the episode's last observation."""
@@ -445,9 +449,9 @@ class Environments:
         """Return the episodes that ended since the last call, by column, then in time."""
         return self._trajs.take()
 
-    def take_packed(self) -> Packed:
-        """Return the same for `unpack`."""
-        return self._trajs.take_packed()
+    def take_packed(self, *, at_once: bool = False) -> Packed:
+        """Return the same for `unpack`; see there for `at_once`."""
+        return self._trajs.take_packed(at_once=at_once)
 
     @property
     def packs_numbers(self) -> bool:
@@ -488,7 +492,7 @@ class Environments:
             except Exception as error:
                 errors.append(error)
         if errors:
-            raise errors[0]
+            raise first_of(errors)
 
 
 def _salted(seed: int | None, salt: int) -> int | None:

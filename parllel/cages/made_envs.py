@@ -9,14 +9,19 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from parllel.cages.spaces import Spaces
+from parllel.cages.env_registry import explain_unregistered, register_adopted
+from parllel.cages.spaces import Spaces, check_alike
 
 EnvFactory: TypeAlias = Callable[[], "gym.Env[Any, Any]"]
+
+_UNREGISTERED = (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv)
 
 
 def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
     """Call a factory; TypeError unless what it makes looks like an environment."""
-    env = factory()
+    env: gym.Env[Any, Any] = _called(factory)
+    if hasattr(env, "possible_agents") and not isinstance(env, gym.Env):
+        raise _several_agents(env)
     for needed in ("reset", "step", "observation_space", "action_space"):
         if not hasattr(env, needed):
             raise TypeError(
@@ -25,20 +30,39 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
     return env
 
 
+def _called(factory: EnvFactory) -> Any:
+    try:
+        return factory()
+    except _UNREGISTERED as error:
+        if not register_adopted():
+            explain_unregistered(error)
+            raise
+    try:  # what this process did not know is registered now
+        return factory()
+    except _UNREGISTERED as error:
+        explain_unregistered(error)
+        raise
+
+
+def _several_agents(env: Any) -> TypeError:
+    made = "make()"
+    if hasattr(env, "agent_iter"):  # PettingZoo's other kind, in which agents take turns
+        made = "pettingzoo.utils.aec_to_parallel(make())"
+    return TypeError(
+        f"environment factory: expected a gymnasium.Env, got {env!r}, a PettingZoo environment of several "
+        f"agents; give lambda: parllel.envs.ParallelEnvAdapter({made})"
+    )
+
+
 def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
     """Return the spaces that all have; ValueError where they differ, with numbers counted from `index`."""
     first = envs[0]
     spec = getattr(first, "spec", None)
     name = spec.id if spec is not None else type(getattr(first, "unwrapped", first)).__name__
-    expected = first.observation_space, first.action_space
+    expected = Spaces(first.observation_space, first.action_space, name)
     for i, env in enumerate(envs, index):
-        came = env.observation_space, env.action_space
-        if came != expected:
-            raise ValueError(
-                f"environment {i}: its spaces differ from those of environment {index}: expected "
-                f"{expected[0]} and {expected[1]}, got {came[0]} and {came[1]}"
-            )
-    return Spaces(*expected, name)
+        check_alike(Spaces(env.observation_space, env.action_space, name), expected, i, index)
+    return expected
 
 
 def words_of(seed: Any) -> tuple[int | None, int | None]:

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, Samples
+from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.environments import Environments
-from parllel.cages.spaces import Spaces
+from parllel.cages.spaces import Spaces, check_alike
 from parllel.cages.trajectories import Packed
 from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.cages.worker_policy import MakePolicy, WorkerPolicy, make_policy
-from parllel.errors import add_note
+from parllel.errors import add_note, first_of
 from parllel.types import State, Tree
 
 # What a method of an environment is answered with: the main process makes a stand-in of it.
@@ -70,18 +71,15 @@ class Participant:
         }
 
     @property
-    def spaces(self) -> Spaces:
-        """The spaces of the environments."""
-        return next(envs for envs in self.groups if envs is not None).spaces
+    def made(self) -> tuple[int, Spaces]:
+        """The number of the first environment, and the spaces of all."""
+        first = next(envs for envs in self.groups if envs is not None)
+        return first.index, first.spaces
 
     def _check_spaces(self) -> None:
-        first = self.spaces
-        for envs, share in zip(self.groups, self._shares, strict=True):
-            spaces = first if envs is None else envs.spaces
-            if (spaces.observation, spaces.action) != (first.observation, first.action):
-                raise ValueError(
-                    f"environment {share.start} of the cage: its spaces differ from those of the first group"
-                )
+        groups = [envs for envs in self.groups if envs is not None]
+        for envs in groups:
+            check_alike(envs.spaces, groups[0].spaces, envs.index, groups[0].index)
 
     def run(self, operation: int, group: int, row: int) -> None:
         """Do a row of a group."""
@@ -133,8 +131,8 @@ class Participant:
 
     def bind(
         self, samples: Samples | None, action: Tree, fields: dict[str, Tree], lo: int
-    ) -> list[Tree]:
-        """Bind all groups; return the slices that they are going to write, to compare.
+    ) -> list[Bound]:
+        """Bind all groups; return where they are going to read and write, to compare.
 
         samples: the whole buffer, for policies; None where there are none.
         """
@@ -142,18 +140,21 @@ class Participant:
         for envs, policy, share in zip(self.groups, self._policies, self._shares, strict=True):
             columns = slice(lo + share.start, lo + share.stop)
             if envs is not None:
-                envs.bind(action, NamedArrayTuple(**fields), columns)
-                bound.append(fields["reward"][:, columns])
+                rows = envs.bind(action, NamedArrayTuple(**fields), columns)
+                bound.append(places_of(rows))
             if policy is not None and samples is not None:
                 policy.bind(samples, columns)
         return bound
 
-    def collect(self, truncated_only: bool) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
+    def collect(
+        self, truncated_only: bool, at_once: bool = False
+    ) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
         """Return for each group the packed episodes and final observations since the last call."""
         found: list[tuple[Packed, list[tuple[Any, ...]]]] = []
         for envs in self.groups:
             final = [] if envs is None else envs.take_final(truncated_only=truncated_only)
-            found.append(([] if envs is None else envs.take_packed(), [*map(tuple, final)]))
+            packed: Packed = [] if envs is None else envs.take_packed(at_once=at_once)
+            found.append((packed, [*map(tuple, final)]))
         return found
 
     @property
@@ -207,4 +208,4 @@ class Participant:
             except Exception as error:
                 errors.append(error)
         if errors:
-            raise errors[0]
+            raise first_of(errors)

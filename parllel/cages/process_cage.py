@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
-from parllel.buffers import Link, NamedArrayTuple, Samples
+from parllel.buffers import NamedArrayTuple, Samples
+from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_counts,
     check_factory,
@@ -18,37 +19,28 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
+from parllel.cages.bound_places import check_places
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.environments import (
-    EnvFactory,
-    Environments,
-    FinalObservation,
-)
+from parllel.cages.env_registry import WithRegistry
+from parllel.cages.environments import Environments
+from parllel.cages.made_envs import EnvFactory
+from parllel.cages.requests import Requests
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.step_result import STEP_OUTS, StepResult, by_part, check_outs
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info
 from parllel.cages.worker import (
-    CALL,
-    ERROR,
     METHOD,
     OP_RANDOM,
     OP_RESET,
     OP_STEP,
-    ROW,
     ROW_REPLY,
-    ROW_REQUEST,
-    SEQUENCE,
     serve,
 )
-from parllel.errors import ClosedError, WorkerError, WrongStateError
-from parllel.processes import Child, preload_in_forkserver, raise_packed
+from parllel.errors import WrongStateError
+from parllel.processes import Child, preload_in_forkserver
 from parllel.types import State, Tree
-
-FOUND_DEAD = (WorkerError, BrokenPipeError, ConnectionResetError)  # by whoever writes to the pipe
-LAST_WORDS_S = 0.5  # what a dead worker has written is there already
-CLOSE_S = 4.0  # an environment that takes longer to close is killed
 
 preload_in_forkserver(__name__)
 
@@ -99,27 +91,20 @@ class ProcessCage(CageInterface):
             check=check,
         )
         self._index = index
-        self._timeout_s = timeout_s
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
-        self._broken: str | None = None
-        self._error: AttributeError | None = None
         self._spaces: Spaces | None = None
-        self._sequence = 0
-        self._pending: tuple[str, str] | None = None  # (kind, what), while an answer is due
         self._needs_reset = np.ones(1, bool)
         self._rows = 0  # of the buffer that the cage is bound to
         self._completed = self._final = False
         self._child = Child(
-            serve,
+            WithRegistry(serve),
             (make,),
             inherited=buffers,
             name=f"cage {index}",
             start_method=start_method,
         )
-        self._link = Link(self._child.connection, self._child.pid)
-        if buffers is not None:
-            self._link.adopt(buffers)
+        self._requests = Requests(self._child, timeout_s, buffers)
 
     # ------------------------------------------------------------------ rows
 
@@ -137,8 +122,8 @@ class ProcessCage(CageInterface):
     def spaces(self) -> Spaces:
         """The spaces of the environment; waits until it is made."""
         if self._spaces is None:
-            self._check_open()
-            spaces = self._receive_call(0, "while it was made")
+            self._requests.check_open()
+            spaces: Spaces = self._requests.result("while it was made")  # which nobody asked for
             self._child.name = f"cage {self._index} ({spaces.name})"
             self._spaces = spaces
         return self._spaces
@@ -156,7 +141,9 @@ class ProcessCage(CageInterface):
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
-        self._call("bind", action, fields, columns.start, columns.stop)
+        bound = self._call("bind", action, fields, columns.start, columns.stop)
+        names, shares = [self._child.name], [[slice(0, 1)]]
+        check_places([[bound]], names, shares, columns.start, action, fields)
         self._rows = len(fields["reward"])
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
@@ -176,24 +163,15 @@ class ProcessCage(CageInterface):
         self._check_bound("decorrelation")
         check_row(t, self._rows + 1, self._child.name)
         check_counts(counts, 1, self._child.name)
-        self._begin_call("decorrelate", [int(count) for count in counts], t)
-        self._pending = ("decorrelation", "decorrelation")
+        self._requests.begin("decorrelate", [int(count) for count in counts], t)
+        self._requests.pending = ("decorrelation", "decorrelation")
 
     def _start_row_op(self, op: int, t: int, what: str, group: int, everyone: bool = False) -> None:
         self._check_bound(what)
         if group:
             check_group(group, 1, self._child.name)
         check_row(t, self._rows + (op == OP_RESET), self._child.name)
-        self._sequence += 1
-        request = ROW_REQUEST.pack(ROW, op, self._sequence & 0xFFFFFFFF, t, everyone)
-        try:
-            self._child.send_bytes(request, self._timeout_s)
-        except FOUND_DEAD:
-            self._receive(
-                self._sequence, f"before {what}", LAST_WORDS_S
-            )  # it may have left word of why
-            raise
-        self._pending = ("row", f"{what} at row {t}")
+        self._requests.start_row(op, t, what, everyone=everyone)
 
     def _check_bound(self, what: str) -> None:
         self._check_idle(what)
@@ -202,30 +180,42 @@ class ProcessCage(CageInterface):
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
-        self._check_open()
+        requests = self._requests
+        requests.check_open()
         if group:
             check_group(group, 1, self._child.name)
-        if self._pending is None or self._pending[0] in ("plain", "states"):
+        if requests.pending is None or requests.pending[0] in ("plain", "states"):
             raise WrongStateError(f"{self._child.name}: finish_row() without a start")
-        kind, what = self._pending
-        if kind == "decorrelation":
-            self._receive_call(self._sequence, f"during {what}")
-        else:
-            reply = self._receive(self._sequence, f"during {what}")
+        kind, what = requests.pending
+        reply = requests.receive(f"during {what}")
+        if kind == "row":
             _, _, self._needs_reset[0], self._completed, self._final = ROW_REPLY.unpack(reply)
-        self._pending = None
+        requests.pending = None
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call."""
+        """Return the episodes that ended since the last call.
+
+        After a failure: those that the worker still could hand over. So for final observations.
+        """
+        left_behind = self._requests.left_behind
+        if left_behind is not None:
+            completed: list[TrajInfo] = left_behind[0][:]
+            left_behind[0].clear()
+            return completed
         self._check_idle("collect_completed_trajs")
         if not self._completed:
             return []
         self._completed = False
-        completed: list[TrajInfo] = self._call("completed")
+        completed = self._call("completed")
         return completed
 
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
+        left_behind = self._requests.left_behind
+        if left_behind is not None:
+            finals = [FinalObservation(*final) for final in left_behind[1]]
+            left_behind[1].clear()
+            return [one for one in finals if one.truncated or not truncated_only]
         self._check_idle("collect_final_observations")
         if not self._final:
             return []
@@ -234,16 +224,18 @@ class ProcessCage(CageInterface):
 
     def start_environment_states(self) -> None:
         """Ask the worker; `environment_states` waits for the answer."""
-        self._begin_call("states")
-        self._pending = ("states", "environment_states")
+        self._check_idle("environment_states")
+        self._requests.begin("states")
+        self._requests.pending = ("states", "environment_states")
 
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of the environment."""
-        self._check_open()
-        if self._pending is None or self._pending[0] != "states":
+        requests = self._requests
+        requests.check_open()
+        if requests.pending is None or requests.pending[0] != "states":
             self.start_environment_states()
-        states: list[State] = self._receive_call(self._sequence, "during environment_states")
-        self._pending = None
+        states: list[State] = requests.result("during environment_states")
+        requests.pending = None
         return states
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
@@ -293,18 +285,17 @@ class ProcessCage(CageInterface):
                 raise TypeError(
                     f"{self._child.name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
                 )
-        self._begin_call(op, *args, given)
-        self._pending = ("plain", op)
+        self._requests.begin(op, *args, given)
+        self._requests.pending = ("plain", op)
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
-        self._check_open()
-        if self._pending is None or self._pending[0] != "plain":
+        requests = self._requests
+        requests.check_open()
+        if requests.pending is None or requests.pending[0] != "plain":
             raise WrongStateError(f"{self._child.name}: await_step() without a step_async()")
-        result, self._needs_reset[0] = self._receive_call(
-            self._sequence, f"during {self._pending[1]}"
-        )
-        self._pending = None
+        result, self._needs_reset[0] = requests.result(f"during {requests.pending[1]}")
+        requests.pending = None
         self._completed = True  # perhaps: the worker knows
         stepped: StepResult = result
         return stepped
@@ -323,8 +314,8 @@ class ProcessCage(CageInterface):
         # Called only where ordinary lookup failed. A private name is never the environment's.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        if name == "spaces" and self._error is not None:
-            raise self._error  # an AttributeError of the environment's constructor led here
+        if name == "spaces" and self._requests.error is not None:
+            raise self._requests.error  # an AttributeError of the environment's constructor led here
         value = self._call("get", name)
         is_method = isinstance(value, str) and value == METHOD
         return partial(self.env_method, name) if is_method else value
@@ -335,83 +326,31 @@ class ProcessCage(CageInterface):
         else:
             self._call("set", name, value)
 
+    def start_close(self) -> None:
+        """Ask the worker to close the environment; `close` waits for that."""
+        if self._spaces is not None:
+            self._requests.begin_close()
+
     def close(self) -> None:
         """Close the environment and end the process; may be called twice.
 
         Raises what the environment's `close` raises, and WorkerError if it dies or hangs, afterwards.
         """
-        if self._child.ended:
-            self._broken = self._broken or "used after close()"
-            return
-        try:
-            # A worker that is busy cannot hear us: it gets no time, what it writes is not wanted.
-            if self._pending is None and self._spaces is not None:
-                self._begin_call("close")
-                self._receive(self._sequence, "during close", min(self._timeout_s, CLOSE_S))
-                self._child.end()
-        finally:
-            self._child.kill()
-            self._link.clear()
-            self._broken = "used after close()"
+        self.start_close()  # one that is busy cannot hear us: it gets no time, what it writes is not wanted
+        self._requests.close()
 
     # ------------------------------------------------------------------ talking to the worker
 
     def _call(self, op: str, *args: Any) -> Any:
-        self._begin_call(op, *args)
-        return self._receive_call(self._sequence, f"during {op}")
-
-    def _begin_call(self, op: str, *args: Any) -> None:
         self._check_idle(op)
-        self._sequence += 1
-        try:
-            # This may introduce buffers to the worker, over the same pipe.
-            message = self._link.dumps((self._sequence & 0xFFFFFFFF, op, args))
-            self._child.send_bytes(CALL + message, self._timeout_s)
-        except FOUND_DEAD:
-            self._receive(
-                self._sequence, f"before {op}", LAST_WORDS_S
-            )  # it may have left word of why
-            raise
-
-    def _receive_call(self, sequence: int, doing: str) -> Any:
-        self._receive(sequence, doing)
-        return self._loaded[1]
-
-    def _receive(self, sequence: int, doing: str, timeout_s: float | None = None) -> bytes:
-        """Return the reply to a request; replies to earlier ones, interrupted, are dropped."""
-        sequence &= 0xFFFFFFFF
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        while True:
-            try:
-                reply = self._link.receive(self._child, timeout_s, doing)
-            except Exception as error:
-                # The answer to this request can no longer be told from a later one's.
-                self._error = error if isinstance(error, AttributeError) else None
-                self._broken = f"ended after {type(error).__name__}: {error}"
-                self._child.end(grace_s=0.5 if not isinstance(error, TimeoutError) else 0.0)
-                raise
-            kind = reply[:1]
-            if kind == CALL:
-                self._loaded = self._link.loads(reply[1:])
-                found = self._loaded[0]
-            else:
-                found = SEQUENCE.unpack_from(reply)[1]
-            if found == sequence and kind == ERROR:
-                self._pending = None
-                where = f"{self._child.name}, process {self._child.pid}, {doing}"
-                raise_packed(reply[SEQUENCE.size :], where)
-            if found == sequence:
-                return reply
-
-    def _check_open(self) -> None:
-        if self._broken is not None:
-            raise ClosedError(f"{self._child.name}: {self._broken}")
+        return self._requests.call(op, *args)
 
     def _check_idle(self, method: str) -> None:
-        self._check_open()
-        if self._pending is not None:
+        requests = self._requests
+        requests.check_open()
+        if requests.pending is not None:
             raise WrongStateError(
-                f"{self._child.name}: {method}: {self._pending[1]} is not finished"
+                f"{self._child.name}: {method}: {requests.pending[1]} is not finished"
             )
         if self._spaces is None:
             _ = self.spaces

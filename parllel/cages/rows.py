@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from parllel.arrays import Array, LazyFramesArray
 from parllel.buffers import EnvSamples, NamedArrayTuple, NamedTuple, Samples, buffer_leaves
+from parllel.cages.env_info_rows import EnvInfoRows
+from parllel.cages.paths import at_path
 from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
+from parllel.cages.trajectories import is_number
 from parllel.types import Tree
 
 MOST_CELLS = 2**16  # views that are made when a cage is bound, of about 100 bytes each
@@ -26,7 +29,8 @@ class Rows:
 
     Args:
         action: the buffer of actions.
-        env: node with the fields that a cage writes (`CAGE_FIELDS`), and `agent_info` if it is to be read.
+        env: node with the fields that a cage writes (`CAGE_FIELDS`), and `agent_info` and `env_info_default`
+            if they are to be read.
         columns: which columns belong to the cage.
         environment: spaces to check the buffers against.
 
@@ -45,16 +49,26 @@ class Rows:
             if leaf.padding < 1:
                 raise ValueError(f"{name}: {path}: expected padding of at least 1, got {leaf!r}")
         self.T = len(env.reward)
-        self.observation = self._leaves(env.observation, self.T + 1)
+        # Of each leaf its name, the array, and the views of its first and last row.
+        self.bound: list[tuple[str, Array, Any, Any]] = []
+        self.observation = self._leaves(env.observation, self.T + 1, "env.observation")
         self.single = self.observation[0][1] if isinstance(env.observation, Array) else None
         # What a row of results is written to, looked up together.
-        results = (env.reward, env.terminated, env.truncated, env.done)
-        self.results = list(zip(*(self._views(field, self.T) for field in results), strict=True))
+        results = (
+            self._views(getattr(env, field), self.T, f"env.{field}")
+            for field in ("reward", "terminated", "truncated", "done")
+        )
+        self.results = list(zip(*results, strict=True))
         self.flags = [_together(flags) for _, *flags in self.results]
-        info = env.env_info
-        self.env_info = [] if info is None else self._leaves(info, self.T)
+        info = None if env.env_info is None else self._leaves(env.env_info, self.T, "env.env_info")
+        defaults = env.env_info_default if "env_info_default" in env._fields else None
+        self.env_info = (
+            None if info is None else EnvInfoRows(info, defaults, columns, environment.name)
+        )
         agent_info = env.agent_info if "agent_info" in env._fields else None
-        self.agent_info = None if agent_info is None else self._nested(agent_info)
+        self.agent_info = None
+        if agent_info is not None:
+            self.agent_info = self._nested(agent_info, "env.agent_info")
         # A view of each cell of the observations, where that is not too many and nothing else is stored.
         self.cells: list[list[NDArray[Any]]] | None = None
         n = self.hi - self.lo
@@ -64,25 +78,31 @@ class Rows:
         self.action: list[tuple[tuple[str, ...], list[NDArray[Any]]]] = []
         if action is not None:
             _check(action, example_of(environment.action), f"{name}: agent.action")
-            self.action = self._leaves(action, self.T)
-            self.read_actions = action_reader(environment.action, self._nested(action))
+            self.action = self._leaves(action, self.T, "agent.action")
+            nested = self._nested(action, "agent.action")
+            self.read_actions = action_reader(environment.action, nested)
 
-    def _views(self, array: Array, rows: int) -> list[Any]:
+    def _views(self, array: Array, rows: int, name: str) -> list[Any]:
+        columns = slice(self.lo, self.hi)
         if isinstance(array, LazyFramesArray):
-            columns = slice(self.lo, self.hi)
-            return [array.writers(t, columns) for t in range(rows)]
-        return [np.asarray(array[t, self.lo : self.hi]) for t in range(rows)]
+            views: list[Any] = [array.writers(t, columns) for t in range(rows)]
+        else:
+            views = [np.asarray(array[t, columns]) for t in range(rows)]
+        self.bound.append((name, array, views[0], views[-1]))
+        return views
 
-    def _leaves(self, tree: Tree, rows: int) -> list[tuple[tuple[str, ...], list[Any]]]:
+    def _leaves(self, tree: Tree, rows: int, name: str) -> list[tuple[tuple[str, ...], list[Any]]]:
         return [
-            (tuple(path.split(".")) if path else (), self._views(leaf, rows))
+            (tuple(path.split(".")) if path else (), self._views(leaf, rows, _joined(name, path)))
             for path, leaf in buffer_leaves(tree)
         ]
 
-    def _nested(self, tree: Tree) -> Any:
+    def _nested(self, tree: Tree, name: str) -> Any:
         if isinstance(tree, Array):
-            return self._views(tree, self.T)
-        return {name: self._nested(value) for name, value in tree._asdict().items()}
+            return self._views(tree, self.T, name)
+        return {
+            field: self._nested(value, f"{name}.{field}") for field, value in tree._asdict().items()
+        }
 
     def write_observation(self, t: int, i: int, observation: Tree) -> None:
         """Write the observation of the i-th environment into row `t`."""
@@ -90,7 +110,10 @@ class Rows:
             self.single[t][i] = observation
             return
         for path, rows in self.observation:
-            rows[t][i] = at_path(observation, path)
+            leaf = at_path(observation, path)
+            if leaf is None:  # numpy would write NaN
+                raise TypeError(f"observation.{'.'.join(path)}: expected numbers, got None")
+            rows[t][i] = leaf
 
     def write_results(
         self, t: int, reward: NDArray[np.float64], ended: Sequence[tuple[int, bool, bool]]
@@ -107,15 +130,37 @@ class Rows:
         for i, terminated, truncated in ended:
             terminations[i], truncations[i], dones[i] = terminated, truncated, True
 
+    def write_part(
+        self,
+        t: int,
+        rewards: Sequence[Any],
+        ended: Sequence[tuple[int, bool, bool]],
+        failed: int | None,
+    ) -> None:
+        """Write what there is of row `t`, in which an environment failed; its cells stay as they are.
+
+        Where no step was made (None) the reward becomes NaN, so that nobody takes it for this row's. What is
+        no number stays unwritten.
+        """
+        ends = {i: (terminated, truncated) for i, terminated, truncated in ended}
+        row, *flags = self.results[t]
+        for i, reward in enumerate(rewards):
+            if i == failed:
+                continue
+            if reward is None:
+                _disown(row, i)
+            elif is_number(reward):
+                row[i] = reward
+            else:
+                continue
+            values = (*ends.get(i, (False, False)), i in ends)
+            for flag, value in zip(flags, values, strict=True):
+                flag[i] = value
+
     def clear_observation(self, t: int, i: int) -> None:
         """Write zeros, where there is no observation."""
         for _, rows in self.observation:
             rows[t][i] = 0
-
-    def write_env_info(self, t: int, i: int, info: dict[str, Any]) -> None:
-        """Write those keys of `info` that the buffer has a field for."""
-        for path, rows in self.env_info:
-            rows[t][i] = at_path(info, path)
 
     def agent_info_of(self, t: int, i: int) -> Tree:
         """Return a copy of what the agent said of one cell."""
@@ -125,6 +170,20 @@ class Rows:
         """Write an action that the environment's own space was asked for."""
         for path, rows in self.action:
             rows[t][i] = at_path(action, path)
+
+
+def disown(reward: Array, t: int, columns: slice) -> None:
+    """Write NaN where the rewards of row `t` are not known."""
+    _disown(np.asarray(reward[t]), columns)
+
+
+def _disown(row: NDArray[Any], location: int | slice) -> None:
+    if row.dtype.kind == "f":  # whole numbers have none that is no reward
+        row[location] = np.nan
+
+
+def _joined(name: str, path: str) -> str:
+    return f"{name}.{path}" if path else name
 
 
 def _together(views: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -151,26 +210,6 @@ def _owner(view: NDArray[Any]) -> Any:
     return owner.obj if isinstance(owner, memoryview) else owner
 
 
-def at_path(tree: Tree, path: tuple[str, ...]) -> Any:
-    """Return the part of nested dicts and tuples that a path of field names means.
-
-    Raises:
-        KeyError: naming the key that is missing and those that are there.
-    """
-    for name in path:
-        if isinstance(tree, (tuple, list)):
-            tree = tree[int(name[1:])]
-        else:
-            try:
-                tree = tree[name]
-            except (KeyError, TypeError, IndexError):
-                there = sorted(tree) if isinstance(tree, dict) else tree
-                raise KeyError(
-                    f"no {name!r} in {there}, which the buffer has a field for"
-                ) from None
-    return tree
-
-
 def _cell(node: Any, t: int, i: int) -> Tree:
     if isinstance(node, dict):
         return NamedTuple(**{name: _cell(part, t, i) for name, part in node.items()})
@@ -188,6 +227,8 @@ def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict
     if not isinstance(samples, Samples) or not isinstance(samples.env, EnvSamples):
         raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
     fields = {name: getattr(samples.env, name) for name in CAGE_FIELDS}
+    if "env_info_default" in samples.env._fields:
+        fields["env_info_default"] = samples.env.env_info_default
     if agent_info and getattr(samples.agent, "agent_info", None) is not None:
         fields["agent_info"] = samples.agent.agent_info
     return samples.agent.action, fields

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from parllel.buffers import NamedTuple
-from parllel.cages.spaces import Spaces
+from parllel.cages.spaces import Spaces, caster
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
@@ -77,7 +77,7 @@ def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def plain_action(environment: Spaces, action: Tree) -> Any:
-    """Return an action (a scalar, array, Array, dict or node) as the environment wants it."""
+    """Return an action (a scalar, array, Array, dict or node) as the environment wants it, within its Box."""
     return _plain(environment.action, action)
 
 
@@ -89,7 +89,12 @@ def _plain(space: Any, action: Tree) -> Any:
         values = parts.values() if isinstance(parts, dict) else parts
         return tuple(_plain(s, part) for s, part in zip(space.spaces, values, strict=True))
     array = np.array(action)
-    return int(array) if isinstance(space, spaces.Discrete) else array.astype(space.dtype)
+    if isinstance(space, spaces.Discrete):
+        return int(array)
+    if array.shape != space.shape:
+        raise ValueError(f"action: expected shape {space.shape}, got {array.shape}")
+    row = array[np.newaxis]
+    return caster(space, row.shape)(row)[0, ...]
 
 
 def by_part(outs: Mapping[str, Any]) -> dict[str, Any]:

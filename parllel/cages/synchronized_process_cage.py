@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import SharedMemoryArray
+from parllel.arrays import Array
 from parllel.buffers import Samples
+from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_counts,
     check_factories,
@@ -19,6 +19,7 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
+from parllel.cages.bound_places import check_places
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.control import (
     RANDOM,
@@ -26,33 +27,21 @@ from parllel.cages.control import (
     RESET_ENDED,
     ROLLOUT,
     STEP,
-    Control,
-    ControlSize,
 )
-from parllel.cages.crew import POLL_S, Crew
-from parllel.cages.environments import (
-    EnvFactory,
-    Environments,
-    FinalObservation,
-)
-from parllel.cages.participant import METHOD, Participant
-from parllel.cages.rows import cage_part
+from parllel.cages.crew import POLL_S
+from parllel.cages.environments import Environments
+from parllel.cages.made_envs import EnvFactory
+from parllel.cages.participant import METHOD
+from parllel.cages.rows import cage_part, disown
 from parllel.cages.shares import divide
 from parllel.cages.spaces import Spaces
-from parllel.cages.synchronized_worker import WorkerSettings, serve
+from parllel.cages.start_crew import CrewSettings, start_crew
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info, unpack
-from parllel.cages.worker_end import WorkerEnd
 from parllel.cages.worker_policy import MakePolicy
-from parllel.errors import (
-    RegistrationError,
-    WrongStateError,
-)
-from parllel.processes import Child, preload_in_forkserver, usable_cores
-from parllel.processes.waits import available_kinds
+from parllel.errors import WrongStateError, first_of
 from parllel.types import State
 
-SPIN_US = 1000.0  # the longest spin; most waits are for as long as an agent thinks
 _WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
 _RESETS = (RESET_ALL, RESET_ENDED)
 
@@ -84,7 +73,7 @@ class SynchronizedProcessCage(CageInterface):
 
     Raises:
         ValueError: for numbers that do not fit each other.
-        WorkerError: when a worker died or hangs, at most 50 ms after it did or at the time-out. What an
+        WorkerError: when a worker died or hangs, some 10 ms after it did or at the time-out. What an
             environment raises arrives as itself, the worker's traceback as its cause. After either all
             workers have ended and the cage is closed. Ctrl-C does the same, except while a row waits for the
             workers: `finish_row` can then be called again.
@@ -128,61 +117,39 @@ class SynchronizedProcessCage(CageInterface):
         self._index = index
         self._spaces: Spaces | None = None
         self._error: AttributeError | None = None
-        size = ControlSize(n_workers, n_groups)
-        kind = available_kinds()[0] if wait is None else wait
-        if spin_us is None:
-            spin_us = SPIN_US if n_workers < usable_cores() else 0.0
-        lines, berths = size.allocate(kind)
-        flags = SharedMemoryArray((n,), bool)
-        self._needs_reset: NDArray[np.bool_] = np.asarray(flags)
-        self._needs_reset[:] = True
-        self._control = Control(size, lines, kind, spin_us, berths)
-        self._crew = crew = Crew(self._control, timeout_s, [lines, flags])
-        self._prepare_rows(size)
 
-        def makes(participant: int) -> list[Callable[[], Environments] | None]:
-            return [
-                None
-                if share.start == share.stop
-                else partial(
-                    Environments,
-                    env_factories[share],
-                    seeds[share],
-                    traj_info,
-                    reset_automatically=reset_automatically,
-                    index=index + share.start,
-                    check=check,
-                )
-                for share in shares[participant]
-            ]
+        def make(share: slice) -> Callable[[], Environments]:
+            return partial(
+                Environments,
+                env_factories[share],
+                seeds[share],
+                traj_info,
+                reset_automatically=reset_automatically,
+                index=index + share.start,
+                check=check,
+            )
 
-        if kind == "compiled":
-            preload_in_forkserver("parllel.processes.waits.compiled")
-        try:
-            for w in range(n_workers):
-                core = None if cores is None else cores[w % len(cores)]
-                others = [threading.get_native_id(), *self.pids]
-                settings = WorkerSettings(
-                    w, size, kind, spin_us, shares[w], reset_automatically, core, others
-                )
-                inherited = (lines, flags, berths, buffers)
-                crew.workers.append(_start(makes(w), settings, inherited, start_method, index))
-            if n_main:
-                crew.main = Participant(
-                    makes(n_workers),
-                    shares[n_workers],
-                    self._needs_reset,
-                    reset_automatically=reset_automatically,
-                    after_row=crew.after_row,
-                )
-        except BaseException:
-            crew.end(None)
-            raise
+        settings = CrewSettings(
+            n_workers=n_workers,
+            shares=shares,
+            index=index,
+            reset_automatically=reset_automatically,
+            timeout_s=timeout_s,
+            wait=wait,
+            spin_us=spin_us,
+            start_method=start_method,
+            cores=cores,
+            buffers=buffers,
+        )
+        self._crew, self._needs_reset = start_crew(make, settings)
+        self._prepare_rows()
 
-    def _prepare_rows(self, size: ControlSize) -> None:
-        """Make what rows need at hand."""
-        n_groups = size.n_groups
+    def _prepare_rows(self) -> None:
+        """Prepare what each row needs."""
+        control = self._crew.control
+        size, n_groups = control.size, control.size.n_groups
         self._rows = 0  # of the buffer that the cage is bound to
+        self._reward: Array | None = None  # of that buffer
         self._has_policy = False
         # By group: number of the command under way, 0 for none; what it is; whether main's part of it is due;
         # whether it was ever reset; rows that may be stepped.
@@ -193,8 +160,8 @@ class SynchronizedProcessCage(CageInterface):
         self._ready = dict.fromkeys(range(n_groups), 0)
         self._first_lines = [size.done_line(group) for group in range(n_groups + 1)]
         self._n_workers = size.n_workers
-        self._command = self._control.command
-        self._wait_each = self._control.wait.wait_each
+        self._command = control.command
+        self._wait_each = control.wait.wait_each
         # Decorrelation under way: number of the call, its arguments.
         self._decorrelation: tuple[int, tuple[Any, ...]] | None = None
         self._to_collect = False
@@ -273,16 +240,11 @@ class SynchronizedProcessCage(CageInterface):
             )
         for_policies = samples if self._has_policy else None
         bound = self._crew.call("bind", for_policies, action, fields, columns.start)
-        # Each process is going to write what main means, and no column is left out.
+        names = [*(worker.name for worker in self._crew.workers), f"{self._name}: main process"]
+        n = len(bound)  # main may have no share
+        check_places(bound, names[:n], self._crew.shares[:n], columns.start, action, fields)
         reward = fields["reward"]
-        for part in bound:
-            for array in part:
-                first = array.indices[1]
-                if array != reward[:, first]:
-                    raise RegistrationError(
-                        f"{self._name}: a worker is bound to {array!r}, expected a part of {reward!r}"
-                    )
-        self._rows = len(reward)
+        self._rows, self._reward, self._column = len(reward), reward, columns.start
         self._ready = {g: self._rows if begun else 0 for g, begun in enumerate(self._begun)}
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
@@ -365,10 +327,22 @@ class SynchronizedProcessCage(CageInterface):
                 self._crew.take_part(*self._doing[group], group)
         found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
         if found != self._n_workers:
-            self._crew.await_done(group, number, f"during {self._under_way(group)}")
+            try:
+                self._crew.await_done(group, number, f"during {self._under_way(group)}")
+            except Exception:
+                self._disown(group)
+                raise
         self._numbers[group] = 0
         if not self._begun[group]:
             self._begun[group], self._ready[group] = True, self._rows
+
+    def _disown(self, group: int) -> None:
+        """Claim no rewards of workers that ended without a word: those in the row are of an earlier one."""
+        operation, t = self._doing[group]
+        if operation in (STEP, RANDOM) and self._reward is not None:
+            for w in self._crew.unfinished:
+                share, first = self._crew.shares[w][group], self._column
+                disown(self._reward, t, slice(first + share.start, first + share.stop))
 
     def _finish_decorrelation(self, group: int) -> None:
         self._crew.check_open(self._name)
@@ -380,7 +354,10 @@ class SynchronizedProcessCage(CageInterface):
         self._crew.end_call(number, "decorrelate", args)
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by column, then in time."""
+        """Return the episodes that ended since the last call, by column, then in time.
+
+        After a failure: what of them the processes still could hand over. So for final observations.
+        """
         self._collect("collect_completed_trajs")
         completed, self._completed = self._completed, []
         return completed
@@ -393,11 +370,14 @@ class SynchronizedProcessCage(CageInterface):
 
     def _collect(self, method: str, truncated_only: bool = False) -> None:
         """Fetch both from all processes, unless nothing has happened since."""
-        self._check_idle(method)
+        crew = self._crew
+        if crew.rescued is None:
+            self._check_idle(method)
         if not self._to_collect:
             return
         self._to_collect = False
-        by_group = zip(*self._crew.collect(truncated_only), strict=True)
+        found = crew.collect(truncated_only) if crew.rescued is None else crew.rescued
+        by_group = zip(*found, strict=True)
         for completed, final in (part for parts in by_group for part in parts):
             self._completed += unpack(self._traj_info, completed)
             self._final += [FinalObservation(*one) for one in final]
@@ -452,7 +432,7 @@ class SynchronizedProcessCage(CageInterface):
         """
         crew = self._crew
         if crew.broken is not None:
-            crew.broken = "used after close()"
+            crew.broken, crew.rescued = "used after close()", None
             return
         idle = (
             not any(self._numbers.values())
@@ -466,7 +446,7 @@ class SynchronizedProcessCage(CageInterface):
         finally:
             crew.end(None)
         if errors:
-            raise errors[0]
+            raise first_of(errors)
 
     @property
     def _name(self) -> str:
@@ -494,23 +474,6 @@ class SynchronizedProcessCage(CageInterface):
         operation, t = self._doing[group]
         what = _WORDS[operation]
         return f"{what} of {t} rows" if operation == ROLLOUT else f"{what} at row {t}"
-
-
-def _start(
-    makes: Sequence[Callable[[], Environments] | None],
-    settings: WorkerSettings,
-    inherited: Any,
-    start_method: str | None,
-    index: int,
-) -> WorkerEnd:
-    """Start a worker; what goes wrong in it is raised by the first call that needs it."""
-    ranges = [(index + s.start, index + s.stop - 1) for s in settings.shares if s.start < s.stop]
-    parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
-    name = f"worker {settings.worker} (environments {', '.join(parts)})"
-    child = Child(
-        serve, (makes, settings), inherited=inherited, name=name, start_method=start_method
-    )
-    return WorkerEnd(child, name, inherited[-1])
 
 
 def _by_column(parts: list[list[list[Any]]]) -> list[Any]:

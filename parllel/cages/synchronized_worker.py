@@ -6,7 +6,8 @@ main -> worker     go: a number                     rows: nothing else is sent
 worker -> main     done: that number                what it wrote to the batch is visible then
                    CALL, (number, result)           in the mail box, or over the pipe if it is too long
                    ERROR, number, exception         the same, of a call that leaves the worker well
-                   EXCEPTION, exception             the worker ends; done is then the negative number
+                   EXCEPTION, exception             the worker ends; all its done words are negative then
+                   CALL, (LEFT_BEHIND, collected)   after that: what nobody had asked for yet
 """
 
 from __future__ import annotations
@@ -23,11 +24,19 @@ from typing import Any
 import numpy as np
 
 from parllel.buffers import REGISTER, Link
-from parllel.cages.control import BY_PIPE, COLLECT_TRUNCATED, GO, Control, ControlSize
+from parllel.cages.control import (
+    BY_PIPE,
+    COLLECT_AT_ONCE,
+    COLLECT_TRUNCATED,
+    FAILED,
+    GO,
+    Control,
+    ControlSize,
+)
 from parllel.cages.control import CALL as CALL_OPERATION
 from parllel.cages.environments import Environments
 from parllel.cages.participant import Participant
-from parllel.cages.worker import CALL, ERROR, SEQUENCE
+from parllel.cages.worker import CALL, ERROR, LEFT_BEHIND, SEQUENCE
 from parllel.errors import WrongStateError
 from parllel.processes import EXCEPTION, Channel, Placement, pack_exception
 
@@ -90,9 +99,8 @@ class SynchronizedWorker:
         # What is there now stays: the collector need not look at it again and again. It is not asked to
         # collect first: in a fork it would touch, and so copy, all that the parent has.
         gc.freeze()
-        doing = -1, 0
         try:
-            self._send(CALL + self._link.dumps((0, self._participant.spaces)))
+            self._send(CALL + self._link.dumps((0, self._participant.made)))
             wait, control = self._control.wait, self._control
             handled, more = 0, True
             while more:
@@ -100,7 +108,6 @@ class SynchronizedWorker:
                 while more and handled != go:
                     handled = self._size.following(handled)
                     operation, group, row = control.record(handled)
-                    doing = group, handled
                     if operation == CALL_OPERATION:
                         more = self._call(handled, row)
                     else:
@@ -109,14 +116,25 @@ class SynchronizedWorker:
                         self._participant.prepare(group, row)
                         self._placement.check()
         except BaseException as error:
-            # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
-            with contextlib.suppress(OSError):
-                self._send(EXCEPTION + pack_exception(error))
-            if doing[0] >= 0:
-                self._control.wait.post(self._size.done_line(doing[0], self._worker), -doing[1])
+            self._fail(error)
         self._placement.close()
         with contextlib.suppress(Exception):
             self._participant.close()
+
+    def _fail(self, error: BaseException) -> None:
+        """Say that nothing will be done any more, and why.
+
+        All that main may wait for says so: it may have gone on to something else. It reads once it has seen
+        that, and closing comes afterwards, as that may fail too, or hang.
+        """
+        message = EXCEPTION + pack_exception(error)
+        for group in range(self._size.n_groups + 1):
+            self._control.wait.post(self._size.done_line(group, self._worker), FAILED)
+        with contextlib.suppress(OSError):  # nobody may be left to hear it
+            self._send(message)
+        with contextlib.suppress(Exception):
+            collected = self._participant.collect(False, True)
+            self._send(CALL + self._link.dumps((LEFT_BEHIND, collected)))
 
     def _tell_rows(self, group: int, rows: int) -> None:
         self._control.tell_rows(group, self._worker, rows)
@@ -135,7 +153,9 @@ class SynchronizedWorker:
 
     def _call(self, number: int, row: int) -> bool:
         """Answer a call; return whether there will be more commands."""
-        op, args = self._read_call() if row == BY_PIPE else ("collect", (row == COLLECT_TRUNCATED,))
+        op, args = "collect", (row == COLLECT_TRUNCATED, row == COLLECT_AT_ONCE)
+        if row == BY_PIPE:
+            op, args = self._read_call()
         plain = op == "collect" and self._participant.collects_values
         begun = op in ("decorrelate", "close")
         try:

@@ -36,14 +36,17 @@ class TrajInfo:
         truncated: bool,
         env_info: dict[str, Any],
     ) -> None:
-        """Take in one step; `observation` is what followed `action`, before any reset."""
+        """Take in one step; `observation` is what followed `action` before any reset.
+
+        action: as the environment got it, that is, inside of a Box.
+        """
         self.length += 1
         self.return_ += reward
         self.discounted_return += self._weight * reward
         self._weight *= self._discount
 
     def see_agent_info(self, agent_info: Tree) -> None:
-        """Take in what the agent said of the step that `step` is told of next.
+        """Receive the agent's info for the step that `step` is called for next.
 
         agent_info: `samples.agent.agent_info` of that cell, a NamedTuple of numpy values of its own.
 

@@ -91,8 +91,11 @@ class Trajectories(ABC):
         """Return the episodes that ended since the last call, by environment, then in time."""
         return unpack(self._make, self.take_packed())
 
-    def take_packed(self) -> Packed:
-        """Return what `unpack` makes the same of, here or in another process."""
+    def take_packed(self, *, at_once: bool = False) -> Packed:
+        """Return what `unpack` makes the same of, here or in another process.
+
+        at_once: as this process ends, so it is not worth to wait for the compiler.
+        """
         completed, self._completed = self._completed, []
         return [traj for _, traj in sorted(completed, key=lambda pair: pair[0])]
 
@@ -336,9 +339,9 @@ class PiledTrajectories(Trajectories):
         if self._n == 1 or _COMPILED in sys.modules:
             self._add_up()
 
-    def take_packed(self) -> Packed:
+    def take_packed(self, *, at_once: bool = False) -> Packed:
         """Add up, and return the numbers of each episode."""
-        self._add_up()
+        self._add_up(at_once=at_once)
         parts, self._reported = self._reported, []
         if not parts:
             return b""
@@ -364,11 +367,13 @@ class PiledTrajectories(Trajectories):
         """Whether `take` would return anything."""
         return self.count() > 0
 
-    def _add_up(self) -> None:
+    def _add_up(self, *, at_once: bool = False) -> None:
         if not self._piled:
             return
         add = add_up
-        if self._n > 1:  # one environment is not worth the third of a second of the compiler
+        if self._n > 1 and not (
+            at_once and _COMPILED not in sys.modules
+        ):  # one environment is not worth the third of a second of the compiler
             from parllel.cages import compiled
 
             add = compiled.add_up

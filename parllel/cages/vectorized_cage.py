@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, Samples
+from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import check_factories, check_group, check_states
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.environments import (
-    EnvFactory,
-    Environments,
-    FinalObservation,
-)
+from parllel.cages.environments import Environments
+from parllel.cages.made_envs import EnvFactory
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
@@ -210,10 +209,23 @@ class VectorizedCage(CageInterface):
 
 
 def set_env_attribute(env: Any, name: str, value: Any) -> None:
-    """Set an attribute where it is found among the wrappers, or on the environment itself."""
-    while True:
-        inner = getattr(env, "env", None)
-        if inner is None or name in vars(env) or hasattr(type(env), name):
-            setattr(env, name, value)
+    """Set an attribute where it is found among the wrappers.
+
+    Raises:
+        AttributeError: if it is not found, as it may be misspelled; names those that are near.
+    """
+    layer = env
+    while layer is not None:
+        inner = getattr(layer, "env", None)
+        # A wrapper may pass on the attributes of what it wraps, so it is not asked with hasattr.
+        own = name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name)
+        if own or (inner is None and hasattr(layer, name)):
+            setattr(layer, name, value)
             return
-        env = inner
+        layer = inner
+    there = [known for known in dir(getattr(env, "unwrapped", env)) if not known.startswith("_")]
+    near = difflib.get_close_matches(name, there)
+    raise AttributeError(
+        f"neither the cage nor its environment {env!r} has an attribute {name!r} to set; near names: "
+        f"{near}; define it in the environment's __init__ first"
+    )

@@ -7,6 +7,7 @@
                        CALL, (sequence, result)
                        ERROR, sequence, exception            of a request that leaves the worker well
                        EXCEPTION, exception                  the worker ends
+                       CALL, (LEFT_BEHIND, collected)        after that: what nobody had asked for yet
 
 Every reply carries the sequence number of its request, so a late one is never taken for another.
 """
@@ -21,6 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from parllel.buffers import REGISTER, Link, NamedArrayTuple
+from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.environments import Environments
 from parllel.cages.step_result import deliver, plain_action
 from parllel.cages.vectorized_cage import set_env_attribute
@@ -31,6 +33,7 @@ ROW, CALL, ERROR = b"R", b"C", b"E"
 ROW_REQUEST = struct.Struct("<cBIi?")  # ROW, op, sequence, row, everyone
 ROW_REPLY = struct.Struct("<cI???")  # ROW, sequence, needs_reset, completed, final
 SEQUENCE = struct.Struct("<cI")
+LEFT_BEHIND = -1  # number of the answer to a question that a worker which failed is never asked
 OP_STEP, OP_RANDOM, OP_RESET = range(3)
 
 # What a method of the environment is answered with: the parent makes a stand-in of it.
@@ -82,6 +85,9 @@ class Worker:
             # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
             with contextlib.suppress(OSError):
                 self._send(EXCEPTION + pack_exception(error))
+            with contextlib.suppress(Exception):
+                left_behind = self._envs.take_completed(), self._final(False)
+                self._send(CALL + self._link.dumps((LEFT_BEHIND, left_behind)))
         with contextlib.suppress(Exception):
             self._envs.close()
 
@@ -142,8 +148,8 @@ class Worker:
         self._envs.load_states(states, salt)
         return bool(self._envs.needs_reset[0])
 
-    def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> None:
-        self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi))
+    def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> Bound:
+        return places_of(self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi)))
 
     def _step(self, action: Any, outs: dict[str, Any]) -> Any:
         step = self._envs.step_one(0, action)

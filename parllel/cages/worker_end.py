@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 from parllel.buffers import Link
-from parllel.cages.worker import CALL, SEQUENCE
+from parllel.cages.worker import CALL, LEFT_BEHIND, SEQUENCE
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.processes import Child, raise_packed
 
-LAST_WORDS_S = 0.5  # what a dead worker has written is there already
+LEFT_BEHIND_S = 0.2
+LAST_WORDS_S = 2.0  # what a dead worker wrote is there already; one that fails is writing
 
 
 class WorkerEnd:
@@ -25,13 +27,15 @@ class WorkerEnd:
     def __init__(self, child: Child, name: str, buffers: Any) -> None:
         self.child = child
         self.name = name
+        self.left_behind: Any = None  # what a worker that failed had collected
         self.failed_well = False  # whether the last error left the worker as it was
-        self._link = Link(child.connection, child.pid)
+        self._link = Link(child.connection, child)
         if buffers is not None:
             self._link.adopt(buffers)
 
     def send(self, number: int, op: str, args: Sequence[Any], timeout_s: float) -> None:
         """Send a call; buffers that the worker does not know are introduced first."""
+        self._link.timeout_s = timeout_s
         message = self._link.dumps((number, op, tuple(args)))
         self.child.send_bytes(CALL + message, timeout_s)
 
@@ -57,7 +61,10 @@ class WorkerEnd:
                 raise_packed(reply[SEQUENCE.size :], where)
 
     def last_words(self, doing: str) -> BaseException:
-        """Return the exception that a worker left, or one that says how it died."""
+        """Return the exception that a worker left, or one that says how it died.
+
+        What it had collected follows; see `left_behind`.
+        """
         try:
             while True:
                 self._link.receive(self.child, LAST_WORDS_S, doing)
@@ -65,7 +72,11 @@ class WorkerEnd:
             return WorkerDiedError(
                 f"{self.name}: process {self.child.pid} stopped answering {doing}"
             )
+        except WorkerDiedError as error:
+            return error
         except Exception as error:
+            with contextlib.suppress(Exception):
+                self.left_behind = self.receive(LEFT_BEHIND, LEFT_BEHIND_S, doing)
             return error
 
     def close(self) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
+
+from parllel.runners import RunFolder
+from parllel.runners.run_record import RunRecord
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -36,3 +40,19 @@ def json_of(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def state_of(folder: RunFolder, record: RunRecord) -> str:
+    """Return how a run stands.
+
+    "running"; "finished": all steps are done; "solved"; "ended" by a callback; "stopped" by a signal;
+    "failed": by an exception, or killed.
+    """
+    if folder.in_use:
+        return "running"
+    outcome = record.outcome
+    if outcome is None:
+        return "failed"
+    if outcome["stopped_by"]:
+        return "stopped" if outcome["stopped_by"] in signal.Signals.__members__ else "ended"
+    return "solved" if outcome["solved"] else "finished"

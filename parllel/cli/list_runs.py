@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parllel.cli.find_runs import find_runs
+from parllel.cli.find_runs import find_runs, state_of
 from parllel.runners import RunFolder
 from parllel.runners.learning_curve import read_curve
 from parllel.runners.run_record import RunRecord
@@ -35,8 +35,7 @@ class RunLine:
         seed: of its config, if that names one.
         steps: environment steps of its last checkpoint or logged row.
         evaluation_return: mean return of the last evaluation; None without one.
-        state: "running", "finished", "solved", "stopped" (by a signal or a callback), "failed" (or
-            killed), or "damaged".
+        state: as `state_of` says it, or "damaged".
         megabytes: of all its files.
         problem: why it is damaged.
     """
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     seen = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if seen else WIDTH)
     with console.capture() as table:  # rich ends the program when `head` has seen enough
-        console.print(_table(found))
+        _print(console, found)
     print(table.get(), end="")
     for line in found:
         if line.problem is not None:
@@ -95,7 +94,7 @@ def _line_of(folder: RunFolder, size: float) -> RunLine:
         seed=record.config.get("seed"),
         steps=steps,
         evaluation_return=evaluation_return,
-        state=_state(folder, record),
+        state=state_of(folder, record),
         megabytes=size,
     )
 
@@ -107,17 +106,6 @@ def _build_name(record: RunRecord) -> str:
     if module != "__main__" or file is None:
         return record.build_function.name
     return f"{'/'.join(Path(file).parts[-2:])}:{function}"
-
-
-def _state(folder: RunFolder, record: RunRecord) -> str:
-    if folder.in_use:
-        return "running"
-    outcome = record.outcome
-    if outcome is None:
-        return "failed"
-    if outcome["stopped_by"]:
-        return "stopped"
-    return "solved" if outcome["solved"] else "finished"
 
 
 def _progress(folder: RunFolder) -> tuple[int | None, float | None]:
@@ -146,11 +134,50 @@ def _megabytes(path: Path) -> float:
     return round(total / 1e6, 3)
 
 
-def _table(lines: list[RunLine]) -> Table:
+def _print(console: Console, lines: list[RunLine]) -> None:
+    """Print a table, or where that does not fit a few lines for each run."""
+    endless = console.options.update(max_width=10_000)
+    for build in (True, False):
+        table = _table(lines, build)
+        if (
+            console.width >= WIDTH
+            or console.measure(table, options=endless).maximum <= console.width
+        ):
+            console.print(table)
+            return
+    for line in lines:
+        console.print(line.path, style="bold", soft_wrap=True, markup=False, highlight=False)
+        for facts in _facts(line):
+            said = "  " + ", ".join(fact for fact in facts if fact)
+            console.print(said, soft_wrap=True, markup=False, highlight=False)
+
+
+def _facts(line: RunLine) -> list[list[str]]:
+    """Return what the lines below a run's name say."""
+    number = _number(line.evaluation_return)
+    return [
+        [
+            line.state,
+            "" if line.steps is None else f"{line.steps:,} steps",
+            f"return {number}" if number else "",
+            "" if line.seed is None else f"seed {line.seed}",
+        ],
+        [_when(line), f"{line.megabytes:.1f} MB"],
+        *([[line.build]] if line.build else []),
+    ]
+
+
+def _when(line: RunLine) -> str:
+    return (line.created or "")[:16].replace("T", " ")
+
+
+def _table(lines: list[RunLine], build: bool) -> Table:
+    """build: whether there is a column for what put the runs together."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
     table.add_column("when", no_wrap=True)
-    table.add_column("build", overflow="fold")
+    if build:
+        table.add_column("build", overflow="fold")
     for name in ("seed", "steps", "return"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
@@ -158,8 +185,8 @@ def _table(lines: list[RunLine]) -> Table:
     for line in lines:
         table.add_row(
             escape(line.path),
-            (line.created or "")[:16].replace("T", " "),
-            escape(line.build or ""),
+            _when(line),
+            *([escape(line.build or "")] if build else []),
             "" if line.seed is None else escape(str(line.seed)),
             "" if line.steps is None else f"{line.steps:,}",
             _number(line.evaluation_return),

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from parllel.cli.find_runs import find_runs, json_of
-from parllel.runners.learning_curve import Curve, curve_with_band, plot_learning_curve, read_curve
-
-_SEED_IN_NAME = re.compile(r"[-_.]?seed[-_=]?\d+", re.IGNORECASE)
+from parllel.cli.find_runs import find_runs
+from parllel.cli.seed_groups import groups_of, join, member, without_seed
+from parllel.runners.learning_curve import Curve, plot_learning_curve, read_curve
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,9 +24,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"nothing to draw: {problems[0]}")
     for problem in problems:
         print(f"left out: {problem}", file=sys.stderr)
-    curves = curves_of(found, arguments.by)
+    curves, remarks = curves_of(found, arguments.by)
     if not any(curves.values()):
         raise ValueError("nothing to draw: the runs have no steps in common; try --by run")
+    for remark in remarks:
+        print(remark, file=sys.stderr)
     output.parent.mkdir(parents=True, exist_ok=True)
     plot_learning_curve(output, curves, ylabel=arguments.key)
     print(f"{_counted(len(curves), 'curve')} of {_counted(len(found), 'run')}: {output}")
@@ -69,41 +68,24 @@ def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], lis
     return found, problems
 
 
-def curves_of(found: Mapping[Path, Curve], by: str) -> dict[str, Curve]:
-    """Return a curve for each group of runs, by its label; groups of several have a band.
+def curves_of(found: Mapping[Path, Curve], by: str) -> tuple[dict[str, Curve], list[str]]:
+    """Return a curve for each group of runs by its label, and what was done to runs to make one of several.
 
-    by: "config": runs of one build function whose config.json differ in `seed` alone are a group; "name":
-        runs whose paths differ in `seed` and a number alone; "run": each is one.
+    by: as for `key_of`; groups of several have a band.
     """
-    groups: dict[str, list[Path]] = {}
-    for path in found:
-        groups.setdefault(_key_of(path, by), []).append(path)
     curves: dict[str, Curve] = {}
-    for members in groups.values():
-        name = members[0].name if len(members) == 1 else without_seed(members[0].name)
-        several = f" ({len(members)} runs)" if len(members) > 1 else ""
+    remarks = []
+    for members in groups_of(found, by).values():
+        name, several = members[0].name, ""
+        curve = found[members[0]]
+        if len(members) > 1:
+            curve, joined, done = join([member(path, found[path]) for path in members])
+            remarks += done
+            whole = "" if joined == len(members) else f" of {len(members)}"
+            name, several = without_seed(name), f" ({joined}{whole} runs)"
         label, number = f"{name}{several}", 1
         while label in curves:  # another config under the same name
             number += 1
             label = f"{name} #{number}{several}"
-        of_group = [found[path] for path in members]
-        curves[label] = of_group[0] if len(members) == 1 else curve_with_band(of_group)
-    return curves
-
-
-def _key_of(path: Path, by: str) -> str:
-    if by == "run":
-        return str(path.resolve())
-    if by == "name":
-        return str(path.resolve().parent / without_seed(path.name))
-    config = json_of(path / "config.json")
-    if isinstance(config, dict):
-        config = {name: value for name, value in config.items() if name != "seed"}
-    record = json_of(path / "run.json")
-    build = record.get("build") if isinstance(record, dict) else None
-    return json.dumps([build, config], sort_keys=True)
-
-
-def without_seed(name: str) -> str:
-    """Return the name of a run without its seed: `ppo-seed3` and `ppo-seed3-2` are `ppo` and `ppo-2`."""
-    return _SEED_IN_NAME.sub("", name) or name
+        curves[label] = curve
+    return curves, remarks

@@ -7,12 +7,14 @@ import argparse
 from rich.console import Console
 
 from parllel.cli.rerun import changes_of, report
+from parllel.cli.trust import check_source
 from parllel.runners import repeat
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do a run again and return the exit status: 130 or 143 if a signal stopped it."""
     changes = changes_of(arguments.changes)
+    check_source(arguments.run, trusted=arguments.trust)
     console = Console()
     result, folder = repeat(
         arguments.run, changes=changes, base=arguments.runs, name=arguments.name, console=console

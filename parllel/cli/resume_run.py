@@ -7,12 +7,14 @@ import argparse
 from rich.console import Console
 
 from parllel.cli.rerun import changes_of, report
+from parllel.cli.trust import check_source
 from parllel.runners import resume
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Go on with a run and return the exit status: 130 or 143 if a signal stopped it."""
     changes = changes_of(arguments.changes)
+    check_source(arguments.run, trusted=arguments.trust)
     console = Console()
     result, folder = resume(arguments.run, changes=changes, console=console)
     return report(console, result, folder)

@@ -14,9 +14,9 @@ from types import FrameType
 from typing import NoReturn
 
 from parllel.cages import TrajInfo
+from parllel.cli.trust import check_source
 from parllel.runners import (
     RenderedColumns,
-    RunFolder,
     ShowPolicyRunner,
     VideoFile,
     Window,
@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Play episodes in a window, or into a video file; return the exit status."""
     # Environments that draw with pygame would greet on the standard output.
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    path = RunFolder.open(arguments.run).path
+    check_source(arguments.run, trusted=arguments.trust)
+    path = Path(arguments.run)
     if arguments.seed is not None and arguments.seed < 0:
         raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
     video = _video_path(arguments.video, path)
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         before = signal.signal(signal.SIGTERM, _leave)
         stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
-        runner = rebuild(path, stack)
+        runner = rebuild(path, stack, best=arguments.best)
         # Where the newest checkpoint is damaged it is an older one.
         print(f"policy after {runner.result.elapsed_steps:,} environment steps")
         sampler = runner.eval_sampler

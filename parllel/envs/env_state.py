@@ -33,7 +33,7 @@ _OF_ALL_WRAPPERS = {
 
 
 def env_state(env: Any) -> State | None:
-    """Return the state of `env` and all wrappers around it, None if a layer cannot say its own.
+    """Return the state of `env` and all wrappers around it, None if a layer cannot save its own.
 
     It holds arrays and JSON values alone, shares no memory with the environment, and does not disturb it.
     The random numbers of spaces are not part of it, see `space_state`.
@@ -48,7 +48,7 @@ def env_state(env: Any) -> State | None:
 
 
 def missing_env_state(env: Any) -> str | None:
-    """Return which layer cannot say its state and why, None if all can.
+    """Return which layer cannot save its state and why, None if all can.
 
     It asks them, so it takes as long as `env_state`.
     """
@@ -60,7 +60,7 @@ def missing_env_state(env: Any) -> str | None:
 
 
 def load_env_state(env: Any, state: State) -> None:
-    """Bring a freshly made environment to where another was: it goes on exactly as that one would have.
+    """Bring a new environment to where another was: it continues exactly as that one would have.
 
     Args:
         env: made as the other one was, never reset.
@@ -187,8 +187,8 @@ def _known(layer: Any) -> LayerState:
         return Attributes()
     if known is None:
         raise NoStateError(
-            "nothing knows its state; give the class methods state() and load_state(state), or let it "
-            "be pickled with parllel.envs.PickledState"
+            "its state cannot be saved; give the class methods state() and load_state(state), or wrap it in "
+            "parllel.envs.PickledState"
         )
     return known
 
@@ -198,7 +198,7 @@ def _known_as(env: Any, cls: type[Any]) -> LayerState:
         raise TypeError(f"{name_of(env)}: expected a {cls.__qualname__}")
     known = known_state(cls)
     if known is None:
-        raise ValueError(f"{name_of(env)}: nothing knows the state of class {cls.__qualname__}")
+        raise ValueError(f"{name_of(env)}: the state of class {cls.__qualname__} cannot be saved")
     return known
 
 

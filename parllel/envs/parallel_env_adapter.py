@@ -14,7 +14,7 @@ from parllel.types import Tree
 
 
 class ParallelEnv(Protocol):
-    """What is asked of an environment with several agents; PettingZoo's parallel ones have it all."""
+    """The interface that an environment with several agents must have, as PettingZoo's parallel ones do."""
 
     @property
     def possible_agents(self) -> Sequence[str]:

@@ -30,7 +30,7 @@ class ParallelEnvState:
             world = mpe_state.parallel_state(inside)
         else:
             raise NoStateError(
-                f"nothing knows the state of the {cls.__name__} inside; give its class methods state() "
+                f"the state of the {cls.__name__} inside cannot be saved; give its class methods state() "
                 "and load_state(state)"
             )
         return {

@@ -80,7 +80,7 @@ def space_state(space: gym.Space[Any]) -> State:
 
 
 def load_space_state(space: gym.Space[Any], state: State) -> None:
-    """Make `space` draw what the one draws that said `state`.
+    """Make `space` draw what the space that returned `state` would draw next.
 
     Raises:
         TypeError: if `state` is not a dict.

@@ -6,6 +6,7 @@ from parllel.logging.logger import Logger
 from parllel.logging.tensorboard_writer import TensorBoardWriter
 from parllel.logging.terminal_writer import TerminalWriter
 from parllel.logging.text_writer import TextWriter
+from parllel.logging.wandb_writer import WandbWriter
 from parllel.logging.writer import Level, Number, Writer
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "TensorBoardWriter",
     "TerminalWriter",
     "TextWriter",
+    "WandbWriter",
     "Writer",
 ]

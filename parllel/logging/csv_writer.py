@@ -10,7 +10,7 @@ from typing import Any
 
 from parllel.logging.files import append_lines, prepare_file, read_lines, sync_file
 from parllel.logging.replaced_file import replaced_file
-from parllel.logging.writer import Level, Number, Writer
+from parllel.logging.writer import Level, Number, Writer, check_key
 
 
 class CsvWriter(Writer):
@@ -51,9 +51,15 @@ class CsvWriter(Writer):
         return columns
 
     def write(self, step: int, values: Mapping[str, Number]) -> None:
-        """Append a row."""
+        """Append a row.
+
+        Raises:
+            ValueError: for a key that a spreadsheet would take for a formula.
+        """
         new = [key for key in values if key not in self._columns]
         if new:
+            for key in new:
+                check_key("CsvWriter", key)
             columns = self._columns + new
             table = self._read()
             if table:

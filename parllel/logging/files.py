@@ -75,7 +75,7 @@ def sync_file(path: Path) -> None:
 
 
 def whole_lines(content: bytes) -> bytes:
-    """Return the content without what stands behind the last end of a line."""
+    """Return the content without what follows the last line break."""
     return content[: content.rfind(b"\n") + 1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -15,8 +16,8 @@ from parllel.logging.writer import Level, Number, Writer
 class JsonlWriter(Writer):
     """Append one JSON object per row, `{"step": 3, "loss": 0.5}`, or message, `{"notice": "..."}`.
 
-    Numbers that are not finite are written as NaN, Infinity and -Infinity, which Python's `json`
-    reads back.
+    JSON has no numbers that are not finite: they are written as the strings "NaN", "Infinity" and
+    "-Infinity", which `float` reads back, and JavaScript's `Number`.
 
     Args:
         folder: created if it is missing.
@@ -33,7 +34,7 @@ class JsonlWriter(Writer):
 
     def write(self, step: int, values: Mapping[str, Number]) -> None:
         """Append a row."""
-        self._append({"step": step, **values})
+        self._append({"step": step, **{key: _json_number(value) for key, value in values.items()}})
 
     def message(self, level: Level, text: str) -> None:
         """Append a message, without a step: that is how rows and messages are told apart."""
@@ -55,7 +56,7 @@ class JsonlWriter(Writer):
             file.write(b"".join(kept))
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        append_lines(self.path, json.dumps(line).encode() + b"\n")
+        append_lines(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def sync(self) -> None:
         """Let the file outlast a power cut."""
@@ -63,6 +64,14 @@ class JsonlWriter(Writer):
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""
+
+
+def _json_number(value: Number) -> Number | str:
+    if isinstance(value, int) or math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _step_of(line: bytes) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from parllel.logging.outlet import Outlet, Remark
-from parllel.logging.writer import Level, Number, Writer
+from parllel.logging.writer import Level, Number, Writer, check_key
 
 
 class Logger:
@@ -56,7 +56,8 @@ class Logger:
 
         Raises:
             TypeError: if `value` is anything else, or `key` is no string.
-            ValueError: if the row holds `key` already, or it is empty or "step".
+            ValueError: if the row holds `key` already, or it is empty, "step", or a formula to a
+                spreadsheet, as it begins with `=`, `+`, `-` or `@`.
         """
         _check_key(key)
         self._add({key: _number(key, value)})
@@ -150,7 +151,7 @@ class Logger:
     def catch_warnings(self) -> Iterator[None]:
         """Send Python warnings to log file and terminal, once per place, while the context lasts.
 
-        The filters decide as ever: what they ignore stays unsaid, and "error" raises. Warnings of
+        Python's filters apply as usual: an ignored warning is not logged, and "error" raises. Warnings of
         other processes are not seen here.
         """
         seen: set[tuple[str, int, type[Warning]]] = set()
@@ -199,10 +200,9 @@ class Logger:
 
 
 def _check_key(key: str) -> None:
-    if not isinstance(key, str):
-        raise TypeError(f"Logger: key: expected a string, got {key!r}")
-    if key in ("", "step"):
-        raise ValueError(f"Logger: key: expected a name other than 'step', got {key!r}")
+    check_key("Logger", key)
+    if key == "step":
+        raise ValueError("Logger: key: expected a name other than 'step', which each row has")
 
 
 def _integer(step: Any) -> int:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = ("mean", "std", "min", "median", "max")
+_KEY_WIDTH = 24  # letters of a key that a line has room for, at least
+_FIRST_TO_GO = ("median", "std", "min", "max")  # where there is no room for all
 
 
 class TerminalWriter(Writer):
@@ -34,13 +36,28 @@ class TerminalWriter(Writer):
     def write(self, step: int, values: Mapping[str, Number]) -> None:
         """Print a table; the statistics of an array share a line.
 
-        A rule stands where the part of the keys before the first slash changes.
+        A rule stands where the part of the keys before the first slash changes. A narrow terminal does not
+        get all of the statistics; files have them.
         """
+        lines = _lines(values)
+        names = [name for name in _COLUMNS if any(name in cells for cells in lines.values())]
+        spare = [name for name in _FIRST_TO_GO if name in names]
+        table = self._table(step, lines, names)
+        while spare and self._too_wide(table, max(map(len, lines))):
+            names.remove(spare.pop(0))
+            table = self._table(step, lines, names)
+        self._print(table)
+
+    def _too_wide(self, table: Any, longest_key: int) -> bool:
+        """Return whether keys would be folded within a few letters."""
+        endless = self.console.options.update(max_width=10_000)
+        natural: int = self.console.measure(table, options=endless).maximum
+        return natural - max(0, longest_key - _KEY_WIDTH) > self.console.width
+
+    def _table(self, step: int, lines: Mapping[str, Mapping[str, Number]], names: list[str]) -> Any:
         from rich.table import Table
         from rich.text import Text
 
-        lines = _lines(values)
-        names = [name for name in _COLUMNS if any(name in cells for cells in lines.values())]
         table = Table(title=f"step {step:,}", title_justify="left", show_header=len(names) > 1)
         # Folded, not shortened: a key that ends in dots says nothing.
         table.add_column(overflow="fold")
@@ -54,7 +71,7 @@ class TerminalWriter(Writer):
             group = first
             # Text, because a str may hold what rich takes for markup.
             table.add_row(Text(key), *(_shown(cells.get(name)) for name in names))
-        self._print(table)
+        return table
 
     def message(self, level: Level, text: str) -> None:
         """Print a line, a warning in yellow."""

@@ -12,7 +12,7 @@ from parllel.logging.writer import Level, Number, Writer
 
 
 class TextWriter(Writer):
-    """Append rows and messages to a text file for people to read, each with the local time.
+    """Append rows and messages to a readable text file, each with the local time.
 
     Args:
         folder: created if it is missing.

@@ -46,3 +46,21 @@ class Writer(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of what the writer holds; may be called twice."""
+
+
+def check_key(owner: str, key: str) -> None:
+    """Refuse a key that a table could not have as the name of a column, or not safely.
+
+    Raises:
+        TypeError: if it is no string.
+        ValueError: if it is empty, or a spreadsheet would take it for a formula, which may start programs.
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"{owner}: key: expected a string, got {key!r}")
+    if not key:
+        raise ValueError(f"{owner}: key: expected a name, got {key!r}")
+    if key.lstrip()[:1] in tuple("=+-@"):
+        raise ValueError(
+            f"{owner}: key: expected a name that does not begin with =, +, - or @, as spreadsheets take "
+            f"such a column for a formula, got {key!r}"
+        )

@@ -1,30 +1,49 @@
 """Child processes: started in any way, watched, ended with all that is theirs."""
 
 from parllel.processes.channel import Channel
-from parllel.processes.child import EXCEPTION, Child
+from parllel.processes.child import Child
 from parllel.processes.cores import affinity_cores, usable_cores
+from parllel.processes.counted_time import counted_s
 from parllel.processes.exceptions import pack_exception, raise_packed
-from parllel.processes.launch import (
-    StartMethod,
-    check_start_method,
-    default_start_method,
+from parllel.processes.fork_server import (
+    forkserver_descriptors,
     forkserver_pid,
     preload_in_forkserver,
 )
+from parllel.processes.in_child import EXCEPTION
+from parllel.processes.launch import StartMethod, check_start_method, default_start_method
 from parllel.processes.placement import Placement
+from parllel.processes.process_table import (
+    ProcessEntry,
+    command_of,
+    descendants,
+    process_entry,
+    process_runs,
+)
+from parllel.processes.several import Deaths, await_any, end_all
 
 __all__ = [
     "EXCEPTION",
     "Channel",
     "Child",
+    "Deaths",
     "Placement",
+    "ProcessEntry",
     "StartMethod",
     "affinity_cores",
+    "await_any",
     "check_start_method",
+    "command_of",
+    "counted_s",
     "default_start_method",
+    "descendants",
+    "end_all",
+    "forkserver_descriptors",
     "forkserver_pid",
     "pack_exception",
     "preload_in_forkserver",
+    "process_entry",
+    "process_runs",
     "raise_packed",
     "usable_cores",
 ]

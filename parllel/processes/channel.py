@@ -11,15 +11,16 @@ of a message is waited for on both. A short message takes one system call in and
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import struct
 import sys
-import time
 from multiprocessing.connection import Connection, wait
+from time import monotonic
 
-_LONGEST_S = 1e6  # poll takes no time-outs of many weeks; nobody can tell these from endless ones
-SLICE_S = 1.0  # a wait is cut into slices, so that a clock or signal oddity cannot make it endless
+from parllel.processes.counted_time import SLICE_S, counted_s
+
 _LENGTH = struct.Struct("!i")  # -1 announces a longer length
 _LONG_LENGTH = struct.Struct("!Q")
 _LONGEST = 0x7FFFFFFF
@@ -61,7 +62,7 @@ class Channel:
     def await_bytes(self, timeout_s: float) -> None:
         """Wait until something of the next message is there; raise as `read` does."""
         if not self._ahead:
-            self._await_bytes(time.monotonic() + timeout_s)
+            self._await_bytes(timeout_s)
 
     def _waited_for(self) -> list[Connection | int]:
         return [self._connection, *([] if self._death is None else [self._death])]
@@ -72,6 +73,9 @@ class Channel:
 
     def write(self, message: bytes, timeout_s: float) -> None:
         """Send a message.
+
+        timeout_s: `math.inf` leaves the waiting to the kernel, which has room for more than `await_room`
+            knows of: a child's last words need nobody who reads them.
 
         Raises:
             TimeoutError: if there was no room for all of it in time; the pipe is useless then.
@@ -85,23 +89,32 @@ class Channel:
             _LENGTH.pack(size) if size <= _LONGEST else _LENGTH.pack(-1) + _LONG_LENGTH.pack(size)
         )
         left = memoryview(head + message)
-        deadline = time.monotonic() + timeout_s
         while left:
-            if size > _ROOM:
-                self._await_room(deadline)
+            if size > _ROOM and timeout_s < math.inf:
+                timeout_s = self.await_room(timeout_s)
             left = left[os.write(self._fd, left[:_ROOM]) :]
 
-    def _await_room(self, deadline: float) -> None:
+    def await_room(self, left_s: float) -> float:
+        """Wait until something can be sent without waiting, and return what is left of the time.
+
+        Raises: as `write` does.
+        """
+        if self._poller is None:
+            return left_s
         poller = select.poll()
         poller.register(self._fd, select.POLLOUT)
         if self._death is not None:
             poller.register(self._death, select.POLLIN)
-        left = max(deadline - time.monotonic(), 0.0)
-        ready = {fd for fd, _ in poller.poll(None if left > _LONGEST_S else left * 1000)}
-        if self._death in ready:
-            raise BrokenPipeError
-        if not ready:
-            raise TimeoutError
+        while True:
+            slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()
+            ready = {fd for fd, _ in poller.poll(slice_s * 1000)}
+            if self._death in ready:
+                raise BrokenPipeError
+            left_s -= counted_s(began, slice_s)
+            if ready:
+                return left_s
+            if left_s <= 0:
+                raise TimeoutError
 
     def read(self, timeout_s: float | None) -> bytes:
         """Return the next message; None waits until there is one or the pipe ends.
@@ -112,57 +125,67 @@ class Channel:
 
         Whatever ends a wait, Ctrl-C too, the part of the message that came is kept for the next call.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if self._poller is None:  # Windows, where messages come whole
-            if deadline is not None:
-                self._await_bytes(deadline)
+            if timeout_s is not None:
+                self._await_bytes(timeout_s)
             return self._connection.recv_bytes()
         start = _LENGTH.size
-        first = self._first(start, deadline, more=_SHORT)
+        first, left_s = self._first(start, timeout_s, more=_SHORT)
         (size,) = _LENGTH.unpack_from(first)
         if size == -1:
-            first = self._first(start + _LONG_LENGTH.size, deadline)
+            first, left_s = self._first(start + _LONG_LENGTH.size, left_s)
             (size,) = _LONG_LENGTH.unpack_from(first, start)
             start += _LONG_LENGTH.size
         end = start + size
         if len(first) >= end:
             self._ahead = [first[end:]] if len(first) > end else []
             return first[start:end]
-        self._fill(end, deadline)
+        self._fill(end, left_s)
         parts, self._ahead = self._ahead, []
         parts[0] = first[start:]
         return b"".join(parts)
 
-    def _first(self, size: int, deadline: float | None, more: int = 0) -> bytes:
-        """Return what was not taken yet, `size` bytes at least; up to `more` beyond them may be read."""
+    def _first(self, size: int, left_s: float | None, more: int = 0) -> tuple[bytes, float | None]:
+        """Return what was not taken yet, `size` bytes at least, and what is left of the time.
+
+        Up to `more` bytes beyond them may be read.
+        """
         if len(self._ahead) != 1 or len(self._ahead[0]) < size:
-            self._fill(size, deadline, more)
+            left_s = self._fill(size, left_s, more)
             if len(self._ahead) > 1:
                 self._ahead = [b"".join(self._ahead)]
-        return self._ahead[0]
+        return self._ahead[0], left_s
 
-    def _fill(self, size: int, deadline: float | None, more: int = 0) -> None:
+    def _fill(self, size: int, left_s: float | None, more: int = 0) -> float | None:
+        """Read until `size` bytes are there, and return what is left of the time."""
         left = size - sum(map(len, self._ahead))
         while left > 0:
-            if deadline is not None:
-                self._await_bytes(deadline)
+            if left_s is not None:
+                left_s = self._await_bytes(left_s)
             part = os.read(self._fd, left + more)
             if not part:
                 raise EOFError
             self._ahead.append(part)
             left -= len(part)
+        return left_s
 
-    def _await_bytes(self, deadline: float) -> None:
-        """Wait until the pipe is readable, also at its end; EOFError if the child died first."""
+    def _await_bytes(self, left_s: float) -> float:
+        """Wait until the pipe is readable, also at its end, and return what is left of the time.
+
+        Raises EOFError if the child died first, TimeoutError if nothing came in time.
+        """
         while True:
-            left = deadline - time.monotonic()
-            readable, dead = self._look(min(max(left, 0.0), SLICE_S))
+            slice_s = SLICE_S if left_s > SLICE_S else max(left_s, 0.0)
+            began = monotonic()
+            readable, dead = self._look(slice_s)
+            passed_s = monotonic() - began  # as `counted_s`, whose call would show in every step
+            left_s -= passed_s if passed_s < slice_s else slice_s
             # What it wrote before it died may have come between the looks at pipe and process.
             if readable or (dead and self._look(0.0)[0]):
-                return
+                return left_s
             if dead:
                 raise EOFError
-            if left <= 0:
+            if left_s <= 0:
                 raise TimeoutError
 
     def _look(self, timeout_s: float) -> tuple[bool, bool]:

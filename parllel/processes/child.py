@@ -17,22 +17,25 @@ import atexit
 import contextlib
 import multiprocessing
 import os
-import pickle
+import secrets
 import signal
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
 
-from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
+from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
+from parllel.limits import limits_explained
 from parllel.processes.channel import Channel
-from parllel.processes.exceptions import pack_exception, raise_packed
-from parllel.processes.launch import ONE_THREAD, check_start_method, start_lean
-from parllel.processes.liveness import end_with_parent, liveness_connection
-
-EXCEPTION = b"\xff"  # the first byte of a reply that is a packed exception
+from parllel.processes.exceptions import raise_packed
+from parllel.processes.in_child import EXCEPTION, run_child
+from parllel.processes.launch import check_start_method, start_lean
+from parllel.processes.liveness import liveness_connection
+from parllel.processes.orphans import collect, kill_all, marked
+from parllel.processes.process_table import ProcessEntry, descendants
 
 _living: weakref.WeakSet[Child] = weakref.WeakSet()
 
@@ -49,6 +52,8 @@ class Child:
 
     Raises:
         ValueError: for a start method that the platform does not have.
+        OSError: if a limit of open files, processes or memory is reached; says which.
+        WorkerTimeoutError, WorkerDiedError: if the fork server does not answer, or ended.
 
     `end()` is idempotent, is called at interpreter exit, and leaves no process of the child's group.
     """
@@ -66,16 +71,31 @@ class Child:
         self.start_method = check_start_method(start_method)
         self._ended = False
         self._owner = os.getpid()
+        self._mark = secrets.token_hex(16)
+        self._threads = _other_threads() if self.start_method == "fork" else 0
         payload = cloudpickle.dumps((target, args))
+        try:
+            with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
+                self._start(payload, inherited)
+        except WorkerError as error:  # of the fork server
+            raise type(error)(f"{name}: could not start its process: {error}") from None
+        self.pid = int(self._process.pid or 0)
+        self._pidfd = _open_pidfd(self.pid)
+        self._channel = Channel(self.connection, self.sentinel)
+
+    def _start(self, payload: bytes, inherited: Any) -> None:
         mine, theirs = multiprocessing.Pipe(duplex=True)
-        liveness = liveness_connection()
-        environ = dict(os.environ) if self.start_method == "forkserver" else None
         # Registered before the start: a fork copies our end of the pipe, and the child closes it.
         self.connection: Connection = mine
         _living.add(self)
+        liveness = None
         try:
+            liveness = liveness_connection()
+            environ = dict(os.environ) if self.start_method == "forkserver" else None
             self._process = start_lean(
-                self.start_method, _run, (theirs, liveness, environ, payload, inherited)
+                self.start_method,
+                run_child,
+                (theirs, liveness, environ, self._mark, payload, inherited),
             )
         except BaseException:
             self._ended = True
@@ -85,10 +105,6 @@ class Child:
             theirs.close()
             if liveness is not None:
                 liveness.close()
-        self.pid = int(self._process.pid or 0)
-        self._pidfd = _open_pidfd(self.pid)
-        death = self._pidfd if self._pidfd >= 0 else int(self._process.sentinel)
-        self._channel = Channel(mine, death)
 
     # ------------------------------------------------------------------ talking
 
@@ -104,9 +120,22 @@ class Child:
         try:
             self._channel.write(message, timeout_s)
         except TimeoutError:
-            raise WorkerTimeoutError(
-                f"{self.name}: process {self.pid} did not take a request within {timeout_s:g} s"
-            ) from None
+            raise self._not_taken(timeout_s) from None
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._died("before it took the next request") from None
+
+    def send_handles(self, sends: Sequence[Callable[[], None]], timeout_s: float) -> None:
+        """Call what sends descriptors over `connection`, each once there is room for it.
+
+        Raises: as `send_bytes`.
+        """
+        self._check_open()
+        try:
+            for send in sends:
+                self._channel.await_room(timeout_s)
+                send()
+        except TimeoutError:
+            raise self._not_taken(timeout_s) from None
         except (BrokenPipeError, ConnectionResetError):
             raise self._died("before it took the next request") from None
 
@@ -155,13 +184,28 @@ class Child:
         """Return at once whether the process has ended, by itself or by `end`."""
         return self._ended or self._channel.await_death(0.0)
 
+    def _not_taken(self, timeout_s: float) -> WorkerTimeoutError:
+        return WorkerTimeoutError(
+            f"{self.name}: process {self.pid} did not take a request within {timeout_s:g} s"
+        )
+
     def _late(self, timeout_s: float, doing: str) -> WorkerTimeoutError:
         return WorkerTimeoutError(
             f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
+            f"{self.fork_text()}"
         )
 
     def _died(self, doing: str) -> WorkerDiedError:
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
+
+    def fork_text(self) -> str:
+        """Return what may hang a child that is a fork, for messages; nothing for others."""
+        if not self._threads:
+            return ""
+        return (
+            f"; it was forked beside {self._threads} other threads, which a fork lacks: it hangs at a lock "
+            'that one of them held, or in a library that waits for them; rerun with start_method="forkserver"'
+        )
 
     # ------------------------------------------------------------------ ending
 
@@ -174,6 +218,11 @@ class Child:
     def alive(self) -> bool:
         """Whether the process runs."""
         return not self._ended and self._process.is_alive()
+
+    @property
+    def sentinel(self) -> int:
+        """Descriptor or handle that becomes ready when the process ends."""
+        return self._pidfd if self._pidfd >= 0 else int(self._process.sentinel)
 
     def exit_text(self) -> str:
         """Return how the process ended, in words."""
@@ -202,8 +251,24 @@ class Child:
                 # Closing the pipe would also ask it to leave, but it may be writing to us still.
                 self._await_exit(grace_s)
         finally:  # a second Ctrl-C cuts the grace short
+            below = self._below()
             self._kill_group()
+            kill_all(below)
             self._clean_up()
+            if hasattr(os, "killpg"):
+                collect(self.pid, below)
+
+    def _below(self) -> list[ProcessEntry]:
+        """Return what the process has started, also in sessions and groups of their own."""
+        with contextlib.suppress(
+            OSError
+        ):  # too many open files, perhaps: the group is killed all the same
+            if not self._channel.await_death(0.0):
+                return descendants(self.pid)
+            # One that left has ended them itself; those of one that crashed are others' children by now.
+            if self._await_exit(0.5) != 0:
+                return marked(self._mark)
+        return []
 
     def _await_exit(self, timeout_s: float) -> int | None:
         """Wait for the end of the process and return its exit code, None if it runs on.
@@ -246,6 +311,13 @@ class Child:
                 self.kill()
 
 
+def _other_threads() -> int:
+    """Return how many threads this process has besides this one, those of native libraries included."""
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/task")) - 1
+    return threading.active_count() - 1
+
+
 def _open_pidfd(pid: int) -> int:
     """Return a descriptor that becomes readable when the process ends, or -1."""
     if hasattr(os, "pidfd_open"):
@@ -272,32 +344,3 @@ def _forget_in_child() -> None:
 atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
-
-
-def _run(
-    connection: Connection,
-    liveness: Connection | None,
-    environ: dict[str, str] | None,
-    payload: bytes,
-    inherited: Any,
-) -> None:
-    """Be the child: run the target, report what it raises."""
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # Ctrl-C goes to the parent, which ends us; kills reach grandchildren
-    end_with_parent(liveness)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if environ is not None:
-        os.environ.update(environ)
-    os.environ.update(ONE_THREAD)
-    try:
-        target, args = pickle.loads(payload)
-        more = {} if inherited is None else {"inherited": inherited}
-        target(connection, *args, **more)
-    except BaseException as error:
-        with contextlib.suppress(OSError):  # the parent no longer listens
-            connection.send_bytes(EXCEPTION + pack_exception(error))
-        if not isinstance(error, Exception):
-            raise  # SystemExit keeps its exit code
-    finally:
-        connection.close()

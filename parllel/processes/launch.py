@@ -2,8 +2,7 @@
 
 multiprocessing imports the parent's main script into every child that it spawns. A training script would
 pull torch into every worker that way, so it is told not to; what a child needs from
-`__main__` travels inside the cloudpickled payload. Children of the forkserver come from a server of our own,
-with numpy and gymnasium loaded and nothing of the user's.
+`__main__` travels inside the cloudpickled payload. Children of the forkserver come from a server of our own.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from contextlib import contextmanager
 from multiprocessing import spawn
 from typing import Any, Literal, TypeAlias
 
+from parllel.processes.fork_server import fork_server
+
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
 _THREAD_VARIABLES = (
@@ -28,15 +29,7 @@ _THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
 )
 ONE_THREAD = dict.fromkeys(_THREAD_VARIABLES, "1")
-_preload: list[str] = []
 _lock = threading.RLock()
-_server: tuple[int, Any] | None = None  # pid that started it, the server
-
-
-def preload_in_forkserver(module: str) -> None:
-    """Let forkserver children find `module` imported; effective until the first one is started."""
-    if module not in _preload:
-        _preload.append(module)
 
 
 def default_start_method() -> StartMethod:
@@ -112,29 +105,10 @@ def _own_forkserver(thread: int) -> Iterator[None]:
     def connect(fds: list[int]) -> Any:
         if threading.get_ident() != thread:
             return theirs(fds)
-        return _forkserver().connect_to_new_process(fds)
+        return fork_server().connect(fds)
 
     forkserver.connect_to_new_process = connect  # type: ignore[assignment]
     try:
         yield
     finally:
         forkserver.connect_to_new_process = theirs
-
-
-def _forkserver() -> Any:
-    from multiprocessing import forkserver
-
-    global _server
-    if _server is None or _server[0] != os.getpid():
-        server = forkserver.ForkServer()
-        server.set_forkserver_preload(list(_preload))
-        _server = (os.getpid(), server)
-    return _server[1]
-
-
-def forkserver_pid() -> int | None:
-    """Return the process id of our forkserver, or None if it was not needed yet."""
-    if _server is None or _server[0] != os.getpid():
-        return None
-    pid = _server[1]._forkserver_pid
-    return None if pid is None else int(pid)

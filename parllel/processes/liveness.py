@@ -20,6 +20,8 @@ import threading
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 
+from parllel.limits import limits_text
+
 _pipe: tuple[int, int] | None = None
 _lock = threading.Lock()
 
@@ -51,12 +53,18 @@ if hasattr(os, "register_at_fork"):
 
 def end_with_parent(liveness: Connection | None) -> None:
     """Arrange in a child, once, that it ends when the parent does."""
+    by_kernel = False
     if liveness is not None and sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             _kill_group_on_hangup(liveness.fileno())
+            by_kernel = True
     watch = threading.Thread(target=_exit_on_hangup, args=(liveness,), daemon=True)
     watch.name = "parllel-liveness"
-    watch.start()
+    try:
+        watch.start()
+    except RuntimeError as error:  # a limit of threads; the kernel needs none
+        if not by_kernel:
+            raise RuntimeError(f"{error}; {limits_text()}") from error
 
 
 def _kill_group_on_hangup(fd: int) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parllel.agents import Agent
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
-from parllel.runners.on_policy_runner import OnPolicyRunner, RunResult
-from parllel.samplers import AsynchronousSampler
+from parllel.runners.on_policy_runner import OnPolicyRunner
+from parllel.runners.run_result import RunResult
+from parllel.samplers import AsynchronousSampler, EvalSampler
 from parllel.types import State
 
 
@@ -22,9 +24,9 @@ class AsynchronousRunner(OnPolicyRunner):
 
     Args: those of OnPolicyRunner; the sampler is an AsynchronousSampler that was given the algorithm's agent.
 
-    Logs, beside what OnPolicyRunner does, `asynchronous/staleness` and `asynchronous/waited_s` of the batches
-    since the last row: updates, and seconds that learning stood still. Of a batch `time/sampling_s` counts
-    that waiting alone.
+    In addition to what OnPolicyRunner logs, each row has `asynchronous/staleness` (in updates) and
+    `asynchronous/waited_s` (seconds in which learning stood still) of the batches since the last row.
+    `time/sampling_s` counts only that waiting.
     """
 
     sampler: AsynchronousSampler
@@ -36,6 +38,12 @@ class AsynchronousRunner(OnPolicyRunner):
                 f"sampler: expected an AsynchronousSampler, got {type(self.sampler).__name__}; "
                 "OnPolicyRunner takes any"
             )
+        learner = getattr(self.algorithm, "agent", None)
+        if isinstance(learner, Agent) and self.sampler.agent is not learner:
+            raise ValueError(
+                "sampler: expected one that was given the algorithm's agent, as weights of another would be "
+                f"published, got {self.sampler.agent!r}; give AsynchronousSampler(build, agent=...)"
+            )
         self._staleness: list[int] = []
         self._waited_s: list[float] = []
 
@@ -45,9 +53,11 @@ class AsynchronousRunner(OnPolicyRunner):
         return super().run()
 
     def sample(self) -> tuple[Samples, list[TrajInfo]]:
-        """Take the next batch; the first one shows how the other process has allocated it."""
+        """Take the next batch; the first one shows how it was allocated, and what the agent sees."""
         samples, trajs = super().sample()
         self._checkpoints.see_batch(samples)
+        if isinstance(self.eval_sampler, EvalSampler):
+            self.eval_sampler.compare_with(samples)
         return samples, trajs
 
     def run_iteration(self) -> Mapping[str, Any]:

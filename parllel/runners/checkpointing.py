@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from parllel.buffers import describe_arrays, summarize_arrays
 from parllel.logging import Logger
 from parllel.runners.learning_curve import plot_learning_curve
 from parllel.runners.run_folder import RunFolder
+from parllel.runners.run_result import RunResult
+from parllel.runners.state_file import check_state
 from parllel.seeding import Seeds
 
 if TYPE_CHECKING:
-    from parllel.runners.on_policy_runner import OnPolicyRunner, RunResult
+    from parllel.runners.on_policy_runner import OnPolicyRunner
 
 
 class Checkpointing:
     """Write what a run leaves, so that nothing but its beginning can fail for it.
 
     The first checkpoint is written before the first batch: a folder that is full, or a state that cannot be
-    saved, shows then. Whatever goes wrong later is a warning.
+    saved, shows then. The state is looked at once more after the first batch, as an optimiser has one only
+    then. Whatever goes wrong later is a warning.
 
     Args:
         folder: of the run; None writes nothing.
         logger: gets the warnings.
-        interval_s: least number of seconds between two checkpoints behind rows.
+        interval_s: least number of seconds between two checkpoints that follow rows of the log.
         keep: how many of them stay.
     """
 
@@ -45,6 +50,7 @@ class Checkpointing:
         self._step: int | None = None  # of the last checkpoint
         self._said = False
         self._described = False
+        self._checked = False
 
     def write_start(self, seeds: Seeds | None, samples: Any) -> None:
         """Write the seeds, and the allocators of a buffer that is known already."""
@@ -72,9 +78,22 @@ class Checkpointing:
     def write_first(self, runner: OnPolicyRunner) -> None:
         """Write the checkpoint of the beginning; if the run goes on from one, say what that lacks."""
         if self._step is None:
-            self.write(runner)
+            with _saying_what_it_means():
+                self.write(runner)
         elif not self._said:
             self._said = self._name_unsaved(runner, "their episodes begin anew")
+
+    def check_once(self, runner: OnPolicyRunner) -> None:
+        """Let a state that cannot be saved end the run now, and not show when the run is to be resumed.
+
+        Raises:
+            TypeError: names the part and the place in its state.
+        """
+        if self._checked or self._folder is None:
+            return
+        self._checked = True
+        with runner.account.stage("checkpoints"), _saying_what_it_means():
+            check_state(runner.state())
 
     def write_if_due(self, runner: OnPolicyRunner) -> None:
         """Write one if the last is old enough."""
@@ -86,13 +105,29 @@ class Checkpointing:
         if self._step != runner.result.elapsed_steps:
             self._try(runner)
 
+    def write_if_best(self, runner: OnPolicyRunner) -> None:
+        """Keep a checkpoint of its own of the best evaluation so far, if that is the last one."""
+        best, step = runner.result.best, runner.result.elapsed_steps
+        if self._folder is None or best is None or best[0] != step:
+            return
+        try:
+            with runner.account.stage("checkpoints"):
+                self._folder.best.save(step, runner.state())
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            self._logger.warn(f"the checkpoint of the best evaluation was not written: {why}")
+
     def _try(self, runner: OnPolicyRunner) -> None:
         try:
             self.write(runner)
         except Exception as error:
             # The next attempt is as far away as the next checkpoint.
             self._written_at = time.monotonic()
-            self._logger.warn(f"no checkpoint was written: {type(error).__name__}: {error}")
+            newest = (
+                "there is none" if self._step is None else f"the newest is of step {self._step:,}"
+            )
+            why = f"{type(error).__name__}: {error}"
+            self._logger.warn(f"no checkpoint was written; {newest}: {why}")
 
     def write(self, runner: OnPolicyRunner) -> None:
         """Write one, whatever there is already."""
@@ -134,3 +169,13 @@ class Checkpointing:
             plot_learning_curve(self._folder.learning_curve, result.curves, self._folder.path.name)
         except Exception as error:  # matplotlib raises what it likes
             self._logger.warn(f"no learning curve was drawn: {type(error).__name__}: {error}")
+
+
+@contextlib.contextmanager
+def _saying_what_it_means() -> Iterator[None]:
+    try:
+        yield
+    except TypeError as error:
+        raise TypeError(
+            f"this run could not be resumed: {error}; let the part's state() return nothing else"
+        ) from error

@@ -19,7 +19,7 @@ _NAME = re.compile(r"step-(\d+)\.zip")
 
 
 class Checkpoints:
-    """Save states by step, and give the newest back that is whole.
+    """Save states by step, and load the newest that is undamaged.
 
     Args:
         folder: made by the first save.
@@ -70,7 +70,7 @@ class Checkpoints:
     def load_newest(self, warn: Callable[[str], object] | None = None) -> tuple[Path, State]:
         """Return the newest checkpoint that can be read, and its state.
 
-        warn: told of each damaged one that is passed over.
+        warn: told of each damaged one that is skipped.
 
         Raises:
             FileNotFoundError: if there is none.
@@ -84,7 +84,7 @@ class Checkpoints:
                 return path, load_state(path)
             except (ValueError, OSError) as error:
                 if warn is not None:
-                    warn(f"checkpoint passed over: {error}")
+                    warn(f"skipped a checkpoint: {error}")
                 last = error
         raise ValueError(f"{self.folder}: none of {len(paths)} checkpoints can be read: {last}")
 

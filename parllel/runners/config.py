@@ -20,7 +20,8 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from parllel.runners.config_reading import Changes, Text, is_dataclass_type, join_path, read_value
+from parllel.runners.config_keys import is_dataclass_type, join_path
+from parllel.runners.config_reading import Changes, Text, read_value
 
 Config = TypeVar("Config")
 
@@ -50,7 +51,7 @@ def read_config(kind: Any, values: Mapping[str, Any]) -> Any:
 
 
 def change_config(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return a copy of a config in which some values are others.
+    """Return a copy of a config with some values changed.
 
     Args:
         config: a dataclass object or a dict.

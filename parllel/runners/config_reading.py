@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import difflib
 import json
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
+
+from parllel.runners.config_keys import (
+    deeper,
+    is_dataclass_type,
+    join_path,
+    kind_of,
+    kinds_of,
+    nearest,
+)
 
 _MISSING = object()
 _NONE = type(None)
@@ -49,7 +57,7 @@ def read_value(kind: Any, value: Any, at: str, base: Any = _MISSING) -> Any:
         return _read_dict(arguments or (str, Any), value, at, base)
     if kind in (Any, object):
         if isinstance(value, (Text, Changes)) and base is not None and base is not _MISSING:
-            return read_value(_kind_of(base), value, at, base)
+            return read_value(kind_of(base), value, at, base)
         if not isinstance(value, Changes):
             return _guess(value) if isinstance(value, Text) else value
     if isinstance(value, Changes):
@@ -70,7 +78,7 @@ def _read_group(kind: Any, value: Any, at: str, base: Any) -> Any:
     defaults = _defaults_of(kind, base)
     _check_group(value, at)
     _check_names(value, defaults, at, kind)
-    kinds = _kinds_of(kind)
+    kinds = kinds_of(kind)
     found = {}
     for name, default in defaults.items():
         if name in value:
@@ -99,29 +107,6 @@ def _defaults_of(kind: Any, base: Any) -> dict[str, Any]:
     return found
 
 
-def _kinds_of(kind: Any) -> dict[str, Any]:
-    """Return what the values of a group may be, by name."""
-    if isinstance(kind, Mapping):
-        return {name: _kind_of(default) for name, default in kind.items()}
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
-
-
-def _kind_of(default: Any) -> Any:
-    """Return what a value in the place of `default` may be."""
-    if default is None:
-        return Any
-    if isinstance(default, Mapping):
-        return default or dict[str, Any]
-    if isinstance(default, (list, tuple)):
-        kinds = {type(part) for part in default}
-        element = kinds.pop() if len(kinds) == 1 and kinds <= set(_EXPECTED) else Any
-        return list[element] if isinstance(default, list) else tuple[element, ...]  # type: ignore[valid-type]
-    if isinstance(default, PurePath):
-        return Path
-    return type(default.item() if isinstance(default, np.generic) else default)
-
-
 def _read_dict(kinds: tuple[Any, ...], value: Any, at: str, base: Any) -> dict[str, Any]:
     key_kind, kind = kinds
     if key_kind is not str:
@@ -146,7 +131,8 @@ def _read_union(kinds: tuple[Any, ...], value: Any, at: str, base: Any) -> Any:
         return read_value(others[0], value, at, base)
     # An int stays one where floats may come as well; text is text only if it is nothing else.
     if isinstance(value, Text):
-        others.sort(key=lambda kind: kind is str)
+        exact = value.strip().lstrip("+-").replace("_", "").isdecimal()
+        others.sort(key=lambda kind: (kind is str, kind is int and not exact))
     else:
         others.sort(key=lambda kind: kind is not type(value))
     problems = []
@@ -164,7 +150,7 @@ def _read_choice(choices: tuple[Any, ...], value: Any, at: str) -> Any:
             return choice
         if isinstance(value, Text) and value in (str(choice), str(choice).lower()):
             return choice
-    near = _nearest(str(value), [str(choice) for choice in choices])
+    near = nearest(str(value), [str(choice) for choice in choices])
     hint = f"; did you mean {near!r}?" if near else ""
     raise ValueError(f"{at}: expected one of {list(choices)}, got {value!r}{hint}")
 
@@ -196,6 +182,8 @@ def _read_scalar(kind: Any, value: Any, at: str) -> Any:
         raise ValueError(f"{at}: expected {_EXPECTED[kind]}, got {str(value)!r}") from None
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e6 is how many write a million
     if kind is Path and isinstance(value, str):
         return Path(value)
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
@@ -208,7 +196,24 @@ def _parse(kind: Any, text: str) -> Any:
         return _BOOLS[text.lower()]
     if kind is _NONE and not _is_none(text):
         raise ValueError(text)
+    if kind is int:
+        return whole_number(text)
     return None if kind is _NONE else kind(str(text))
+
+
+def whole_number(text: str) -> int:
+    """Return what `int` makes of a text, or of a float without a fraction, as 1e6 is one.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+        if not value.is_integer():
+            raise
+        return int(value)
 
 
 def _guess(text: str) -> Any:
@@ -242,34 +247,10 @@ def _check_names(value: Mapping[str, Any], names: Iterable[str], at: str, kind: 
     for name in value:
         if name in names:
             continue
-        near = _nearest(str(name), names) or _deeper(str(name), kind)
+        near = nearest(str(name), names) or deeper(str(name), kind)
         hint = f"did you mean {join_path(at, near)!r}?" if near else f"expected one of {names}"
         raise ValueError(f"unknown key {join_path(at, str(name))!r}; {hint}")
 
 
-def _nearest(name: str, names: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(name, names, n=1)), None)
-
-
-def _deeper(name: str, kind: Any) -> str | None:
-    """Return the path of a key like `name` in a group below, for those who left the group out."""
-    for group, inner in _kinds_of(kind).items():
-        if isinstance(inner, Mapping) or is_dataclass_type(inner):
-            near = _nearest(name, _kinds_of(inner)) or _deeper(name, inner)
-            if near is not None:
-                return join_path(group, near)
-    return None
-
-
-def is_dataclass_type(kind: Any) -> bool:
-    """Return whether `kind` is a dataclass, and no object of one."""
-    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
-
-
 def _is_none(text: str) -> bool:
     return text.lower() in ("none", "null")
-
-
-def join_path(at: str, name: str) -> str:
-    """Return the path of a key of the group at `at`, which is empty for the config itself."""
-    return f"{at}.{name}" if at else name

@@ -23,7 +23,7 @@ def plot_learning_curve(
     *,
     ylabel: str = "mean return",
 ) -> None:
-    """Draw curves by name into a PNG file, with their bands if they have some; empty ones are left out.
+    """Draw curves by name into a PNG file, with their bands if they have any; empty ones are left out.
 
     Raises:
         ImportError: without matplotlib; names the extra.
@@ -33,7 +33,7 @@ def plot_learning_curve(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            "plotting needs matplotlib: pip install parllel[plot]", name=error.name
+            "plotting needs matplotlib: pip install 'parllel[plot]'", name=error.name
         ) from error
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     FigureCanvasAgg(figure)

@@ -1,4 +1,4 @@
-"""What is told of errors that are not a training's own: a folder that is not there, a disk that is full."""
+"""What to say of errors that are not a training's own: a folder that is not there, a disk that is full."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from parllel.errors import WorkerTracebackError
 from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.on_policy_runner import OnPolicyRunner
 
@@ -19,6 +20,15 @@ def within_training(error: BaseException) -> bool:
     passed = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     before = (Checkpointing.write_start.__code__, Checkpointing.write_first.__code__)
     return OnPolicyRunner.run.__code__ in passed and not any(code in passed for code in before)
+
+
+def raised_by_us(error: BaseException) -> bool:
+    """Return whether a part of this package refused something, and no environment in a worker did."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not frames or isinstance(error.__cause__, WorkerTracebackError):
+        return False
+    package = str(frames[-1].f_globals.get("__name__", "")).partition(".")[0]
+    return package in ("parllel", "parllel_patterns")
 
 
 def one_sentence(error: BaseException, more: str = "", not_users: str = "") -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,46 +21,20 @@ from parllel.runners.progress import ProgressBar
 from parllel.runners.random_state import load_random_state, random_state
 from parllel.runners.row_log import RowLog
 from parllel.runners.run_folder import RunFolder
+from parllel.runners.run_result import RunResult
 from parllel.runners.stop_signals import StopSignals
 from parllel.runners.time_account import TimeAccount
 from parllel.samplers import BatchSampler, BatchTimer, Sampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State
 
-Curve = list[tuple[int, float]]
 _OWN_PARTS = ("sampler", "algorithm", "eval_sampler")  # of what a checkpoint holds
-
-
-@dataclass
-class RunResult:
-    """What came of a run.
-
-    Attributes:
-        elapsed_steps: environment steps sampled for training; those of evaluations do not count.
-        evaluation_return: mean return of the last evaluation; NaN without one.
-        solved: whether an evaluation reached the target.
-        stopped_by: what ended the run before its time: "SIGINT", "SIGTERM", what `stop` was given; or None.
-        curves: `(steps, mean return)` of "training" and "evaluation".
-    """
-
-    elapsed_steps: int = 0
-    evaluation_return: float = float("nan")
-    solved: bool = False
-    stopped_by: str | None = None
-    curves: dict[str, Curve] = field(default_factory=lambda: {"training": [], "evaluation": []})
-
-    @property
-    def exit_status(self) -> int:
-        """What a script is to exit with, as a shell has it: 130 after SIGINT, 143 after SIGTERM, else 0."""
-        if self.stopped_by is None or self.stopped_by not in signal.Signals.__members__:
-            return 0
-        return 128 + signal.Signals[self.stopped_by].value
 
 
 class OnPolicyRunner:
     """Train until enough steps were sampled, or an evaluation reaches a target.
 
-    SIGINT (Ctrl-C) and SIGTERM end the run behind the batch that is under way, with a checkpoint; a second
+    SIGINT (Ctrl-C) and SIGTERM end the run after the current batch, with a checkpoint; a second
     one ends it at once. A run that `load_state` has put where another one was goes on exactly as that one
     would have.
 
@@ -74,14 +47,15 @@ class OnPolicyRunner:
         log_interval_steps: environment steps between rows.
         eval_sampler: plays the episodes of an evaluation, before training and then before rows.
         target_return: stop when the mean return of an evaluation reaches it.
-        state_parts: what goes into the checkpoint beside sampler, algorithm and counters, by name: things
+        state_parts: what goes into the checkpoint besides sampler, algorithm and counters, by name: things
             with `state()` and `load_state()`. An Agent that the algorithm has as `agent` need not be among
-            them, it is saved in any case.
-        folder: gets seeds and allocators, checkpoints, and the learning curve; None saves nothing.
+            them: it is saved in any case.
+        folder: gets seeds and allocators, checkpoints (the last ones, and one of the best evaluation), and
+            the learning curve; None saves nothing.
         seeds: what everything random was drawn from.
         callbacks: are called around sampling, learning and evaluation, in order.
-        checkpoint_interval_s: seconds between checkpoints, which are written behind rows; there is one at the
-            start and one at the end besides.
+        checkpoint_interval_s: seconds between checkpoints, which are written after rows of the log; one more
+            is written at the start and one at the end.
         keep_checkpoints: how many of them stay in the folder, the newest ones.
         console: of the progress bar; None shows none.
 
@@ -112,12 +86,14 @@ class OnPolicyRunner:
         for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
             if value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
+        if target_return is not None and math.isnan(target_return):
+            raise ValueError("target_return: expected a number or None, got nan")
         if target_return is not None and eval_sampler is None:
             raise ValueError("target_return: expected an eval_sampler to measure it with")
         for name in _OWN_PARTS:
             if name in (state_parts or {}):
                 raise ValueError(
-                    f"state_parts: {name!r} is what the runner calls its own; rename it"
+                    f"state_parts: {name!r} is a name that the runner uses itself; rename it"
                 )
         self.batch_spec = batch_spec
         self.sampler = sampler
@@ -182,18 +158,20 @@ class OnPolicyRunner:
     def _learn_from_one_batch(self, bar: ProgressBar) -> None:
         result = self.result
         diagnostics = self.run_iteration()
+        self._checkpoints.check_once(self)
         bar.update(result.elapsed_steps)
         last = result.elapsed_steps >= self.n_steps
         if result.elapsed_steps >= self._next_row or last:
             self._evaluate(bar)
             self._write_row(diagnostics)
+            self._checkpoints.write_if_best(self)
             self._checkpoints.write_if_due(self)
         if self._save_wanted:
             self._save_wanted = False
             self._checkpoints.write_unless_written(self)
 
     def stop(self, reason: str) -> None:
-        """Let the run end behind the batch that is under way, with a checkpoint to go on from."""
+        """Let the run end after the current batch, with a checkpoint to go on from."""
         self._stop_reason = reason
 
     def _start(self) -> None:
@@ -211,7 +189,7 @@ class OnPolicyRunner:
             callback.before_sampling(result.elapsed_steps)
         with self.account.stage("sampling"):
             samples, trajs = self.sample()
-        steps = count_steps(samples, self.batch_spec)
+        steps = self.sampler.count_steps(samples)
         result.elapsed_steps += steps
         self._row.add_batch(steps, trajs)
         for callback in self.callbacks:
@@ -357,7 +335,7 @@ class OnPolicyRunner:
         self._checkpoints.loaded(self)
 
     def save(self) -> None:
-        """Write a checkpoint into the folder: now, or while `run` is under way behind its batch.
+        """Write a checkpoint into the folder: now, or, while `run` runs, after the current batch.
 
         In the middle of a batch there is nothing that a run could go on from; trouble there is a warning.
 
@@ -376,9 +354,3 @@ def load_part(name: str, part: Any, state: State) -> None:
         part.load_state(state)
     except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
-
-
-def count_steps(samples: Samples, batch_spec: BatchSpec) -> int:
-    """Return how many environment steps a batch holds: all, or those where `env.valid` is true."""
-    valid = getattr(getattr(samples, "env", None), "valid", None)
-    return batch_spec.size if valid is None else int(np.count_nonzero(np.asarray(valid)))

@@ -36,13 +36,13 @@ class ProgressBar:
         self._progress.update(self._task, completed=elapsed_steps)
 
     def say(self, text: str) -> None:
-        """Show `text` behind the bar."""
+        """Show `text` after the bar."""
         self._progress.update(self._task, description=text)
 
     def announce_stop(self, signal_name: str) -> None:
-        """Say that the run ends behind the batch that is under way."""
+        """Say that the run ends after the current batch."""
         if not self._progress.disable:
-            self.say(f"{signal_name}: stopping behind this batch; once more stops at once")
+            self.say(f"{signal_name}: stopping after this batch; repeat it to stop at once")
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()

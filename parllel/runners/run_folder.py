@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -32,7 +34,7 @@ LARGEST_DIFFERENCE = 1_000_000  # bytes
 
 
 class RunFolder:
-    """A new folder `base/name`, or with a number behind the name if that exists.
+    """A new folder `base/name`, or with a number after the name if that exists.
 
     Args:
         base: folder of all runs; made if needed.
@@ -44,11 +46,13 @@ class RunFolder:
 
     def __init__(self, base: str | os.PathLike[str], name: str | None = None) -> None:
         name = name or datetime.now().strftime("%Y-%m-%d-%H%M%S")
+        base = Path(base)
+        self._made = [folder for folder in (base, *base.parents) if not folder.exists()]
         # By itself: a base that is a dangling link is said to exist, as a taken name is.
-        Path(base).mkdir(parents=True, exist_ok=True)
+        base.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:
-            path = Path(base) / (name if number == 1 else f"{name}-{number}")
+            path = base / (name if number == 1 else f"{name}-{number}")
             try:
                 path.mkdir(parents=True)
                 break
@@ -65,7 +69,7 @@ class RunFolder:
             ValueError: if it is not that of a run.
         """
         folder = cls.__new__(cls)
-        folder.path = Path(path)
+        folder.path, folder._made = Path(path), []
         if folder.path.is_file():
             raise ValueError(f"{path}: expected the folder of a run, got a file")
         if not folder.path.is_dir():
@@ -74,10 +78,22 @@ class RunFolder:
             raise ValueError(f"{path}: not the folder of a run, as it has no run.json")
         return folder
 
+    def remove(self) -> None:
+        """Remove the folder with all that is in it, and those around it that were made with it, if empty."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others may have runs there by now
+            for folder in self._made:
+                folder.rmdir()
+
     @cached_property
     def checkpoints(self) -> Checkpoints:
         """The states that the run can go on from."""
         return Checkpoints(self.path / "checkpoints")
+
+    @cached_property
+    def best(self) -> Checkpoints:
+        """The state after the best evaluation, to be shown or used."""
+        return Checkpoints(self.path / "best", keep=1)
 
     @property
     def learning_curve(self) -> Path:
@@ -168,7 +184,15 @@ class RunFolder:
             record.update(places_of(build, config))
         file = record["build"]["file"]
         git = None if file is None else git_state(Path(file).parent)[0]
-        entry = {"time": now(), "step": step, "changes": dict(changes), "git": git}
+        old = self._read("config.json")
+        before = {path: _value_at(old, path) for path in changes}
+        entry = {
+            "time": now(),
+            "step": step,
+            "changes": dict(changes),
+            "before": before,
+            "git": git,
+        }
         record.update(history=[*record["history"], entry], outcome=None)
         if changes:
             self._write("config.json", config_values(config))
@@ -196,6 +220,12 @@ class RunFolder:
         text = json.dumps(values, indent=2, default=str) + "\n"
         with replaced_file(self.path / name) as file:
             file.write(text.encode())
+
+
+def _value_at(values: Any, path: str) -> Any:
+    for name in path.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
 
 
 def versions() -> dict[str, str]:

@@ -29,7 +29,8 @@ class RunRecord:
         created: local time, ISO 8601.
         git: see `git_state`; of the build function's file.
         repeats: folder of the run that this one repeats, or None.
-        history: a dict with `time`, `step`, `changes` and `git` for each time that the run was resumed.
+        history: a dict with `time`, `step`, `changes`, `before` (the values that were changed) and `git` for
+            each time that the run was resumed.
         outcome: `ended` (time), `elapsed_steps`, `evaluation_return`, `solved` and `stopped_by` of the last
             time that it ran; None while it runs, and if it failed or was killed.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import tempfile
@@ -13,10 +14,12 @@ from typing import Any, TypeAlias
 from rich.console import Console
 
 from parllel.runners.config import config_values, read_config
-from parllel.runners.on_policy_runner import OnPolicyRunner, RunResult
+from parllel.runners.learning_curve import read_curve
+from parllel.runners.on_policy_runner import OnPolicyRunner
 from parllel.runners.reference import check_not_importing
 from parllel.runners.run_folder import RunFolder, versions
 from parllel.runners.run_record import RunRecord
+from parllel.runners.run_result import RunResult
 from parllel.types import State
 
 # Puts a run together from its config; what must be closed goes on the stack.
@@ -32,7 +35,7 @@ def train(
     name: str | None = None,
     console: Console | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Run what `build` puts together, in a new folder, and return what came of it.
+    """Run what `build` puts together, in a new folder, and return the result.
 
     Args:
         build: a function of a module or script, if the run is to be resumed by its folder alone.
@@ -45,6 +48,7 @@ def train(
     Raises:
         TypeError, ValueError: if the config could not be read back from JSON.
         OSError: if the folder cannot be written.
+        Exception: what `build` or the training raises. If it was `build`, the folder is gone.
     """
     check_not_importing("train")
     # Now rather than when the run is resumed.
@@ -60,9 +64,16 @@ def train(
 def _train(
     build: Build, config: Any, folder: RunFolder, console: Console | None, repeats: Path | None
 ) -> tuple[RunResult, RunFolder]:
-    with folder.lock(), ExitStack() as stack:
-        folder.write_record(build, config, repeats)
-        result = _run(build(config, stack, folder, console), folder)
+    runner = None
+    try:
+        with folder.lock(), ExitStack() as stack:
+            folder.write_record(build, config, repeats)
+            runner = build(config, stack, folder, console)
+            result = _run(runner, folder)
+    except BaseException:
+        if runner is None:  # nothing was done that anybody could look at
+            folder.remove()
+        raise
     return result, folder
 
 
@@ -76,7 +87,10 @@ def resume(
 ) -> tuple[RunResult, RunFolder]:
     """Let a run go on from its newest checkpoint, in its own folder.
 
-    Rows that were logged behind the checkpoint are dropped. A run without one begins again. A run that
+    The script or module that the folder names is executed, wherever it lies, unless `build` and
+    `config_class` are given.
+
+    Rows that were logged after the checkpoint are dropped. A run without one begins again. A run that
     had ended by itself stays as it is, unless there are changes (more steps, say).
 
     Args:
@@ -104,7 +118,7 @@ def resume(
         config, made = _config_and_build(record, changes, build, config_class)
         with ExitStack() as stack:
             runner = made(config, stack, folder, console)
-            step = _go_back(runner, folder, found)
+            step = _go_back(runner, folder, record, found)
             del found  # may be large, and the run long
             folder.note_resume(step, changes or {}, config, build)
             result = _run(runner, folder)
@@ -121,7 +135,7 @@ def repeat(
     build: Build | None = None,
     config_class: type | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Run what another run did, from the beginning, with its config and seed.
+    """Run what another run did, from the beginning, with its config and seed; executes code as `resume` does.
 
     Args:
         path: folder of the other run.
@@ -145,22 +159,30 @@ def rebuild(
     path: str | os.PathLike[str],
     stack: ExitStack,
     *,
+    best: bool = False,
     changes: Changes | None = None,
     console: Console | None = None,
     build: Build | None = None,
     config_class: type | None = None,
 ) -> OnPolicyRunner:
-    """Put a run together again with its newest checkpoint loaded, to look at it.
+    """Put a run together again with its newest checkpoint loaded, for inspection.
 
-    The folder stays as it is, and the run may be going on meanwhile: what the runner writes goes to a
-    temporary folder, which the stack removes. The arguments are those of `resume`.
+    Code is executed as by `resume`. The folder stays as it is, and the run may be going on meanwhile: what
+    the runner writes goes to a temporary folder, which the stack removes.
 
-    Raises: as `resume` does, and FileNotFoundError if there is no checkpoint.
+    Args:
+        path: of the run's folder.
+        stack: gets what must be closed.
+        best: load the checkpoint of the best evaluation, not the newest.
+        changes, console, build, config_class: as for `resume`.
+
+    Raises: as `resume` does, and FileNotFoundError if there is no such checkpoint.
     """
     folder = RunFolder.open(path)
     config, build = _config_and_build(folder.read_record(), changes, build, config_class)
     warnings: list[str] = []
-    checkpoint, state = folder.checkpoints.load_newest(warn=warnings.append)
+    checkpoints = folder.best if best else folder.checkpoints
+    checkpoint, state = checkpoints.load_newest(warn=warnings.append)
     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="parllel-"))
     runner: OnPolicyRunner = build(
         config, stack, RunFolder(scratch, folder.path.resolve().name), console
@@ -191,11 +213,14 @@ def _newest(folder: RunFolder) -> tuple[Path | None, State, list[str]]:
 
 
 def _go_back(
-    runner: OnPolicyRunner, folder: RunFolder, found: tuple[Path | None, State, list[str]]
+    runner: OnPolicyRunner,
+    folder: RunFolder,
+    record: RunRecord,
+    found: tuple[Path | None, State, list[str]],
 ) -> int:
-    """Put the runner where the checkpoint is, and return its step."""
+    """Put the runner where the checkpoint is, say so, and return its step."""
     checkpoint, state, warnings = found
-    changed = _other_versions(folder)
+    changed, reached = _other_versions(folder), _steps_reached(folder, record)
     if checkpoint is not None:
         _load(runner, checkpoint, state)
     # Only now, as this changes files; and before anything is said, which would be dropped with old messages.
@@ -204,9 +229,25 @@ def _go_back(
         runner.logger.warn(warning)
     for change in changed:
         runner.logger.notice(f"since this run began: {change}")
-    if checkpoint is None:
-        runner.logger.notice("there is no checkpoint: the run starts from the beginning")
-    return runner.result.elapsed_steps
+    step = runner.result.elapsed_steps
+    said = "there is no checkpoint" if checkpoint is None else f"going on from {checkpoint.name}"
+    if step == 0:
+        again = f", and all {reached:,} environment steps are done again" if reached else ""
+        runner.logger.warn(f"{said}: the run starts from the beginning{again}")
+    else:
+        again = f"; those after it, up to {reached:,}, are done again" if reached > step else ""
+        runner.logger.notice(f"{said}, at {step:,} environment steps{again}")
+    return step
+
+
+def _steps_reached(folder: RunFolder, record: RunRecord) -> int:
+    """Return how far the run had come, as far as its files say it."""
+    reached = int((record.outcome or {}).get("elapsed_steps", 0))
+    try:
+        logged = read_curve(folder.path / "progress.csv", "step")
+    except (OSError, ValueError, IndexError, csv.Error):  # another logger, or damage
+        logged = []
+    return max([reached, *(int(point[0]) for point in logged)])
 
 
 def _load(runner: OnPolicyRunner, checkpoint: Path, state: State) -> None:
@@ -230,7 +271,7 @@ def _run(runner: OnPolicyRunner, folder: RunFolder) -> RunResult:
             }
         )
     except (OSError, ValueError) as error:
-        runner.logger.warn(f"what came of the run was not written down: {error}")
+        runner.logger.warn(f"the result of the run could not be recorded: {error}")
     return result
 
 

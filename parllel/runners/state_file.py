@@ -3,8 +3,8 @@
     structure.json   {"arrays": [[dtype, shape, offset], ...], "state": {...}}
     arrays.bin       the elements of all arrays in C order, each array at its offset
 
-In the state, a string begins with "text:", and "array:3" stands for array number 3. The members are not
-compressed, so that their sizes are those of the file; their checksums are compared when they are read.
+The state is in the form of `state_values`. The members are not compressed, so that their sizes are those of
+the file; their checksums are compared when they are read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 
 from parllel.logging.replaced_file import replaced_file
+from parllel.runners.state_values import from_json, to_json
 from parllel.types import State
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 
-_ARRAY = "array:"  # marks a string of the structure as the number of an array
-_TEXT = "text:"  # and one as itself
 _STRUCTURE, _ELEMENTS = "structure.json", "arrays.bin"
 _ALIGNMENT = 16  # bytes
 _CHUNK = 1 << 20  # bytes that are read or written at a time
@@ -36,20 +35,27 @@ _DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,9}")  # what `dtype.str` says of pla
 
 
 def save_state(path: str | os.PathLike[str], state: State) -> None:
-    """Write `state` to `path`, so that a reader finds the old file or the new one, never half.
+    """Write `state` to `path`, so that a reader finds the old file or the new one, never half of one.
 
-    Arrays hold numbers, booleans or strings of fixed length; nothing is pickled. Tuples come back as
-    lists, and numpy's scalars as arrays without dimensions.
+    Arrays hold numbers, booleans or strings of fixed length; nothing is pickled. What `state_dict` of
+    torch's optimisers and schedulers returns can be saved: keys may be ints, and tensors come back as
+    tensors, on the CPU. Numpy's scalars come back as arrays without dimensions.
 
     Raises:
-        TypeError: if the state holds anything but dicts, lists, numbers, strings, None and arrays.
+        TypeError: if the state holds anything but dicts, lists, tuples, numbers, strings, None, arrays and
+            tensors; names the place.
         OSError: if it cannot be written; the old file is still there.
     """
     path = Path(path)
     arrays = _Arrays()
-    structure = _describe(state, arrays, "state")
+    structure = to_json(state, arrays.add, "state")
     with replaced_file(path) as file:
         _write(file, structure, arrays)
+
+
+def check_state(state: State) -> None:
+    """Raise the TypeError that `save_state` would, and write nothing."""
+    to_json(state, _Arrays().add, "state")
 
 
 def load_state(path: str | os.PathLike[str]) -> State:
@@ -77,8 +83,8 @@ class _Arrays:
         self.entries: list[tuple[str, tuple[int, ...], int]] = []
         self.nbytes = 0
 
-    def add(self, array: _Array, at: str) -> str:
-        """Take an array in, and return what stands for it in the structure."""
+    def add(self, array: _Array, at: str) -> int:
+        """Take an array in, and return its number."""
         if not _DTYPE.fullmatch(array.dtype.str) or not array.itemsize:
             raise TypeError(
                 f"{at}: expected arrays of numbers, booleans or strings, got dtype {array.dtype}"
@@ -87,7 +93,7 @@ class _Arrays:
         self.arrays.append(array)
         self.entries.append((array.dtype.str, array.shape, offset))
         self.nbytes = offset + array.nbytes
-        return f"{_ARRAY}{len(self.arrays) - 1}"
+        return len(self.arrays) - 1
 
     def pieces(self) -> Iterator[Any]:
         """Yield the bytes of the member, the gaps included."""
@@ -126,7 +132,7 @@ def _read(file: BinaryIO) -> State:
         with io.BufferedReader(raw, _CHUNK) as elements:
             arrays = [_read_array(elements, *entry) for entry in layout]
             elements.read(1)  # the end, where the checksum is compared, if all arrays are empty
-    state: State = _rebuild(content["state"], arrays)
+    state: State = from_json(content["state"], arrays)
     return state
 
 
@@ -194,36 +200,3 @@ def _bytes_of(array: _Array) -> memoryview:
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _describe(value: Any, arrays: _Arrays, at: str) -> Any:
-    if isinstance(value, np.ndarray):
-        return arrays.add(value, at)
-    if isinstance(value, np.generic):
-        return arrays.add(np.asarray(value), at)
-    if isinstance(value, str):
-        return _TEXT + value
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise TypeError(f"{at}: keys must be strings, got {list(value)}")
-        return {key: _describe(part, arrays, f"{at}.{key}") for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_describe(part, arrays, f"{at}[{i}]") for i, part in enumerate(value)]
-    raise TypeError(f"{at}: expected arrays and JSON values, got {type(value).__name__}")
-
-
-def _rebuild(value: Any, arrays: list[_Array]) -> Any:
-    if isinstance(value, str):
-        if value.startswith(_TEXT):
-            return value[len(_TEXT) :]
-        number = value.removeprefix(_ARRAY)
-        if number == value or not number.isdecimal() or int(number) >= len(arrays):
-            raise ValueError(f"expected a text or one of {len(arrays)} arrays, got {value!r:.80}")
-        return arrays[int(number)]
-    if isinstance(value, dict):
-        return {key: _rebuild(part, arrays) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_rebuild(part, arrays) for part in value]
-    return value

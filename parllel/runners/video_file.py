@@ -208,7 +208,7 @@ def _find_ffmpeg() -> str:
         import imageio_ffmpeg
     except ImportError as error:
         raise ImportError(
-            "videos need imageio-ffmpeg: pip install parllel[video]", name=error.name
+            "videos need imageio-ffmpeg: pip install 'parllel[video]'", name=error.name
         ) from error
     try:
         found: str = imageio_ffmpeg.get_ffmpeg_exe()

@@ -14,7 +14,7 @@ SMALLEST = 300  # pixels; smaller pictures are enlarged by a whole number
 
 
 class WindowClosedError(ParllelError):
-    """The person who looked on has closed the window."""
+    """The window was closed by its user."""
 
 
 class Window:
@@ -97,7 +97,7 @@ class Window:
 
 
 def has_display() -> bool:
-    """Return whether a window would be seen by anybody."""
+    """Return whether there is a display that shows windows."""
     if sys.platform in ("win32", "darwin"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -10,7 +10,7 @@ from parllel.samplers.batch_sampler import BatchSampler
 
 
 class AlternatingSampler(BatchSampler):
-    """Step the environments in two halves, so that the agent need not wait for them nor they for it.
+    """Step the environments in two halves, so that neither the agent nor they need to wait.
 
     Samples are those of `BasicSampler`, for an agent that answers to each observation by itself. It pays
     where environments step in other processes and take about as long as the agent::

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from parllel.agents import Agent
 from parllel.buffers import Link, Samples, buffer_arrays, buffer_set_attr
-from parllel.cages import TrajInfo
+from parllel.cages import TrajInfo, WithRegistry
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WrongStateError
 from parllel.processes import Child, raise_packed
 from parllel.samplers.published_weights import Published
@@ -74,7 +74,8 @@ class AsynchronousSampler(Sampler):
         name: what messages call the process.
 
     Raises:
-        ValueError: for a negative max_staleness, or a time-out that is not positive.
+        ValueError: for a negative max_staleness, a time-out that is not positive, or an agent that does not
+            say what it learns: `models()` returns {} if that is nothing.
         WorkerError: later, when the process died or hangs. What is raised in it arrives as itself, with its
             traceback as the cause. After either the sampler is closed.
 
@@ -100,7 +101,8 @@ class AsynchronousSampler(Sampler):
         self._name = name
         self._timeout_s = timeout_s
         self._broken: str | None = None
-        self._size: int | None = None  # of a batch; None until the sampler is built
+        self._built = False
+        self._steps = 0  # of the last batch
         self._number = 0  # of the last batch that was begun
         self._ahead = self._begun = False  # whether it is under way, and has read its weights
         self._episodes: list[TrajInfo] = []  # of batches that were dropped
@@ -111,11 +113,13 @@ class AsynchronousSampler(Sampler):
         self._version_of_batch = self._staleness = self._dropped = 0
         self._published = None if agent is None else Published.of(agent)
         try:
-            self._child = Child(serve, (build,), name=name, start_method=start_method)
+            target = WithRegistry(serve)
+            self._child = Child(target, (build,), name=name, start_method=start_method)
         except BaseException:
             self._close_weights()
             raise
-        self._link = Link(self._child.connection, self._child.pid)
+        self._link = Link(self._child.connection, self._child)
+        self._link.timeout_s = timeout_s
         self._send(lambda: WEIGHTS + self._link.dumps(self._published), "before it was built")
 
     # ------------------------------------------------------------------ batches
@@ -124,10 +128,9 @@ class AsynchronousSampler(Sampler):
         """Return the batch that was made meanwhile, and begin the next.
 
         The samples stay as they are until the next call. Episodes of batches that were dropped come along.
-        The inner sampler is told `elapsed_steps` as far as they are known: for a batch made ahead it is
-        assumed that the one before counts in full.
+        The inner sampler is told `elapsed_steps`; for a batch made ahead, with the steps of this one added.
         """
-        size = self._await_ready()
+        self._await_ready()
         begin = time.perf_counter()
         batch = self._next_batch(elapsed_steps)
         if self.version - batch.version > self.max_staleness:
@@ -138,11 +141,16 @@ class AsynchronousSampler(Sampler):
         self._version_of_batch = batch.version
         self._staleness = self.version - batch.version
         if self.max_staleness:
-            self._begin(elapsed_steps + size)
-        array: Any = buffer_arrays(batch.samples)[0]
+            self._begin(elapsed_steps + batch.steps)
+        array: Any = buffer_arrays(batch.side.samples)[0]
         self._side = array.side
+        self._steps = batch.steps
         trajs, self._episodes = self._episodes + batch.trajs, []
-        return batch.samples, trajs
+        return batch.side.batch(), trajs
+
+    def count_steps(self, samples: Samples) -> int:
+        """Return what the inner sampler counted of the last batch."""
+        return self._steps
 
     def publish(self) -> int:
         """Let batches that are begun from now on be made with the agent's present weights.
@@ -151,6 +159,7 @@ class AsynchronousSampler(Sampler):
 
         Raises:
             WrongStateError: if the sampler was given no agent.
+            ValueError: if the weights are of other shapes than at first.
             WorkerError: as `collect_batch`.
         """
         self._check_open()
@@ -172,6 +181,11 @@ class AsynchronousSampler(Sampler):
         return self._version_of_batch
 
     @property
+    def agent(self) -> Agent | None:
+        """The agent that is trained, whose weights `publish` copies."""
+        return self._agent
+
+    @property
     def pid(self) -> int:
         """Process id of the sampling process."""
         return self._child.pid
@@ -183,7 +197,7 @@ class AsynchronousSampler(Sampler):
         self._ahead, self._begun = True, False
 
     def _next_batch(self, elapsed_steps: int) -> Batch:
-        """Wait for the batch that is under way; begin it if there is none."""
+        """Wait for the batch that is being made; begin it if there is none."""
         if not self._ahead:
             self._begin(elapsed_steps)
         batch = Batch(*self._await(BATCH, f"during batch {self._number}"))
@@ -202,7 +216,7 @@ class AsynchronousSampler(Sampler):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Return the inner sampler's stats as they were behind the last batch, and of that batch:
+        """Return the inner sampler's stats as they were after the last batch, and of that batch:
 
         `staleness`, updates that were published since it was begun; `version_of_batch`; `waited_s`, how
         long it was waited for; `dropped_batches`, how many were too old, in all.
@@ -218,7 +232,7 @@ class AsynchronousSampler(Sampler):
         }
 
     def state(self, *, environments: bool = True) -> State:
-        """Return the states of the inner sampler and of its agent, as they were behind the last batch.
+        """Return the states of the inner sampler and of its agent, as they were after the last batch.
 
         The agent's weights are left out: they are those of the agent that is trained. So are the
         environments: a batch was ahead of this one, and a run that goes on begins new episodes.
@@ -238,19 +252,19 @@ class AsynchronousSampler(Sampler):
             batch = self._next_batch(0)
             self._drop(batch)
             # Taking it in has changed the side of the samples that the caller holds.
-            buffer_set_attr(batch.samples, "side", self._side)
+            buffer_set_attr(batch.side.samples, "side", self._side)
         self._send(lambda: LOAD + self._link.dumps(state), "before load_state")
         self._inner_stats, self._inner_state = self._await(DONE, "during load_state")
 
     # ------------------------------------------------------------------ messages
 
-    def _await_ready(self) -> int:
-        """Wait until the sampler is built; return the size of its batches."""
+    def _await_ready(self) -> None:
+        """Wait until the sampler is built."""
         self._check_open()
-        if self._size is None:
+        if not self._built:
             found = self._await(READY, "while the sampler was built")
-            self._size, self._inner_stats, self._inner_state = found
-        return self._size
+            self._inner_stats, self._inner_state = found
+            self._built = True
 
     def _send(self, message: Callable[[], bytes], doing: str) -> None:
         try:
@@ -295,7 +309,7 @@ class AsynchronousSampler(Sampler):
     def close(self) -> None:
         """Let the process close its cages and end; may be called twice.
 
-        A batch that is under way is finished, if that takes no longer than some seconds. What went wrong in
+        A batch that is being made is finished, if that takes no longer than some seconds. What went wrong in
         it does not matter any more.
 
         Raises:

@@ -11,7 +11,7 @@ class BasicSampler(BatchSampler):
     """Step all environments `T` times; the agent acts for all of them at once.
 
     Row t holds the observation, the agent's answer to it, and what followed. The value of the observation
-    behind the batch, after the step transforms, goes to row T of `agent.agent_info.value`, and the values of
+    after the batch, after the step transforms, goes to row T of `agent.agent_info.value`, and the values of
     truncated episodes' true last observations to `agent.final_value`.
 
     Args: those of `BatchSampler`; cages with automatic resets.

@@ -12,14 +12,26 @@ from numpy.typing import NDArray
 
 from parllel.agents import Handler
 from parllel.arrays import Array, SwitchingArray
-from parllel.buffers import Samples, buffer_arrays, buffer_leaves, buffer_map
-from parllel.cages import CageInterface, FinalObservation, TrajInfo
+from parllel.buffers import Samples, buffer_arrays, buffer_leaves
+from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.cage_columns import CageColumns
-from parllel.samplers.part_checks import check_handler, check_transforms
+from parllel.samplers.final_observations import (
+    has_next_observations,
+    places_of,
+    stack_final,
+    write_next_observations,
+)
+from parllel.samplers.part_checks import check_actions, check_handler, check_transforms
 from parllel.samplers.sampler import Sampler
-from parllel.transforms import BatchTransform, StepTransform, Transform
-from parllel.types import BatchSpec, State, Tree
+from parllel.transforms import (
+    BatchTransform,
+    FinalChain,
+    StepTransform,
+    Transform,
+    check_fields,
+)
+from parllel.types import BatchSpec, State
 
 # What stands for the state of an environment of which none was kept.
 NO_STATE: State = {"env": None, "action_space": None}
@@ -82,11 +94,14 @@ class BatchSampler(Sampler):
             )
         self.batch_spec = batch_spec
         self.cages = CageColumns(cages, batch_spec.B, reset_automatically=self.resets_automatically)
+        check_actions(handler, cages[0])
         self.handler = handler
         self.samples = samples
         self.step_transforms = list(step_transforms)
         self.batch_transforms = list(batch_transforms)
         check_transforms(self.step_transforms, self.batch_transforms)
+        check_fields(samples, self.transforms)
+        self.final_transforms = FinalChain(samples, self.step_transforms).transforms
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = self._within = False
         self._batches = 0
@@ -113,7 +128,7 @@ class BatchSampler(Sampler):
         """Begin a batch; the garbage collector waits until it is done.
 
         Raises:
-            WrongStateError: if an error cut the last one short: what is behind it is not known.
+            WrongStateError: if an error cut the last one short: what follows it is not known.
         """
         if self._within:
             raise WrongStateError(
@@ -130,7 +145,7 @@ class BatchSampler(Sampler):
 
     def _begin(self) -> None:
         if self._started:
-            for array in self._arrays:  # the observation behind the last batch becomes row 0
+            for array in self._arrays:  # the observation after the last batch becomes row 0
                 array.rotate()
             if self._moves_on:
                 self._bind()
@@ -163,15 +178,19 @@ class BatchSampler(Sampler):
 
     def act(self, t: int, columns: slice) -> None:
         """Transform row `t` of `columns` and write the agent's answer to it."""
-        for transform_step in self._transform_steps:
-            transform_step(self.samples, t, columns)
+        if self._transform_steps:
+            self.transform_row(t, columns)
         self.handler.step(t, columns)
 
-    def bootstrap(self, columns: slice) -> None:
-        """Write the value of the observation behind the batch, as the agent would see it."""
-        T = self.batch_spec.T
+    def transform_row(self, t: int, columns: slice) -> None:
+        """Apply the step transforms to row `t` of `columns`."""
         for transform_step in self._transform_steps:
-            transform_step(self.samples, T, columns)
+            transform_step(self.samples, t, columns)
+
+    def bootstrap(self, columns: slice) -> None:
+        """Write the value of the observation after the batch, as the agent would see it."""
+        T = self.batch_spec.T
+        self.transform_row(T, columns)
         self.handler.bootstrap_value(T, columns)
 
     def finish(self) -> tuple[Samples, list[TrajInfo]]:
@@ -186,15 +205,17 @@ class BatchSampler(Sampler):
         return self.samples, self.cages.completed_trajs()
 
     def _write_final_values(self) -> None:
-        final = self.cages.final_observations()
+        wants_all = has_next_observations(self.samples)
+        final = self.cages.final_observations(truncated_only=not wants_all)
+        if wants_all:
+            write_next_observations(self.samples, final)
+            final = [one for one in final if one.truncated]
         if not final:
             return
         observation = stack_final(final, self.samples.env.observation)
-        for transform in self.step_transforms:
+        for transform in self.final_transforms:
             observation = transform.transform_final(observation)
-        rows = np.array([f.row for f in final], np.intp)
-        columns = np.array([f.column for f in final], np.intp)
-        self.handler.final_value(rows, columns, observation)
+        self.handler.final_value(*places_of(final), observation)
 
     # ------------------------------------------------------------------ the transforms, and the end
 
@@ -277,7 +298,7 @@ class BatchSampler(Sampler):
         expected = self._edges()
         if set(edges) != set(expected):
             raise ValueError(
-                f"samples: expected the rows behind a batch of {sorted(expected)}, got those of "
+                f"samples: expected the rows after a batch of {sorted(expected)}, got those of "
                 f"{sorted(edges)}"
             )
         self.cages.load_states(states, self._batches)
@@ -321,23 +342,6 @@ def collector_off() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
-    """Return the observations of `final` as one tree of arrays [N, ...] in the dtypes of `like`."""
-    parts = [_named(f.observation) for f in final]
-    return buffer_map(
-        lambda array, *values: np.stack(values).astype(array.dtype, copy=False), like, *parts
-    )
-
-
-def _named(observation: Tree) -> Tree:
-    """Give the items of tuples the names that they have in buffers."""
-    if isinstance(observation, (tuple, list)):
-        observation = {f"_{i}": part for i, part in enumerate(observation)}
-    if isinstance(observation, dict):
-        return {name: _named(part) for name, part in observation.items()}
-    return np.asarray(observation)
 
 
 def check_switching(arrays: Sequence[Array]) -> None:

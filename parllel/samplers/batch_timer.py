@@ -13,7 +13,7 @@ _INFERENCE = ("act", "bootstrap")
 
 
 class BatchTimer:
-    """Within it the batches of a sampler are measured, at the cost of two looks at the clock per row.
+    """A context in which the batches of a sampler are timed, at the cost of reading the clock twice per row.
 
     Attributes:
         seconds: `inference`, the agent and the step transforms; `transforms`, what is done to a finished

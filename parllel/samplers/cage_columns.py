@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import Samples
-from parllel.cages import CageInterface, FinalObservation, TrajInfo
+from parllel.cages import CageInterface, FinalObservation, TrajInfo, check_side_by_side
+from parllel.errors import first_of
 from parllel.samplers.units import Unit, Units
 from parllel.types import State
 
@@ -29,7 +30,7 @@ class CageColumns:
 
     Raises:
         ValueError: if there are no cages, one twice, not `B` environments, cages of the wrong kind, or
-            groups of a cage that are not its columns, one after the other.
+            different spaces, or groups that are not the columns of their cage, one after the other.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class CageColumns:
                     f"cage {i} ({cage.spaces.name}): expected reset_automatically="
                     f"{reset_automatically} for this sampler, got {cage.reset_automatically}"
                 )
+        check_side_by_side([cage.spaces for cage in cages])
         self.cages = list(cages)
         self.groups: list[Units] = []
         first = 0
@@ -92,15 +94,15 @@ class CageColumns:
         """Return the episodes that ended since the last call, by column."""
         return [traj for cage in self.cages for traj in cage.collect_completed_trajs()]
 
-    def final_observations(self) -> list[FinalObservation]:
-        """Return the last observations of truncated episodes by row, then column.
+    def final_observations(self, *, truncated_only: bool = True) -> list[FinalObservation]:
+        """Return the last observations of truncated episodes, or of all that ended, by row, then column.
 
         The order is the same however environments are spread over cages.
         """
         found = [
             final
             for cage in self.cages
-            for final in cage.collect_final_observations(truncated_only=True)
+            for final in cage.collect_final_observations(truncated_only=truncated_only)
         ]
         return sorted(found, key=lambda final: (final.row, final.column))
 
@@ -122,7 +124,7 @@ class CageColumns:
             except Exception as error:
                 errors.append(error)
         if errors:
-            raise errors[0]
+            raise first_of(errors)
         return states
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
@@ -136,6 +138,8 @@ class CageColumns:
     def close(self) -> None:
         """Close every cage, whatever the others do; raises the first error at the end."""
         with contextlib.ExitStack() as stack:
+            for cage in self.cages:  # all are asked before any is waited for
+                cage.start_close()
             for cage in self.cages:
                 stack.callback(cage.close)
 

@@ -12,10 +12,10 @@ from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
 from parllel.samplers.batch_sampler import NO_STATE, check_samples, count_unsaved
 from parllel.samplers.cage_columns import CageColumns
-from parllel.samplers.part_checks import check_handler, check_transforms
+from parllel.samplers.part_checks import check_actions, check_handler, check_transforms
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
-from parllel.transforms import StepTransform
+from parllel.transforms import FinalChain, StepTransform, check_finals_are_known
 from parllel.types import BatchSpec, State
 
 
@@ -30,7 +30,7 @@ class EvalSampler(Sampler):
         handler: of the agent that is trained.
         samples: a buffer of its own, [1, B].
         n_episodes: in all; at least one per environment.
-        step_transforms: those of training.
+        step_transforms: those of training, or those of them that make what the agent sees.
         max_steps: of one environment in one evaluation; more raise EpisodeTooLongError.
 
     Attributes:
@@ -40,7 +40,9 @@ class EvalSampler(Sampler):
 
     Raises:
         ValueError: if there are fewer episodes than environments, sizes do not fit, or `max_steps` is
-            less than one.
+            less than one; if the agent sees other fields in training than `step_transforms` make, which is
+            checked when the handler is bound to the samples of training.
+        TypeError: if a transform that writes what the agent sees has no `transform_final`.
     """
 
     def __init__(
@@ -57,14 +59,22 @@ class EvalSampler(Sampler):
         self._cages = CageColumns(cages, B, reset_automatically=True)
         if max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
+        if isinstance(n_episodes, bool) or not isinstance(n_episodes, (int, np.integer)):
+            raise ValueError(f"n_episodes: expected an int of at least {B}, got {n_episodes!r}")
         if n_episodes < B:
             raise ValueError(f"n_episodes: expected one per environment ({B}), got {n_episodes}")
         check_samples(samples, BatchSpec(1, B))
         check_handler(handler)
+        check_actions(handler, cages[0])
         self.handler = handler
         self.samples = samples
         self.step_transforms = list(step_transforms)
         check_transforms(self.step_transforms)
+        check_finals_are_known(samples, self.step_transforms)
+        self._training: Samples | None = None
+        self._final_transforms = self.step_transforms
+        if handler.samples is not None:
+            self.compare_with(handler.samples)
         self.quotas = np.full(B, n_episodes // B)
         self.quotas[: n_episodes % B] += 1
         self.watch: Callable[[], None] | None = None
@@ -76,6 +86,8 @@ class EvalSampler(Sampler):
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Play the episodes and return them; the samples hold the last step only."""
+        if self.handler.samples is not None:
+            self.compare_with(self.handler.samples)
         self._evaluations += 1
         self._started = True
         self.handler.eval_mode()
@@ -97,9 +109,23 @@ class EvalSampler(Sampler):
         finally:
             self.handler.sample_mode()
 
+    def compare_with(self, training: Samples) -> None:
+        """Find out which transforms make what the agent sees in the samples that it learns from.
+
+        A handler that is bound to these has them compared without a call.
+
+        Raises:
+            ValueError: if `step_transforms` make something else.
+        """
+        if training is self._training:
+            return
+        chain = FinalChain(training, self.step_transforms)
+        chain.check_complete()
+        self._training, self._final_transforms = training, chain.transforms
+
     def _step(self, busy: list[tuple[CageInterface, Units]], played: list[list[TrajInfo]]) -> None:
         observation = buffer_asarray(self.samples.env.observation[0])
-        for transform in self.step_transforms:
+        for transform in self._final_transforms:
             observation = transform.transform_final(observation)
         action = self.handler.act(observation, slice(0, len(played)))
         self.samples.agent.action[0] = action

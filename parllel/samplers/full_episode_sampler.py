@@ -19,7 +19,7 @@ from parllel.types import BatchSpec
 class FullEpisodeSampler(RecurrentSampler):
     """Play one whole episode of every environment per batch: a RecurrentSampler whose T no episode exceeds.
 
-    Row t of `env.valid` is false behind the end of an episode; the batch ends with the longest one.
+    Row t of `env.valid` is false after the end of an episode; the batch ends with the longest one.
 
     Args: those of `RecurrentSampler`, without decorrelation; T is the length of the longest episode.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.agents import Agent, Handler
+from parllel.agents import Agent, Handler, check_action_space
+from parllel.cages import CageInterface
 from parllel.transforms import BatchTransform, StepTransform
 
 
@@ -15,6 +16,11 @@ def check_handler(handler: Any) -> None:
         raise TypeError(
             f"handler: expected a Handler, got {handler!r}{hint if isinstance(handler, Agent) else ''}"
         )
+
+
+def check_actions(handler: Handler, cage: CageInterface) -> None:
+    """Raise ValueError unless the agent's actions are those of the environments of a cage."""
+    check_action_space(handler.agent, cage.spaces.action, cage.spaces.name)
 
 
 def check_transforms(step_transforms: Any, batch_transforms: Any = ()) -> None:

@@ -25,8 +25,8 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.agents import Handler
-from parllel.buffers import Field, buffer_map
-from parllel.cages import EnvFactory, Spaces, example_of
+from parllel.buffers import buffer_map
+from parllel.cages import EnvFactory, Spaces, stored_example
 from parllel.processes import usable_cores
 
 SIGNAL_S = 10e-6  # to write a row of results, post a word and see it, on both sides
@@ -76,7 +76,7 @@ def plan_sampling(
     step_s: float | None = None,
     n_cores: int | None = None,
 ) -> Plan:
-    """Return the plan that the model of the costs finds best.
+    """Return the plan that is fastest by a model of the costs.
 
     Args:
         env_factory: makes the environment that is measured, for a tenth of a second, and closed again.
@@ -184,8 +184,8 @@ def measure_inference(handler: Handler, spaces: Spaces, repetitions: int = 30) -
 
 def _time_acting(handler: Handler, spaces: Spaces, n: int, repetitions: int) -> float:
     observation = buffer_map(
-        lambda x: np.zeros((n, *np.shape(x)), Field(x).stored_dtype),  # as a batch has them
-        example_of(spaces.observation),
+        lambda x: np.zeros((n, *np.shape(x)), x.dtype),  # as a batch has them
+        stored_example(spaces.observation),
     )
     handler.eval_mode()
     try:

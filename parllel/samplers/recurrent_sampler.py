@@ -11,6 +11,7 @@ from parllel.arrays import Array
 from parllel.buffers import Samples, buffer_leaves, buffer_map
 from parllel.cages import TrajInfo
 from parllel.samplers.batch_sampler import BatchSampler
+from parllel.samplers.final_observations import has_next_observations, write_next_observations
 
 
 class RecurrentSampler(BatchSampler):
@@ -23,6 +24,8 @@ class RecurrentSampler(BatchSampler):
     Where it is false, what the agent, the transforms and the environments would have written is zero, but for
     `env.observation`: there the episode's last observation comes first. The value of that observation, by the
     state that the agent had then, goes to `agent.final_value` if the episode was truncated.
+
+    Step transforms are given no environment that waits: the others come as several slices.
 
     Args: those of `BatchSampler`; cages that wait (`reset_automatically=False`), which reset their
         environments in the background as soon as these have ended; and samples with a field `env.valid`.
@@ -66,6 +69,7 @@ class RecurrentSampler(BatchSampler):
         valid, done = np.asarray(samples.env.valid), np.asarray(samples.env.done)
         truncated = np.asarray(samples.env.truncated)
         live = np.ones(self.batch_spec.B, bool)
+        self._played = [columns]
         valid[:] = False
         for t in range(T):
             valid[t] = live
@@ -73,25 +77,33 @@ class RecurrentSampler(BatchSampler):
             everyone.start_row(t)
             everyone.finish_row()
             if done[t].any():
-                if truncated[t].any():
-                    self._write_values_of_ends(t, np.flatnonzero(truncated[t]))
+                cut = truncated[t] & live
+                if cut.any():
+                    self._write_values_of_ends(t, np.flatnonzero(cut))
                 live &= ~done[t]
                 if not live.any():
                     return live
+                if self.step_transforms:
+                    self._played = slices_of(live)
         self.bootstrap(columns)
         return live
 
+    def transform_row(self, t: int, columns: slice) -> None:
+        """Apply the step transforms to row `t` of those columns that do not wait."""
+        for played in self._played:
+            super().transform_row(t, played)
+
     def _write_values_of_ends(self, t: int, columns: NDArray[np.intp]) -> None:
-        """Write the values of the observations behind row `t`, while the agent's state is of that step."""
+        """Write the values of the observations after row `t`, while the agent's state is of that step."""
         observation = buffer_map(
             lambda leaf: np.asarray(leaf[t + 1])[columns], self.samples.env.observation
         )
-        for transform in self.step_transforms:
+        for transform in self.final_transforms:
             observation = transform.transform_final(observation)
         self.handler.final_value(np.full(len(columns), t, np.intp), columns, observation)
 
     def _clear(self, valid: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:
-        """Leave nothing behind the ends that an earlier batch or a waiting environment has written."""
+        """Leave nothing after the ends that an earlier batch or a waiting environment has written."""
         waiting = ~valid
         for leaf in self._written:
             np.asarray(leaf)[waiting] = 0
@@ -106,3 +118,11 @@ class RecurrentSampler(BatchSampler):
     def _write_final_values(self) -> None:
         # They have been written, step by step; the cages' own record of last observations is not needed.
         self.cages.final_observations()
+        if has_next_observations(self.samples):
+            write_next_observations(self.samples, ())  # nothing has been reset meanwhile
+
+
+def slices_of(mask: NDArray[np.bool_]) -> list[slice]:
+    """Return the runs of true entries of `mask` [B] as slices, in order."""
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)).tolist()
+    return [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, TypeVar
 
-from parllel.buffers import Samples
+import numpy as np
+
+from parllel.buffers import Samples, buffer_leaves
 from parllel.cages import TrajInfo
 from parllel.types import State
 
@@ -24,6 +26,27 @@ class Sampler(ABC):
         buffer: they stay as they are until the next call.
         """
 
+    def count_steps(self, samples: Samples) -> int:
+        """Return how many environment steps the last batch holds: what runners count.
+
+        They are its rows times its columns or, where there is a field `env.valid`, the entries that are true.
+        A sampler that fills fewer rows returns those alone, `samples[:n]`, or writes `env.valid`, so that
+        nothing is learned from what an earlier batch has left in the others. Override it where neither tells.
+
+        Raises:
+            TypeError: if the batch is not made of Samples.
+        """
+        if not isinstance(samples, Samples):
+            raise TypeError(
+                f"{type(self).__name__}: expected Samples, got {type(samples).__name__}; override count_steps"
+            )
+        valid = getattr(samples.env, "valid", None)
+        if valid is not None:
+            return int(np.count_nonzero(np.asarray(valid)))
+        _, done = next(buffer_leaves(samples.env.done))
+        T, B = done.shape[:2]
+        return int(T * B)
+
     @property
     def stats(self) -> dict[str, Any]:
         """Return what is worth logging of the transforms, by name."""
@@ -34,7 +57,7 @@ class Sampler(ABC):
         """Close the cages and the handler; may be called twice."""
 
     def state(self, *, environments: bool = True) -> State:
-        """Return what a checkpoint needs to continue behind the last batch.
+        """Return what a checkpoint needs to continue after the last batch.
 
         environments: whether with those of the environments and their episodes in progress.
         """

@@ -5,7 +5,7 @@
                        LOAD, state
                        CLOSE
     child -> parent    REGISTER ...                       introduces a buffer, before the first batch
-                       READY, size, stats, state          the sampler is built
+                       READY, stats, state                the sampler is built
                        BEGUN, number                      the weights have been read: others may be published
                        BATCH, Batch                       it is in a side that is not written until the next
                                                           but one is made
@@ -27,10 +27,10 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from parllel.agents import Agent
-from parllel.buffers import REGISTER, Link, Samples
+from parllel.buffers import REGISTER, Link
 from parllel.cages import TrajInfo
 from parllel.processes import EXCEPTION, Channel, pack_exception, preload_in_forkserver
-from parllel.samplers.batch_sides import sides_of
+from parllel.samplers.batch_sides import Side, sides_of
 from parllel.samplers.published_weights import Published, WeightsReader, rest_of
 from parllel.samplers.sampler import Sampler
 from parllel.types import State
@@ -49,13 +49,15 @@ class Batch(NamedTuple):
     Attributes:
         number: of its request.
         version: of the weights that it was made with.
-        samples: whole switching arrays, on the side where it is.
-        stats, state: as they were behind it.
+        side: where it is.
+        steps: of environments, that it holds.
+        stats, state: as they were after it.
     """
 
     number: int
     version: int
-    samples: Samples
+    side: Side
+    steps: int
     trajs: list[TrajInfo]
     stats: dict[str, Any]
     state: State
@@ -95,8 +97,7 @@ class SamplingWorker:
         agent = _agent_of(sampler)
         reader = _reader_of(sampler, agent, published)
         self._side_of = sides_of(sampler)
-        size = getattr(getattr(sampler, "batch_spec", None), "size", 0)
-        ready = (size, sampler.stats, _state_of(sampler, agent))
+        ready = (sampler.stats, _state_of(sampler, agent))
         self._send(READY + self._link.dumps(ready))
         while True:
             message = self._read()
@@ -124,9 +125,10 @@ class SamplingWorker:
         version = 0 if reader is None else reader.load()
         self._send(BEGUN_REPLY.pack(BEGUN, number))
         samples, trajs = sampler.collect_batch(elapsed_steps)
-        samples = self._side_of(samples)
+        steps = sampler.count_steps(samples)
+        side = self._side_of(samples)
         state = _state_of(sampler, agent)
-        batch = Batch(number, version, samples, trajs, sampler.stats, state)
+        batch = Batch(number, version, side, steps, trajs, sampler.stats, state)
         self._send(BATCH + self._link.dumps(tuple(batch)))
 
     def _answer(self, function: Callable[..., Any], *args: Any) -> None:

@@ -1,17 +1,17 @@
 """What tests of parllel and of parts written for it share."""
 
-from parllel.testing.dummy_agents import CountingAgent
-from parllel.testing.dummy_envs import CountingEnv
-from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
-from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError, FaultyEnv, MalformedEnv
-from parllel.testing.leak_guard import LeakError, LeakGuard
-from parllel.testing.process_table import (
+from parllel.processes import (
     ProcessEntry,
     command_of,
     descendants,
     process_entry,
     process_runs,
 )
+from parllel.testing.dummy_agents import CountingAgent
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
+from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError, FaultyEnv, MalformedEnv
+from parllel.testing.leak_guard import LeakError, LeakGuard
 from parllel.testing.sampler_contract import SamplerContract
 from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup
 from parllel.testing.simulated_batches import SimulatedBatch, simulate

@@ -156,7 +156,7 @@ class ArrayContract:
             np.testing.assert_array_equal(np.asarray(array[location].previous), body[rows - 1])
         with pytest.raises(IndexError, match="no row before"):
             _ = array.previous
-        with pytest.raises(IndexError, match="no row behind"):
+        with pytest.raises(IndexError, match="no row after"):
             _ = array[[3]].next
         array.close()
 
@@ -188,7 +188,7 @@ class RotatingArrayContract(ArrayContract):
         assert np.asarray(array[4])[2].tolist() == [-2, 9]
         with pytest.raises(IndexError, match=f"row {-padding - 1} lies before"):
             array[-padding - 1]
-        with pytest.raises(IndexError, match=f"row {4 + padding} lies behind"):
+        with pytest.raises(IndexError, match=f"row {4 + padding} lies after"):
             array[[4 + padding]]
         array.close()
 

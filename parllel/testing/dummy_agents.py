@@ -65,6 +65,10 @@ class CountingAgent(Agent):
         """Use none."""
         self.mode = "eval"
 
+    def models(self) -> dict[str, Any]:
+        """Return {}: it learns nothing."""
+        return {}
+
     def state(self) -> State:
         """Return the state of the generator, as JSON values."""
         return {"generator": self._generator.bit_generator.state}

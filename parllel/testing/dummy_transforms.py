@@ -50,6 +50,7 @@ class RecordingStepTransform(StepTransform):
         calls: list[Any] | None = None,
     ) -> None:
         self.name, self.source, self.target = name, source, target
+        self.reads = (source,)
         self.affine = _Affine(scale, shift, drift)
         self.calls: list[Any] = [] if calls is None else calls
 
@@ -116,6 +117,7 @@ class RecordingBatchTransform(BatchTransform):
         calls: list[Any] | None = None,
     ) -> None:
         self.name, self.source, self.target = name, source, target
+        self.reads = (source,)
         self.affine = _Affine(scale, shift, 0.0)
         self.calls: list[Any] = [] if calls is None else calls
 

@@ -142,6 +142,8 @@ MALFORMED_OBSERVATIONS: Mapping[str, Callable[[], Any]] = {
     "too many dimensions": lambda: np.zeros((1, 3), np.float32),
     "scalar": lambda: 1.0,
     "NaN": lambda: np.array([1.0, np.nan, 0.0], np.float32),
+    "infinity": lambda: np.array([1.0, -np.inf, 0.0], np.float32),
+    "beyond float32": lambda: np.array([1.0, 1e39, 0.0]),
     "None": lambda: None,
     "string": lambda: "three numbers",
     "strings": lambda: np.array(["a", "b", "c"]),
@@ -154,6 +156,8 @@ MALFORMED_REWARDS: Mapping[str, Callable[[], Any]] = {
     "None": lambda: None,
     "string": lambda: "1.0",
     "NaN": lambda: float("nan"),
+    "infinity": lambda: -float("inf"),
+    "beyond float32": lambda: 1e39,
     "array": lambda: np.zeros(1),
     "complex": lambda: 1j,
 }

@@ -28,8 +28,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from parllel.processes import forkserver_pid, launch, liveness
-from parllel.testing.process_table import ProcessEntry, command_of, descendants
+from parllel.processes import (
+    ProcessEntry,
+    command_of,
+    descendants,
+    forkserver_descriptors,
+    forkserver_pid,
+    liveness,
+)
 
 DESCRIPTORS = Path("/proc/self/fd")
 SEGMENTS = Path("/dev/shm")
@@ -151,10 +157,8 @@ def _of_multiprocessing() -> list[tuple[int | None, int | None]]:
     if sys.platform != "win32":
         from multiprocessing import forkserver
 
-        servers: list[Any] = [forkserver._forkserver]  # type: ignore[attr-defined]
-        if launch._server is not None:
-            servers.append(launch._server[1])
-        found += [(server._forkserver_pid, server._forkserver_alive_fd) for server in servers]
+        server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+        found.append((server._forkserver_pid, server._forkserver_alive_fd))
     return found
 
 
@@ -169,7 +173,7 @@ def _descriptors() -> Counter[str]:
     if not DESCRIPTORS.is_dir():
         return Counter()
     kept = {str(owner[1]) for owner in _of_multiprocessing()}
-    kept |= {str(fd) for fd in liveness._pipe or ()}
+    kept |= {str(fd) for fd in (*(liveness._pipe or ()), *forkserver_descriptors())}
     found: Counter[str] = Counter()
     for number in os.listdir(DESCRIPTORS):
         with suppress(FileNotFoundError):  # that of the listing itself

@@ -241,12 +241,14 @@ class PlainFaceContract(CageHooks):
         with self.make(factory, seed=7) as cage:
             assert cage.gravity == 9.8
             cage.gravity = 1.62
-            cage.novel = {"a": [1]}
             assert cage.gravity == 1.62
+            cage.gravity = {"a": [1]}
+            assert cage.gravity == {"a": [1]}
             cage.gravity = np.array([0.0, -9.8])  # which compares with texts item by item
             assert np.asarray(cage.gravity).tolist() == [0.0, -9.8]
             cage.gravity = 1.62
-            assert cage.novel == {"a": [1]}
+            cage.lengths = (2,)
+            assert cage.lengths == (2,)
             assert cage.env_method("get_wrapper_attr", "gravity") == 1.62
             assert cage.add(2, right=3) == 5
             assert cage.env_method("add", 2) == 3
@@ -262,6 +264,11 @@ class PlainFaceContract(CageHooks):
             assert not hasattr(cage, "weather")
             with pytest.raises(AttributeError, match="_mark"):
                 _ = cage._mark
+            with pytest.raises(
+                AttributeError, match=r"an attribute 'gravitiy' to set; near names: .*'gravity'"
+            ):
+                cage.gravitiy = 3.0
+            assert not hasattr(cage, "gravitiy")
             with pytest.raises(ValueError, match="sunshine"):
                 cage.fail("sunshine")
             with pytest.raises(AttributeError, match="weather"):

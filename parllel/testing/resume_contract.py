@@ -30,7 +30,7 @@ class ResumeContract:
     """Tests of a run; compares all logged values but times, and everything that a checkpoint holds.
 
     Attributes:
-        interruptions: behind how many batches a run is interrupted.
+        interruptions: after how many batches a run is interrupted.
     """
 
     interruptions = (1, 4)

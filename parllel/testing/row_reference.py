@@ -24,7 +24,7 @@ from parllel.buffers import (
     buffer_map,
     buffer_rotate,
 )
-from parllel.cages import CageInterface, example_of
+from parllel.cages import CageInterface, example_of, stored_example
 from parllel.types import BatchSpec, Tree
 
 INFO = ("half", "step")  # what `make_samples` asks of the infos of a CountingEnv
@@ -243,7 +243,7 @@ def make_samples(
             ),
             env=EnvSamples(
                 observation=buffer_map(
-                    lambda leaf: Field(leaf, padding=1), example_of(env.observation_space)
+                    lambda leaf: Field(leaf, padding=1), stored_example(env.observation_space)
                 ),
                 reward=np.float32(0),
                 terminated=flag,

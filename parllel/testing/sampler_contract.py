@@ -104,7 +104,7 @@ class SamplerContract:
         self.check(SamplerSetup(5, factories), 3)
 
     def test_transforms_are_applied_in_order_and_once(self) -> None:
-        # Neither pair commutes. The row behind a batch is the first of the next: it must come from raw data,
+        # Neither pair commutes. The row after a batch is the first of the next: it must come from raw data,
         # by the statistics of the batch that it is read in.
         setup = SamplerSetup(
             3, ENVIRONMENTS, step_transforms=(DOUBLED, SHIFTED), batch_transforms=(SCALED, LOWERED)
@@ -199,7 +199,7 @@ class SamplerContract:
 
 
 def check_samples(samples: Samples, expected: SimulatedBatch) -> None:
-    """Compare all fields of a batch, and the rows behind it where they count."""
+    """Compare all fields of a batch, and the rows after it where they count."""
     leaves = dict(buffer_leaves(samples))
     assert set(leaves) == set(expected.fields)
     for path, leaf in leaves.items():

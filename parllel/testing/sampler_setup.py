@@ -22,9 +22,10 @@ from parllel.buffers import (
     buffer_map,
     insert_field,
 )
-from parllel.cages import Cage, CageInterface, Spaces, TrajInfo, example_of
+from parllel.cages import Cage, CageInterface, Spaces, TrajInfo, stored_example
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
+from parllel.transforms import add_transform_fields
 from parllel.types import BatchSpec
 
 DISCOUNT = 0.5
@@ -176,10 +177,8 @@ class SamplerSetup:
             "batches": self.batches,
         }
         spaces = self.spaces()
-        observation = example_of(spaces.observation)
-        action, agent_info = handler.example(
-            buffer_map(lambda x: np.asarray(x, Field(x).stored_dtype), observation)
-        )
+        observation = stored_example(spaces.observation)
+        action, agent_info = handler.example(observation)
         examples = Samples(
             agent=AgentSamples(
                 action=Field(action, dtype=np.asarray(action).dtype),
@@ -201,8 +200,7 @@ class SamplerSetup:
             state = {"agent.initial_rnn_state": handler.initial_state_example()}
             one_row = BatchSpec(1, self.batch_spec.B)
             samples = add_fields(samples, state, one_row, **memory)
-        for transform in transforms:
-            samples = add_fields(samples, transform.fields(samples), self.batch_spec, **memory)
+        samples = add_transform_fields(samples, transforms, self.batch_spec, **memory)
         if "observation" not in samples.agent._fields:
             samples = insert_field(samples, "agent.observation", samples.env.observation)
         return samples

@@ -28,7 +28,7 @@ class SimulatedBatch:
     """The fields of a batch by path, and its episodes.
 
     Attributes:
-        fields: [T, B, ...], or [T + 1, B, ...] where the row behind the batch counts.
+        fields: [T, B, ...], or [T + 1, B, ...] where the row after the batch counts.
         trajs: for each column the (length, return, discounted return) of the episodes that ended.
     """
 
@@ -122,7 +122,7 @@ def _batch(
                     "env.terminated": terminated,
                     "env.truncated": truncated,
                     "env.done": terminated or truncated,
-                    "env.env_info.step": np.int32(info["step"]),
+                    "env.env_info.step": np.int64(info["step"]),
                     "env.env_info.half": info["half"],
                 },
             )

@@ -20,7 +20,7 @@ from parllel.testing.row_reference import (
     read_batch,
 )
 
-FIRST = 1  # columns before and behind those of the cage are somebody else's
+FIRST = 1  # columns before and after those of the cage are somebody else's
 T, BATCHES = 5, 4
 # Of five environments, so that neither two workers nor two groups share them evenly.
 LENGTHS = ((3, 1, 4, 7), (1,), (20,), (2, 6), (5, 5, 1))

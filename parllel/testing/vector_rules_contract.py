@@ -172,6 +172,10 @@ class VectorRulesContract(VectorCageHooks):
             assert cage.gravity == [3.0] * N
             cage.gravity = np.arange(3.0)
             np.testing.assert_array_equal(cage.gravity, np.tile(np.arange(3.0), (N, 1)))
+            with pytest.raises(
+                AttributeError, match=r"an attribute 'gravitiy' to set; near names: .*'gravity'"
+            ):
+                cage.gravitiy = 3.0
             with pytest.raises(ValueError, match="asked to"):
                 cage.env_method("fail")
             for name in ("weight", "_weight"):

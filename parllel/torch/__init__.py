@@ -9,8 +9,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ImportError("parllel.torch needs PyTorch: pip install parllel[torch]") from error
+    raise ImportError("parllel.torch needs PyTorch: pip install 'parllel[torch]'") from error
 
+from parllel.torch.agent_for import agent_for, agents_for, distribution_for, encoder_for
 from parllel.torch.agents import (
     CategoricalPgAgent,
     EnsembleAgent,
@@ -30,26 +31,41 @@ from parllel.torch.distributions import (
 )
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models import (
+    CONVOLUTIONS_2013,
+    CONVOLUTIONS_2015,
+    CONVOLUTIONS_SMALL,
+    CategoricalEncoderPgModel,
     CategoricalPgModel,
     CategoricalRecurrentPgModel,
+    CnnEncoder,
+    Convolutions,
+    GaussianEncoderPgModel,
     GaussianPgModel,
     GaussianRecurrentPgModel,
     MlpModel,
     SharedModel,
+    TreeEncoder,
 )
 from parllel.torch.small_policy_handler import SmallPolicyHandler
 
 __all__ = [
+    "CONVOLUTIONS_2013",
+    "CONVOLUTIONS_2015",
+    "CONVOLUTIONS_SMALL",
     "PPO",
     "Categorical",
+    "CategoricalEncoderPgModel",
     "CategoricalPgAgent",
     "CategoricalPgModel",
     "CategoricalRecurrentPgModel",
+    "CnnEncoder",
+    "Convolutions",
     "CpuSamplingHandler",
     "Distribution",
     "EnsembleAgent",
     "EnsembleDistribution",
     "Gaussian",
+    "GaussianEncoderPgModel",
     "GaussianPgAgent",
     "GaussianPgModel",
     "GaussianRecurrentPgModel",
@@ -63,4 +79,9 @@ __all__ = [
     "SharedModel",
     "SmallPolicyHandler",
     "TorchHandler",
+    "TreeEncoder",
+    "agent_for",
+    "agents_for",
+    "distribution_for",
+    "encoder_for",
 ]

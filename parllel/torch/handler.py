@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from parllel.agents import Handler
+from parllel.agents import Agent, Handler
+from parllel.torch.threads import set_threads
 
 
 class TorchHandler(Handler):
@@ -17,7 +18,22 @@ class TorchHandler(Handler):
 
     Views are on the CPU, as the batch is; an agent on another device moves what it is given, and
     its answers are copied back.
+
+    Args:
+        agent: any.
+        threads: how many PyTorch computes with on the CPU, in this whole process. Default one for models of
+            fewer than 200 000 parameters, which more would slow down, unless something else has been chosen
+            before: by `torch.set_num_threads`, or by OMP_NUM_THREADS or MKL_NUM_THREADS.
+
+    Raises:
+        TypeError, ValueError: if the agent is none, or `threads` is less than one.
     """
+
+    def __init__(self, agent: Agent, *, threads: int | None = None) -> None:
+        super().__init__(agent)
+        modules = [m for m in agent.models().values() if isinstance(m, nn.Module)]
+        on_cpu = [m for m in modules if all(p.device.type == "cpu" for p in m.parameters())]
+        set_threads(on_cpu, threads)
 
     def convert(self, array: NDArray[Any]) -> Tensor:
         """Return a tensor on the memory of `array` (on a copy, if it is read-only)."""

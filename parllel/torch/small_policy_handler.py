@@ -127,11 +127,12 @@ def _settings(agent: PgAgent) -> dict[str, Any]:
     model: Any = agent.model
     distribution = agent.distribution
     nvec: tuple[int, ...] | None = None
+    start: tuple[int, ...] | None = None
     action_shape: tuple[int, ...] = ()
     if isinstance(distribution, Categorical):
-        nvec = (distribution.n,)
+        nvec, start = (distribution.n,), (distribution.start,)
     elif isinstance(distribution, MultiDiscrete):
-        nvec = distribution.nvec
+        nvec, start = distribution.nvec, distribution.start
         action_shape = (len(nvec),)
     elif isinstance(distribution, Gaussian):
         action_shape = distribution.action_shape
@@ -139,6 +140,7 @@ def _settings(agent: PgAgent) -> dict[str, Any]:
         "policy_sizes": _sizes(model.policy),
         "critic_sizes": _sizes(model.critic),
         "nvec": nvec,
+        "start": start,
         "action_shape": action_shape,
     }
 

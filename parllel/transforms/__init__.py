@@ -2,6 +2,9 @@
 
 from parllel.transforms.advantage import EstimateAdvantage, estimate_advantage
 from parllel.transforms.clip_rewards import ClipRewards
+from parllel.transforms.field_allocation import add_transform_fields, example_of_what_is_seen
+from parllel.transforms.field_checks import check_fields
+from parllel.transforms.final_chain import FinalChain, check_finals_are_known
 from parllel.transforms.multi_agent_advantage import EstimateMultiAgentAdvantage
 from parllel.transforms.normalize_advantage import NormalizeAdvantage
 from parllel.transforms.normalize_multi_agent_advantage import NormalizeMultiAgentAdvantage
@@ -19,7 +22,7 @@ from parllel.transforms.transform import (
     body_of,
     field_at,
     optional_body_of,
-    row_behind,
+    row_after,
 )
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "DiscountedReturns",
     "EstimateAdvantage",
     "EstimateMultiAgentAdvantage",
+    "FinalChain",
     "NormalizeAdvantage",
     "NormalizeMultiAgentAdvantage",
     "NormalizeObservations",
@@ -37,14 +41,18 @@ __all__ = [
     "RunningMeanStd",
     "StepTransform",
     "Transform",
+    "add_transform_fields",
     "body_of",
     "capped_cubic",
+    "check_fields",
+    "check_finals_are_known",
     "discounted_returns",
     "estimate_advantage",
     "every_nth",
+    "example_of_what_is_seen",
     "field_at",
     "optional_body_of",
     "picture_grid",
     "pictures_of",
-    "row_behind",
+    "row_after",
 ]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples
 from parllel.transforms.arguments import check_fraction, for_loop, for_output
-from parllel.transforms.transform import BatchTransform, body_of, row_behind
+from parllel.transforms.transform import BatchTransform, body_of, row_after
 
 
 def estimate_advantage(
@@ -28,7 +28,7 @@ def estimate_advantage(
 
     reward, value, final_value, out_advantage: [T, B] float32.  terminated, truncated: [T, B] bool.
     final_value is read where truncated; bootstrap_value: [B] float32 follows the last row.
-    Behind a terminated step the value is 0; both kinds of end cut the trace; a step that is both
+    After a terminated step the value is 0; both kinds of end cut the trace; a step that is both
     counts as terminated. Sums are float64. Other dtypes of inputs are converted first.
 
     Raises:
@@ -72,6 +72,7 @@ class EstimateAdvantage(BatchTransform):
         self._discount = check_fraction("EstimateAdvantage", "discount", discount)
         self._gae_lambda = check_fraction("EstimateAdvantage", "gae_lambda", gae_lambda)
         self._reward = reward
+        self.reads = (reward, "env.terminated", "env.truncated", "agent.agent_info.value")
         self._samples: Samples | None = None
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
@@ -88,7 +89,7 @@ class EstimateAdvantage(BatchTransform):
             body_of(samples, "env.terminated"),
             body_of(samples, "env.truncated"),
             body_of(samples, "agent.final_value"),
-            row_behind(samples, "agent.agent_info.value"),
+            row_after(samples, "agent.agent_info.value"),
         )
         self._advantage = body_of(samples, "agent.advantage")
         self._return = body_of(samples, "agent.return_")

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 def check_fraction(owner: str, name: str, value: float) -> float:
     """Return `value`, which must lie in [0, 1]."""
+    if not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{owner}: {name}: expected a number in [0, 1], got {value!r}")
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{owner}: {name}: expected a number in [0, 1], got {value!r}")
     return float(value)

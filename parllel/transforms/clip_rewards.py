@@ -33,6 +33,7 @@ class ClipRewards(BatchTransform):
             raise ValueError(f"ClipRewards: low: expected less than high={high!r}, got {low!r}")
         self._low, self._high = float(low), float(high)
         self._source, self._target = source, target
+        self.reads = (source,)
         self._samples: Samples | None = None
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:

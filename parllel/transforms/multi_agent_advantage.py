@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from parllel.buffers import Field, Samples
 from parllel.transforms.advantage import estimate_advantage
 from parllel.transforms.arguments import check_fraction
-from parllel.transforms.transform import BatchTransform, body_of, field_at, row_behind
+from parllel.transforms.transform import BatchTransform, body_of, field_at, row_after
 from parllel.types import Tree
 
 VALUE = "agent.agent_info.value"
@@ -28,7 +28,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
     `agent.return_.<agent>`, and declares `agent.final_value.<agent>`, which the handler fills.
 
     Agents may leave before the episode is over, if `env.env_info` holds `alive`, `terminated` and
-    `truncated` by agent (see `parllel.envs.multi_agent_info`). Behind its last step nothing follows for an
+    `truncated` by agent (see `parllel.envs.multi_agent_info`). After its last step nothing follows for an
     agent that was terminated; for one that was truncated its value in the next row does, which is that of
     its last observation. Where it took no part, advantage and return are 0.
 
@@ -49,6 +49,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
         self._discount = check_fraction(name, "discount", discount)
         self._gae_lambda = check_fraction(name, "gae_lambda", gae_lambda)
         self._reward = reward
+        self.reads = (reward, "env.terminated", "env.truncated", VALUE)
         self._samples: Samples | None = None
 
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
@@ -99,7 +100,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
         return _AgentViews(
             reward=body_of(samples, reward),
             value=body_of(samples, f"{VALUE}.{agent}"),
-            bootstrap_value=row_behind(samples, f"{VALUE}.{agent}"),
+            bootstrap_value=row_after(samples, f"{VALUE}.{agent}"),
             final_value=body_of(samples, f"agent.final_value.{agent}"),
             ends=_ends_of(samples, agent),
             advantage=body_of(samples, f"agent.advantage.{agent}"),

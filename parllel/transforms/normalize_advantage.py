@@ -36,6 +36,7 @@ class NormalizeAdvantage(BatchTransform):
     ) -> None:
         self._epsilon = check_finite_positive("NormalizeAdvantage", "epsilon", epsilon)
         self._source, self._target = source, target
+        self.reads = (source,)
         self._samples: Samples | None = None
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:

@@ -12,7 +12,7 @@ from parllel.transforms.transform import BatchTransform, body_of, optional_body_
 
 
 class NormalizeMultiAgentAdvantage(BatchTransform):
-    """Normalise `agent.advantage.<agent>` over the batch, in place, for each agent apart.
+    """Normalise `agent.advantage.<agent>` over the batch, in place, for each agent separately.
 
     Agents may have rewards of different size. With `env.valid` or `env.env_info.alive.<agent>` in the
     samples, mean and standard deviation are taken where both are true, and other entries become 0.
@@ -23,6 +23,8 @@ class NormalizeMultiAgentAdvantage(BatchTransform):
     Raises:
         ValueError: if epsilon is not above zero.
     """
+
+    reads = ("agent.advantage",)
 
     def __init__(self, epsilon: float = 1e-8) -> None:
         self._epsilon = check_finite_positive(type(self).__name__, "epsilon", epsilon)

@@ -11,22 +11,27 @@ from numpy.typing import NDArray
 from parllel.buffers import Field, Samples, buffer_leaves, buffer_map
 from parllel.errors import WrongStateError
 from parllel.transforms.arguments import check_finite_positive, check_positive
+from parllel.transforms.field_checks import RAW, SEEN
 from parllel.transforms.observation_leaf import Leaf, LeafViews
+from parllel.transforms.observation_parts import part_at, part_below, with_part
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import StepTransform, field_at, optional_body_of
 from parllel.types import State, Tree
 
 
 class NormalizeObservations(StepTransform):
-    """Write observations with the running mean taken off, divided by the running deviation.
+    """Write observations less their running mean, divided by their running standard deviation.
 
     The statistics, one set per leaf of the observation, stand still while a batch is sampled;
     `end_batch` adds rows 0 to T - 1 of the raw observations, only where `env.valid` is true if there
     is such a field. Before the first batch observations are clipped only.
 
     Args:
-        source: the raw observation, [T, B, ...] with padding, or a tree of these.
-        target: the field written, float32 of the same shapes; owned by this transform.
+        source: the raw observation, [T, B, ...] with padding, or a tree of these; one part of a Dict is
+            "env.observation.position".
+        target: the field written, float32 of the same shapes; owned by this transform. None is what the
+            agent sees in place of `source`: "agent.observation", or for one part of a Dict
+            "agent.observation.position", beside which the agent sees the other parts as they are.
         clip: largest magnitude written; infinity for no limit.
         epsilon: added to the variance.
 
@@ -37,14 +42,21 @@ class NormalizeObservations(StepTransform):
     def __init__(
         self,
         source: str = "env.observation",
-        target: str = "agent.observation",
+        target: str | None = None,
         clip: float = 10.0,
         epsilon: float = 1e-8,
     ) -> None:
         name = "NormalizeObservations"
+        if target is None:
+            target = f"{SEEN}.{part_below(source, RAW) or ''}".rstrip(".")
         if source == target:
             raise ValueError(f"{name}: target: expected another field than source, got {target!r}")
         self._source, self._target = source, target
+        self.reads = (source,)
+        # Of final observations: which part is normalised, and which part the result becomes.
+        taken, put = part_below(source, RAW), part_below(target, SEEN)
+        self._taken = (put or "") if taken is None else taken
+        self._put = self._taken if put is None else put
         self._clip = check_positive(name, "clip", clip)
         self._epsilon = check_finite_positive(name, "epsilon", epsilon)
         self._leaves: dict[str, Leaf] = {}
@@ -91,17 +103,19 @@ class NormalizeObservations(StepTransform):
             views.write(t, columns)
 
     def transform_final(self, observation: Tree) -> Tree:
-        """Return a new tree of float32 arrays [N, ...], by the same statistics as the steps."""
+        """Return a new tree whose normalised leaves are float32 [N, ...], by the statistics of the steps."""
         if not self._leaves:
             raise WrongStateError("NormalizeObservations: transform_final came before bind")
-        given = [path for path, _ in buffer_leaves(observation)]
+        part = part_at(observation, self._taken)
+        given = [path for path, _ in buffer_leaves(part)]
         if set(given) != set(self._leaves):
             raise ValueError(
                 f"NormalizeObservations: observation: expected leaves {list(self._leaves)}, "
                 f"got {given}"
             )
         leaves = iter([self._leaves[path] for path in given])
-        return buffer_map(lambda array: next(leaves).normalized(array), observation)
+        normalized = buffer_map(lambda array: next(leaves).normalized(array), part)
+        return with_part(observation, self._put, normalized)
 
     def end_batch(self, samples: Samples) -> None:
         """Add the raw observations of the batch to the statistics."""
@@ -113,10 +127,11 @@ class NormalizeObservations(StepTransform):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Mean and std of each element, of the leaf's shape; `position/mean` in a tree."""
+        """Mean and std of each element, of the leaf's shape; `position/mean` of a part."""
         result: dict[str, Any] = {}
         for path, leaf in self._leaves.items():
-            prefix = path.replace(".", "/") + "/" if path else ""
+            place = _join(self._taken, path)
+            prefix = place.replace(".", "/") + "/" if place else ""
             result[prefix + "mean"] = leaf.statistics.mean.copy()
             result[prefix + "std"] = leaf.statistics.std
         return result
@@ -147,4 +162,4 @@ class NormalizeObservations(StepTransform):
 
 
 def _join(path: str, below: str) -> str:
-    return f"{path}.{below}" if below else path
+    return f"{path}.{below}" if path and below else path or below

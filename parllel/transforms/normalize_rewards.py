@@ -57,6 +57,7 @@ class NormalizeRewards(BatchTransform):
         self._clip = check_positive(name, "clip", clip)
         self._epsilon = check_finite_positive(name, "epsilon", epsilon)
         self._source, self._target, self._done_path = source, target, done
+        self.reads = (source, done)
         self._statistics = RunningMeanStd((), f"{name}: returns of {source}")
         self._carried: NDArray[np.float64] | None = None
         self._samples: Samples | None = None

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from parllel.arrays import LazyFramesArray
 from parllel.buffers import Samples
 from parllel.transforms.running_statistics import RunningMeanStd
-from parllel.transforms.transform import field_at, row_behind
+from parllel.transforms.transform import field_at, row_after
 from parllel.types import State
 
 
@@ -102,7 +102,7 @@ def _body_and_behind(samples: Samples, path: str) -> tuple[NDArray[Any], NDArray
             "whose stacks are made anew when they are read; allocate it without frames"
         )
     body = np.asarray(field)
-    behind = row_behind(samples, path)
+    behind = row_after(samples, path)
     return _with_flat_features(body, path), _with_flat_features(behind[np.newaxis], path)
 
 

@@ -24,7 +24,7 @@ TRUNCATED = (50, 110, 240)  # blue: it was cut off
 
 
 class RecordVideo(BatchTransform):
-    """Make clips of the image observations of some columns, and give them away.
+    """Make clips of the image observations of some columns, and hand them to `write`.
 
     It reads finished batches, so it costs nothing per step, and writes no field. A clip begins with a batch
     that the schedule names, and goes on through the batches that follow until it is long enough; it is
@@ -39,7 +39,7 @@ class RecordVideo(BatchTransform):
         source: field of the observations, [T, B, ...].
         columns: numbers of the environments to show; those that there are not are left out.
         schedule: takes environment steps (where there is a field `env.valid`, those that it names) and number
-            of batches before the one at hand; not asked while a clip is being made.
+            of batches before the current one; not asked while a clip is being made.
         n_frames: most frames of a clip.
         pictures: takes observations [T, n, ...], no more rows than are shown, and returns pictures
             uint8 [T, n, H, W, 3]; default `pictures_of`.
@@ -66,6 +66,7 @@ class RecordVideo(BatchTransform):
             raise ValueError(f"RecordVideo: n_frames: expected at least 1, got {n_frames}")
         self._write = write
         self._source = source
+        self.reads = (source,)
         self._columns = list(columns)
         self._schedule = schedule
         self._n_frames = n_frames
@@ -116,7 +117,7 @@ class RecordVideo(BatchTransform):
         """Return the first frames of a batch, [rows that hold samples, H, W, 3], in new memory."""
         source = field_at(samples, self._source)
         stop = wanted = self._n_frames - self._length
-        if valid is not None:  # behind the row of the last frame that is wanted
+        if valid is not None:  # after the row of the last frame that is wanted
             stop = int(np.searchsorted(np.cumsum(valid.any(axis=1)), wanted)) + 1
             valid = valid[:stop]
         # A copy, of these cells alone: it is drawn on, and the samples are not ours.
@@ -179,7 +180,7 @@ def pictures_of(observations: NDArray[Any]) -> NDArray[np.uint8]:
     if observations.dtype != np.uint8 or len(shape) not in (2, 3, 4):
         raise ValueError(
             "expected images, uint8 [H, W], [H, W, 1 or 3], [stack, H, W] or [stack, H, W, 1 or 3], "
-            f"got {observations.dtype} {list(shape)}; `pictures` can make such of others"
+            f"got {observations.dtype} {list(shape)}; `pictures` converts others"
         )
     coloured = len(shape) > 2 and shape[-1] in (1, 3)
     if len(shape) == 4:

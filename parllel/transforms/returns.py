@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples
 from parllel.transforms.arguments import check_fraction, for_loop, for_output
-from parllel.transforms.transform import BatchTransform, body_of, row_behind
+from parllel.transforms.transform import BatchTransform, body_of, row_after
 
 
 def discounted_returns(
@@ -50,7 +50,7 @@ def discounted_returns(
 class DiscountedReturns(BatchTransform):
     """Write `agent.return_`: the discounted sum of rewards up to the end of the episode.
 
-    An episode that is truncated, or goes on behind the batch, is continued by value estimates: the
+    An episode that is truncated, or goes on after the batch, is continued by value estimates: the
     transform declares `agent.final_value`, which the handler fills, and reads the padding row T of
     `value`.
 
@@ -72,6 +72,8 @@ class DiscountedReturns(BatchTransform):
     ) -> None:
         self._discount = check_fraction("DiscountedReturns", "discount", discount)
         self._reward, self._value = reward, value
+        values = () if value is None else (value,)
+        self.reads = (reward, "env.terminated", "env.truncated", *values)
         self._samples: Samples | None = None
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
@@ -86,7 +88,7 @@ class DiscountedReturns(BatchTransform):
             final, bootstrap = np.zeros_like(reward), np.zeros_like(reward[0])
         else:
             final = body_of(samples, "agent.final_value")
-            bootstrap = row_behind(samples, self._value)
+            bootstrap = row_after(samples, self._value)
         self._inputs = (
             reward,
             body_of(samples, "env.terminated"),

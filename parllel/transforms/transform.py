@@ -7,7 +7,7 @@ environments wrote them. Paths name fields from the root of the samples: `"env.r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,21 @@ from parllel.types import State, Tree
 
 
 class Transform:
-    """Shared part of step and batch transforms."""
+    """Shared part of step and batch transforms.
+
+    Attributes:
+        reads: paths of the fields that it reads, or of trees of them, for samplers to check that they are
+            there and that no later transform writes them; None, the default, checks nothing.
+    """
+
+    reads: Sequence[str] | None = None
 
     def fields(self, samples: Samples) -> Mapping[str, Field | Tree]:
         """Return the fields that this transform writes, by path: Fields, or trees of them.
 
         `samples` holds what exists so far (examples are read from it, nothing is written).
-        The build function allocates what is returned before sampling starts.
+        The build function allocates what is returned before sampling starts. Samplers ask again, with
+        all fields there, to compare: the answer has to be the same.
         """
         return {}
 
@@ -59,14 +67,21 @@ class StepTransform(Transform, ABC):
 
     @abstractmethod
     def transform_step(self, samples: Samples, t: int, columns: slice) -> None:
-        """Transform row `t` of `columns`; row T is the observation behind the batch."""
+        """Transform row `t` of `columns`; row T is the observation after the batch."""
 
     def transform_final(self, observation: Tree) -> Tree:
-        """Return final observations `[N, ...]` of ended episodes as the agent should see them."""
+        """Return final observations `[N, ...]` of ended episodes as the agent should see them.
+
+        Values of truncated episodes and evaluations come from what it returns. To be implemented by
+        transforms that write `agent.observation`, or a field that one of these reads; others aren't asked.
+        """
         return observation
 
     def end_batch(self, samples: Samples) -> None:
-        """Update statistics from the finished batch. Not called while evaluating."""
+        """Update statistics from the finished batch, where `env.valid` is true if there is such a field.
+
+        Not called while evaluating.
+        """
 
 
 class BatchTransform(Transform, ABC):
@@ -115,7 +130,7 @@ def optional_body_of(samples: Tree, path: str) -> np.ndarray[Any, Any] | None:
     return None if field is None else np.asarray(field)
 
 
-def row_behind(samples: Tree, path: str) -> np.ndarray[Any, Any]:
+def row_after(samples: Tree, path: str) -> np.ndarray[Any, Any]:
     """Return the numpy view [B, ...] of row T, the first padding row, of the field at `path`.
 
     Raises:

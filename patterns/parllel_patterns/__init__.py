@@ -4,6 +4,7 @@ from parllel_patterns.cages import build_cages
 from parllel_patterns.logging import build_logger
 from parllel_patterns.main import main, main_for_each
 from parllel_patterns.parameters import PPO_DEFAULTS, PpoParameters
+from parllel_patterns.samplers import build_eval_sampler, build_rollout_sampler, build_sampler
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples, default_storage
 
 __all__ = [
@@ -12,7 +13,10 @@ __all__ = [
     "allocate_eval_samples",
     "allocate_samples",
     "build_cages",
+    "build_eval_sampler",
     "build_logger",
+    "build_rollout_sampler",
+    "build_sampler",
     "default_storage",
     "main",
     "main_for_each",

@@ -16,8 +16,8 @@ from parllel.logging import (
 from parllel.runners import RunFolder
 
 
-def build_logger(folder: RunFolder, console: Console | None = None) -> Logger:
-    """Return a logger to files in the folder of a run, and to a console if one is given.
+def build_logger(folder: RunFolder, console: Console | None = None, *more: Writer) -> Logger:
+    """Return a logger to files in the folder of a run, to a console if one is given, and to more writers.
 
     The files are log.txt, progress.csv, progress.jsonl and TensorBoard's events.out.tfevents.*, which are
     left out, with a notice, where TensorBoard is not installed.
@@ -34,7 +34,7 @@ def build_logger(folder: RunFolder, console: Console | None = None) -> Logger:
         problem = str(error)
     if console is not None:
         writers.append(TerminalWriter(console))
-    logger = Logger(writers)
+    logger = Logger([*writers, *more])
     if problem is not None:
         logger.notice(f"no events for TensorBoard: {problem}")
     return logger

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import itertools
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -23,7 +22,8 @@ from parllel.runners import (
     resume,
     train,
 )
-from parllel.runners.mistakes import one_sentence, within_training
+from parllel.runners.mistakes import one_sentence, raised_by_us, within_training
+from parllel_patterns.flags import early_flag, parse_flags
 
 
 def main(
@@ -34,11 +34,11 @@ def main(
     name: str | Callable[[Any], str] | None = None,
     argv: Sequence[str] | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Train as the command line says, say what came of it, and return it.
+    """Train as the command line says, and print and return the result.
 
     Every field of the config is a flag: `--n-steps 1000 --parallel --hidden-sizes 64 64
     --ppo.learning-rate 3e-4 --ppo.kl-limit None`. `--runs DIR` is where the run's folder is made.
-    `--resume RUN` goes on with a run; flags beside it are changes of its config.
+    `--resume RUN` goes on with a run; other flags are changes to its config.
 
     Args:
         build: puts a run together from a config.
@@ -48,8 +48,9 @@ def main(
         argv: default the arguments of the process.
 
     Raises:
-        SystemExit: with status 2 if the command line is wrong or the run's folder cannot be written, which
-            is said in one sentence; with 0 after `--help`.
+        SystemExit: with status 2 if the command line is wrong, a part of parllel refuses a value with which
+            `build` makes it, or the run's folder cannot be written, which is said in one sentence; with 0
+            after `--help`.
         ImportError: without tyro; names the extra.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
@@ -65,9 +66,9 @@ def _main(
     about: str,
 ) -> tuple[RunResult, RunFolder]:
     console = Console()
-    resumed = _flag(argv, "--resume")
+    resumed = early_flag(argv, "--resume")
     before = None if resumed is None else _config_of(resumed, config_class)
-    arguments = _parse(config_class, base, argv, before, about)
+    arguments = parse_flags(config_class, base, argv, before, about)
     if before is None:
         config = arguments.config
         name = name(config) if callable(name) else name
@@ -79,8 +80,9 @@ def _main(
         )
     try:
         result, folder = run(console=console)
-    except OSError as error:  # a disk that is full, a folder that cannot be written
-        if within_training(error):
+    except (OSError, ValueError) as error:
+        # A disk that is full, a folder that cannot be written; a value that a part of ours refuses.
+        if within_training(error) or not (isinstance(error, OSError) or raised_by_us(error)):
             raise
         said = one_sentence(error, not_users=str(Path(__file__).parent))
         print(said, file=sys.stderr)
@@ -98,7 +100,7 @@ def main_for_each(
     name: str | Callable[[Any], str] | None = None,
     argv: Sequence[str] | None = None,
 ) -> list[tuple[RunResult, RunFolder]]:
-    """Do what `main` does for each value of some flags, and return what came of all runs, in order.
+    """Do what `main` does for each value of some flags, and return the results of all runs, in order.
 
     each: flags that take several values, and what they are for one run: with `{"--seeds": "--seed"}`,
         `--seeds 0 1 2` trains three times. All combinations are run; a flag that is not given is left out.
@@ -128,50 +130,6 @@ def main_for_each(
 
 def _about(build: Build, config_class: type) -> str:
     return sys.modules[build.__module__].__doc__ or config_class.__doc__ or ""
-
-
-def _parse(config_class: type, base: str, argv: Sequence[str], before: Any, about: str) -> Any:
-    try:
-        import tyro
-    except ImportError as error:
-        raise ImportError(
-            "command lines need tyro: pip install 'parllel[examples]'", name=error.name
-        ) from error
-    # The config's flags have no prefix.
-    flags: Any = Annotated[(config_class, tyro.conf.arg(name=""))]  # type: ignore[valid-type,misc]
-    runs: Any = Annotated[str, tyro.conf.arg(help="folder of all runs")]
-    help_of_resume = "folder of a run to go on with; other flags are changes"
-    resumed: Any = Annotated[str | None, tyro.conf.arg(help=help_of_resume, metavar="RUN")]
-    if before is not None:
-        first: Any = dataclasses.field(default_factory=lambda: before)
-    elif _has_defaults(config_class):
-        first = dataclasses.field(default_factory=config_class)
-    else:
-        first = dataclasses.field()
-    fields = [
-        ("config", flags, first),
-        ("runs", runs, dataclasses.field(default=base)),
-        ("resume", resumed, dataclasses.field(default=None)),
-    ]
-    kind = dataclasses.make_dataclass("Arguments", fields)
-    return tyro.cli(kind, args=list(argv), description=about)
-
-
-def _has_defaults(config_class: type) -> bool:
-    missing = dataclasses.MISSING
-    return all(
-        field.default is not missing or field.default_factory is not missing
-        for field in dataclasses.fields(config_class)
-        if field.init
-    )
-
-
-def _flag(argv: Sequence[str], name: str) -> str | None:
-    """Return the value of one flag, before the others can be read."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(name, dest="value")
-    value: str | None = parser.parse_known_args(argv)[0].value
-    return value
 
 
 def _config_of(path: str, config_class: type) -> Any:
@@ -204,6 +162,8 @@ def _report(console: Console, result: RunResult, folder: RunFolder) -> None:
     lines = [f"{how} after {result.elapsed_steps:,} environment steps"]
     if math.isfinite(result.evaluation_return):
         lines[0] += f": mean return {result.evaluation_return:.1f} in the last evaluation"
+    if result.best is not None and result.best[0] < result.elapsed_steps:
+        lines[0] += f", {result.best[1]:.1f} in the best, at step {result.best[0]:,}"
     if result.stopped_by is not None:
         lines.append(f"Go on with: parllel resume {folder.path}")
     lines.append(f"Everything about this run is in {folder.path}")

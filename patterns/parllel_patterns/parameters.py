@@ -10,11 +10,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PpoParameters:
-    """What PPO takes beside agent and seed; a mapping as well: `PPO(agent, **parameters, seed=0)`.
+    """The arguments of PPO except agent and seed; also a mapping: `PPO(agent, **parameters, seed=0)`.
 
     The defaults are those of Huang et al. 2022 ("The 37 implementation details of proximal policy
-    optimization") for small networks, but that the learning rate stays, values are not clipped and entropy
-    gets no bonus. What each is for stands at `PPO`.
+    optimization") for small networks, except that the learning rate is constant, values are not clipped
+    and there is no entropy bonus.
+
+    Attributes:
+        learning_rate: of Adam
+        learning_rate_anneal_steps: environment steps over which the learning rate falls to 0; None: constant
+        epochs: passes over each batch
+        minibatches: updates per pass
+        ratio_clip: how far the likelihood ratio may be from 1
+        value_clip: how far a value may move from the sampled one; None: no limit
+        value_loss_coeff: weight of the value loss
+        entropy_loss_coeff: weight of the entropy bonus
+        clip_grad_norm: largest norm of all gradients together; None: no limit
+        kl_limit: estimated divergence from the sampling policy that ends learning from a batch; None: never
     """
 
     learning_rate: float = 2.5e-4

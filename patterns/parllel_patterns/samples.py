@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from parllel.agents import Handler
-from parllel.arrays import Storage
+from parllel.agents import Handler, check_action_space, check_example_action
+from parllel.arrays import Array, LazyFramesArray, Storage
 from parllel.buffers import (
     AgentSamples,
+    DtypeRules,
     EnvSamples,
     Field,
     Samples,
@@ -20,10 +22,23 @@ from parllel.buffers import (
     allocate,
     buffer_leaves,
     buffer_map,
+    check_names,
     insert_field,
 )
-from parllel.cages import CageInterface, Spaces, VectorizedCage, example_of
-from parllel.transforms import Transform
+from parllel.cages import (
+    CageInterface,
+    Spaces,
+    VectorizedCage,
+    check_side_by_side,
+    example_of,
+    stored_example,
+)
+from parllel.transforms import (
+    StepTransform,
+    Transform,
+    add_transform_fields,
+    example_of_what_is_seen,
+)
 from parllel.types import BatchSpec, Tree
 
 
@@ -35,18 +50,26 @@ def allocate_samples(
     *,
     env_info: Mapping[str, Any] | None = None,
     noise: bool = False,
+    next_observation: bool = False,
     storage: Storage | Mapping[str, Storage] | None = None,
+    dtype: Mapping[str, DTypeLike] | None = None,
     switching: bool = False,
     frames: int | Mapping[str, int] = 0,
 ) -> Samples:
     """Allocate all that is written while sampling: by cages, by the agent, by the transforms.
 
     Args:
-        env_info: examples of those keys of the environments' `info` that are to be stored.
+        env_info: examples of those keys of the environments' `info` that are to be stored. They also stand
+            where an info has no such key, as that of most steps has no `episode` in the example below.
+            Where an example is an integer, fractions are refused.
         noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch.
+        next_observation: allocate `env.next_observation` too, [T, B, ...]: what each step led to, the last
+            observation of an episode included. BatchSamplers fill it, at the end of a batch.
         storage: for all, or by path: patterns such as `{"agent.agent_info.*": "local"}`, of which the last
             that fits wins. Default, also for what no pattern fits: local if all cages are in this process
             and arrays do not switch, else managed.
+        dtype: types by path, in the same way: `{"env.observation.position": np.float64}`. Elsewhere float64
+            is stored as float32, and int64 as int32 in observations of a space whose bounds allow it.
         switching: allocate arrays with two sides, see AsynchronousSampler.
         frames: how many frames observations are stacks of, to store each frame once; for all leaves, or
             by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
@@ -58,6 +81,9 @@ def allocate_samples(
     Raises:
         ValueError: without cages; where arguments, agent, environments and transforms do not fit each other.
 
+    Statistics that gymnasium's RecordEpisodeStatistics gives at the end of an episode are stored by
+    `env_info={"episode": {"r": 0.0, "l": 0}}`.
+
     A sampler whose policies act in the workers is built like this::
 
         cages = build_cages(make_env, B, seeds=seeds, parallel=Plan(n_workers=1, n_main=B // 2))
@@ -66,31 +92,38 @@ def allocate_samples(
         cages[0].set_policy(handler.worker_policy())
         sampler = RolloutSampler(spec, cages, handler, samples, batch_transforms=transforms)
     """
-    if not cages:
-        raise ValueError("cages: expected at least one")
+    spaces = _spaces_of(cages)
     rules = StorageRules(storage, "managed" if switching else default_storage(cages))
-    memory: Any = {"storage": rules, "switching": switching}
-    spaces = cages[0].spaces
-    observation = _stored(example_of(spaces.observation))
-    action, agent_info = handler.example(observation)
-    _check_kind(action, example_of(spaces.action))
+    dtypes = DtypeRules(dtype)
+    memory: Any = {"storage": rules, "dtype": dtypes, "switching": switching}
+    check_names(example_of(spaces.observation), "env.observation")
+    check_names(example_of(spaces.action), "agent.action")
+    action, agent_info = _agent_example(handler, spaces, transforms, env_info, dtypes)
     samples = allocate(
         _examples(spaces, _indexing(action), agent_info, env_info, frames), batch_spec, **memory
     )
+    first_row = BatchSpec(1, batch_spec.B)
+    if env_info is not None:
+        defaults = {"env.env_info_default": dict(env_info)}
+        samples = add_fields(samples, defaults, first_row, **memory)
+        buffer_map(_fill, samples.env.env_info_default, dict(env_info))
+    fields: dict[str, Any] = {}
+    if next_observation:
+        fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
     if not cages[0].reset_automatically:
-        samples = add_fields(samples, {"env.valid": False}, batch_spec, **memory)
+        fields["env.valid"] = False
+    if noise:
+        fields["agent.noise"] = _noise(handler)
+    samples = add_fields(samples, fields, batch_spec, **memory)
     initial_state = handler.initial_state_example()
     if initial_state is not None:
         fields = {"agent.initial_rnn_state": initial_state}
-        samples = add_fields(samples, fields, BatchSpec(1, batch_spec.B), **memory)
-    for transform in transforms:
-        samples = add_fields(samples, transform.fields(samples), batch_spec, **memory)
-    if noise:
-        fields = {"agent.noise": _noise(handler)}
-        samples = add_fields(samples, fields, batch_spec, **memory)
+        samples = add_fields(samples, fields, first_row, **memory)
+    samples = add_transform_fields(samples, transforms, batch_spec, **memory)
     rules.check_used()
+    dtypes.check_used()
     # What reads rows of env.observation through views of its own; stacks that are not stored have none.
-    if frames and ("observation" in samples.agent._fields or hasattr(handler, "worker_policy")):
+    if frames and (_replaces_frames(samples) or hasattr(handler, "worker_policy")):
         raise ValueError(
             "frames: expected 0, as a transform or a policy in compiled code reads the observations"
         )
@@ -100,26 +133,54 @@ def allocate_samples(
     return checked
 
 
+def _agent_example(
+    handler: Handler,
+    spaces: Spaces,
+    transforms: Sequence[Transform],
+    env_info: Mapping[str, Any] | None,
+    dtypes: DtypeRules,
+) -> tuple[Tree, Tree]:
+    """Return what the agent answers to an example of what it sees, checked against the action space."""
+    check_action_space(handler.agent, spaces.action, spaces.name)
+    observation = _stored(stored_example(spaces.observation), dtypes)
+    if any(isinstance(transform, StepTransform) for transform in transforms):
+        one = BatchSpec(1, 1)
+        probe = allocate(_examples(spaces, None, None, env_info, 0), one, dtype=dtypes)
+        observation = example_of_what_is_seen(probe, transforms, one, observation)
+    action, agent_info = handler.example(observation)
+    check_example_action(action, spaces.action, spaces.name)
+    return action, agent_info
+
+
 def allocate_eval_samples(
-    cages: Sequence[CageInterface], *, frames: int | Mapping[str, int] = 0
+    cages: Sequence[CageInterface],
+    *,
+    dtype: Mapping[str, DTypeLike] | None = None,
+    frames: int | Mapping[str, int] = 0,
 ) -> Samples:
     """Allocate the buffer of an EvalSampler: one row of observations and actions.
 
-    frames: as for `allocate_samples`.
+    dtype, frames: as for `allocate_samples`.
     """
-    if not cages:
-        raise ValueError("cages: expected at least one")
-    spaces = cages[0].spaces
+    spaces = _spaces_of(cages)
     examples = _examples(spaces, _indexing(example_of(spaces.action)), None, None, frames)
-    samples: Samples = allocate(
-        examples, BatchSpec(1, sum(cage.n for cage in cages)), storage=default_storage(cages)
-    )
+    batch_spec = BatchSpec(1, sum(cage.n for cage in cages))
+    memory: Any = {"storage": default_storage(cages), "dtype": dtype}
+    samples: Samples = allocate(examples, batch_spec, **memory)
     return samples
 
 
 def default_storage(cages: Sequence[CageInterface]) -> Storage:
     """Return the cheapest storage that the cages can reach."""
     return "local" if all(isinstance(cage, VectorizedCage) for cage in cages) else "managed"
+
+
+def _spaces_of(cages: Sequence[CageInterface]) -> Spaces:
+    """Return the spaces that all cages have."""
+    if not cages:
+        raise ValueError("cages: expected at least one")
+    check_side_by_side([cage.spaces for cage in cages])
+    return cages[0].spaces
 
 
 def _examples(
@@ -133,7 +194,7 @@ def _examples(
         agent=AgentSamples(action=action, agent_info=agent_info),
         env=EnvSamples(
             # One row more: the observation that follows the batch.
-            observation=_observations(example_of(spaces.observation), frames),
+            observation=_observations(stored_example(spaces.observation), frames),
             reward=np.float32(0),
             terminated=False,
             truncated=False,
@@ -155,22 +216,27 @@ def _observations(example: Tree, frames: int | Mapping[str, int]) -> Tree:
     return buffer_map(lambda x: Field(x, padding=1, frames=next(left)), example)
 
 
+def _replaces_frames(samples: Samples) -> bool:
+    """Return whether a transform writes in place of stacks of frames what the agent sees."""
+    if "observation" not in samples.agent._fields:
+        return False
+    seen = {leaf.block.key for _, leaf in buffer_leaves(samples.agent.observation)}
+    return any(
+        isinstance(leaf, LazyFramesArray) and leaf.block.key not in seen
+        for _, leaf in buffer_leaves(samples.env.observation)
+    )
+
+
+def _like(leaf: Array) -> Field:
+    """Return a field of cells like those of an array."""
+    return Field(np.zeros(leaf.shape[2:], leaf.dtype), dtype=leaf.dtype)
+
+
 def _noise(handler: Handler) -> Tree:
     example = handler.noise_example()
     if example is None:
         raise ValueError("noise: expected an agent that draws noise, got one that draws none")
     return example
-
-
-def _check_kind(action: Tree, expected: Tree) -> None:
-    """Refuse fractions for an action space of whole numbers: the environment might round them."""
-    there = dict(buffer_leaves(action, "agent.action"))
-    for path, example in buffer_leaves(expected, "agent.action"):
-        got = np.asarray(there.get(path, example)).dtype
-        if np.asarray(example).dtype.kind in "biu" and got.kind not in "biu":
-            raise ValueError(
-                f"{path}: expected whole numbers, as in the action space, got {got} from the agent"
-            )
 
 
 def _indexing(action: Tree) -> Tree:
@@ -182,6 +248,12 @@ def _action_dtype(example: np.ndarray[Any, Any]) -> np.dtype[Any]:
     return example.dtype if example.dtype.kind in "biu" else Field(example).stored_dtype
 
 
-def _stored(observation: Tree) -> Tree:
-    """Return an observation in the dtypes that the buffer holds."""
-    return buffer_map(lambda x: np.asarray(x, Field(x).stored_dtype), observation)
+def _stored(observation: Tree, dtypes: DtypeRules) -> Tree:
+    """Return an observation in the types that are asked for."""
+    leaves = buffer_leaves(observation, "env.observation")
+    asked = iter([dtypes.stored(path, leaf.dtype) for path, leaf in leaves])
+    return buffer_map(lambda x: np.asarray(x, next(asked)), observation)
+
+
+def _fill(array: Array, example: Any) -> None:
+    array.full[...] = example

@@ -248,7 +248,7 @@ def test_infos_that_are_not_in_the_batch_are_not_written(info):
         np.testing.assert_array_equal(mine, getattr(full.samples.agent.agent_info, name))
 
 
-def test_values_are_written_behind_the_last_row():
+def test_values_are_written_after_the_last_row():
     setup = Setup(B=20)
     info = setup.samples.agent.agent_info
     info.value[: T + 1] = UNWRITTEN

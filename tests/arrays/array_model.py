@@ -79,15 +79,15 @@ def _is_array(item: Any) -> bool:
 
 
 def walk(rows: slice, length: int, margin: int) -> list[int]:
-    """List the rows of a slice by walking: the body by default, the margin where asked for."""
+    """List the rows of a slice by walking: the body by default, the margin where a row of it is named."""
     step = 1 if rows.step is None else rows.step
     exists = range(-margin, length + margin)
     body = range(length)
     if step > 0:
         start = body[0] if rows.start is None and length else rows.start or 0
-        stop = length if rows.stop is None else rows.stop
+        stop = length if rows.stop is None or rows.stop > exists.stop else rows.stop
         return [row for row in exists if start <= row < stop and (row - start) % step == 0]
-    start = length - 1 if rows.start is None else min(rows.start, length + margin - 1)
+    start = length - 1 if rows.start is None or rows.start >= exists.stop else rows.start
     stop = -1 if rows.stop is None else rows.stop
     return [row for row in reversed(exists) if stop < row <= start and (start - row) % -step == 0]
 

@@ -170,9 +170,9 @@ def test_rows_beyond_the_padding_are_refused(padding: int) -> None:
         with pytest.raises(IndexError, match="lies before the first row"):
             array[index] = 0
     for index in (high, [high], (high, 0), ([0, high], 0)):
-        with pytest.raises(IndexError, match=f"row {high} lies behind the last row"):
+        with pytest.raises(IndexError, match=f"row {high} lies after the last row"):
             array[index]
-        with pytest.raises(IndexError, match="lies behind the last row"):
+        with pytest.raises(IndexError, match="lies after the last row"):
             array[index] = 0
     for index in (slice(low, None), slice(None, low), slice(3, low, -1)):
         with pytest.raises(IndexError, match=f"row {low} lies before the first row"):
@@ -186,12 +186,17 @@ def test_rows_beyond_the_padding_are_refused(padding: int) -> None:
         (slice(-1, None), [-1, 0, 1, 2, 3]),
         (slice(-2, 1), [-2, -1, 0]),
         (slice(2, 6), [2, 3, 4, 5]),
-        (slice(3, 99), [3, 4, 5]),
+        (slice(3, 99), [3]),
+        (slice(0, 7), [0, 1, 2, 3]),
+        (slice(99, None), []),
+        (slice(99, 6), []),
+        (slice(5, 99), []),
         (slice(None, None, -1), [3, 2, 1, 0]),
         (slice(5, None, -2), [5, 3, 1]),
         (slice(1, -2, -1), [1, 0, -1]),
         (slice(-1, -1), []),
-        (slice(99, None, -3), [5, 2]),
+        (slice(99, None, -3), [3, 0]),
+        (slice(5, 99, -1), []),
     ],
 )
 def test_ends_of_a_slice_are_row_numbers(location: slice, rows: list[int]) -> None:
@@ -331,7 +336,7 @@ def test_wrong_index_of_a_picked_view_raises_alike() -> None:
         picked[None]
     with pytest.raises(IndexError, match="too many indices"):
         picked[0, 0, 0]
-    with pytest.raises(IndexError, match="row 2 lies behind the last row"):
+    with pytest.raises(IndexError, match="row 2 lies after the last row"):
         picked[2]
 
 
@@ -469,7 +474,6 @@ def test_equality_is_by_place(storage: Any) -> None:
     assert array[[2, 1]] == array[2:0:-1]
     assert array[::4] == array[0:1]
     assert array != other
-    assert array[0] != [1, 1, 1]
     with pytest.raises(TypeError, match="unhashable"):
         hash(array)
     with pytest.raises(TypeError, match="truth of an Array is ambiguous"):

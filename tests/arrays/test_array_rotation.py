@@ -186,7 +186,7 @@ def test_previous_and_next_are_one_step_earlier_and_later(
             for by, name in ((-1, "previous"), (1, "next")):
                 ids = neighbour(model, picked.ids, by)
                 if ids is None:
-                    with pytest.raises(IndexError, match=r"there is no row (before|behind) the"):
+                    with pytest.raises(IndexError, match=r"there is no row (before|after) the"):
                         getattr(view, name)
                     continue
                 if not ids.size:

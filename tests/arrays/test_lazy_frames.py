@@ -113,7 +113,7 @@ def test_batches_of_episodes_read_back_as_they_were_written(
 
 @pytest.mark.parametrize("windows", [2, 3, 5])
 @pytest.mark.parametrize("T", [1, 2, 4])
-def test_a_replay_keeps_all_stacks_but_those_right_behind_the_newest(T: int, windows: int) -> None:
+def test_a_replay_keeps_all_stacks_but_those_right_after_the_newest(T: int, windows: int) -> None:
     k, B, full = 3, 2, T * windows
     array = LazyFramesArray((T, B, k, 5), np.uint8, full_size=full)
     whole = np.zeros((full + 1, B, k, 5), np.uint8)
@@ -159,7 +159,7 @@ def test_numbers_are_cast_as_in_other_arrays() -> None:
 
 @pytest.mark.parametrize("location", LOCATIONS, ids=repr)
 def test_index_selects_what_numpy_selects(location: Any) -> None:
-    array, stacks = filled(padding=0)  # a slice is not clipped at T where there are rows behind
+    array, stacks = filled(padding=0)  # a slice is not clipped at T where rows follow
     expected = stacks[:4][location]
     view = array[location]
     assert view.shape == expected.shape
@@ -208,7 +208,7 @@ def test_neighbours_in_time_and_rows_beside_the_body() -> None:
     np.testing.assert_array_equal(array[0].previous, stacks[3])
     with pytest.raises(IndexError, match="row -2 lies before"):
         array[-2]
-    with pytest.raises(IndexError, match="row 5 lies behind"):
+    with pytest.raises(IndexError, match="row 5 lies after"):
         array.gather([5], [0])
 
 
@@ -353,7 +353,7 @@ def test_cages_write_rows_and_cells() -> None:
     np.testing.assert_array_equal(np.asarray(array)[:, 1:3], stacks[:2, 1:3])
     np.testing.assert_array_equal(np.asarray(array[2])[1:3], stacks[2, 1:3])
     assert not np.asarray(array)[:, [0, 3]].any()
-    with pytest.raises(IndexError, match="row 3 lies behind"):
+    with pytest.raises(IndexError, match="row 3 lies after"):
         array.writers(3, slice(0, 1))
 
 

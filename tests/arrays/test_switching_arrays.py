@@ -139,7 +139,7 @@ def test_neighbours_are_on_the_same_side(side: int) -> None:
         with pytest.raises(IndexError, match="no row before the first"):
             _ = array[location].previous
     for array, location in ((plain, slice(2, 3)), (plain, [2]), (padded, 3)):
-        with pytest.raises(IndexError, match="no row behind the last"):
+        with pytest.raises(IndexError, match="no row after the last"):
             _ = array[location].next
 
 

@@ -43,7 +43,7 @@ def echo(connection: Connection) -> None:
 @contextmanager
 def partner(method: str) -> Iterator[Any]:
     child = Child(echo, start_method=method)
-    link = Link(child.connection, child.pid)
+    link = Link(child.connection, child)
 
     def ask(buffer: Any) -> Any:
         child.send_bytes(link.dumps(buffer))

@@ -8,9 +8,13 @@ import statistics
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+# A limit for what hangs: a machine that does much else takes its time.
+pytestmark = pytest.mark.timeout(180)
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "benchmarks" / "run.py"
@@ -18,7 +22,7 @@ RUN = ROOT / "benchmarks" / "run.py"
 
 def run(*arguments, cwd):
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=55
+        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=170
     )
 
 
@@ -67,10 +71,10 @@ def test_quick_run_writes_every_figure_and_prints_a_table(tmp_path):
         assert answer["reads"] in ("times faster", "times slower")
         expected = faster if answer["reads"] == "times faster" else [1 / x for x in faster]
         assert answer["ratios"] == pytest.approx(expected)
-        assert answer["ratio"] == {
+        assert answer["ratio"] == {  # of three pairs the interval is all there is
             "median": pytest.approx(statistics.median(expected)),
-            "min": pytest.approx(min(expected)),
-            "max": pytest.approx(max(expected)),
+            "low": pytest.approx(min(expected)),
+            "high": pytest.approx(max(expected)),
         }
         assert (answer["met"] is None) == (answer["target"] is None)
         assert answer["what"] in ran.stdout
@@ -114,14 +118,23 @@ def test_unknown_question_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_benchmark_runs_under_pytest(tmp_path):
-    files = sorted((ROOT / "benchmarks").glob("bench_*.py"))
-    options = ["--benchmark-disable", "-q", "-p", "no:cacheprovider", "-k", "not HalfCheetah"]
-    ran = run("-m", "pytest", *options, *files, cwd=ROOT)
+def test_benchmarks_run_under_pytest():
+    """Collect all, whose questions the quick run above answers, and run those of two files."""
+    found = run("-m", "pytest", "benchmarks/", "--collect-only", "-q", cwd=ROOT)
+    assert found.returncode == 0, found.stdout + found.stderr
+    for file in (ROOT / "benchmarks").glob("bench_*.py"):
+        assert f"benchmarks/{file.name}::test_" in found.stdout
+    some = [f"benchmarks/bench_{name}.py" for name in ("gae", "registered_send")]
+    ran = run("-m", "pytest", *some, "--benchmark-disable", "-v", cwd=ROOT)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    collected = run("-m", "pytest", *options[1:], "--collect-only", *files, cwd=ROOT).stdout
-    for file in files:
-        assert f"benchmarks/{file.name}::test_" in collected
+    assert "SKIPPED" not in ran.stdout
+
+
+def test_what_is_missing_is_named_where_a_benchmark_is_skipped(measure, compare):
+    comparison = replace(compare([]), needs=("json", "no_such_module"))
+    said = r"needs no_such_module: pip install 'parllel\[benchmarks\]'"
+    with pytest.raises(pytest.skip.Exception, match=said):
+        measure.run_side(None, comparison, "ours")
 
 
 def test_machine_is_described_without_saying_whose_it_is(measure):
@@ -160,14 +173,15 @@ def test_ratios_are_per_unit_and_read_as_asked(measure, compare, reads, expected
     ]
     answer = measure.Answer(compare([], reads=reads), pairs, "")
     assert answer.ratios == pytest.approx(expected)
-    assert answer.median == pytest.approx(statistics.mean(expected))
+    assert answer.estimate.median == pytest.approx(statistics.mean(expected))
 
 
-def test_goals_are_reached_from_the_right_side(measure, compare):
+def test_goals_are_reached_by_the_far_bound(measure, compare):
     faster, slower = compare([], reads="faster"), compare([], reads="slower")
-    assert (faster.reaches(2.0, 1.5), faster.reaches(1.0, 1.5)) == (True, False)
-    assert (slower.reaches(2.0, 1.5), slower.reaches(1.0, 1.5)) == (False, True)
-    assert faster.reaches(2.0, None) is None
+    found = measure.Estimate(2.0, 1.2, 3.0)
+    assert (faster.reaches(found, 1.2), faster.reaches(found, 1.5)) == (True, False)
+    assert (slower.reaches(found, 3.0), slower.reaches(found, 2.5)) == (True, False)
+    assert faster.reaches(found, None) is None
 
 
 def test_sides_that_do_not_agree_are_not_timed(measure, compare):

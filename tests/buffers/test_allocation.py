@@ -44,8 +44,8 @@ def test_leaf_becomes_zeroed_rows_of_the_examples_cells() -> None:
         (np.float64(1), np.float32),
         (np.zeros(3, np.float64), np.float32),
         (1.0, np.float32),
-        (1, np.int32),
-        (np.int64(1), np.int32),
+        (1, np.int64),
+        (np.int64(1), np.int64),
         (np.zeros(2, np.float32), np.float32),
         (np.float16(1), np.float16),
         (np.int8(1), np.int8),
@@ -67,13 +67,13 @@ def test_dimensions_of_one_are_kept(feature: tuple[int, ...]) -> None:
 
 
 def test_nodes_become_named_array_tuples() -> None:
-    tree = allocate({"image": np.zeros(2), "arms": (1.0, [True, None]), 3: NamedTuple(x=1)}, SPEC)
+    tree = allocate({"image": np.zeros(2), "arms": (1.0, [True, None]), "3": NamedTuple(x=1)}, SPEC)
     assert type(tree) is NamedArrayTuple
     assert [(path, leaf.shape, leaf.dtype.str[1:]) for path, leaf in buffer_leaves(tree)] == [
         ("image", (5, 3, 2), "f4"),
         ("arms._0", (5, 3), "f4"),
         ("arms._1._0", (5, 3), "b1"),
-        ("3.x", (5, 3), "i4"),
+        ("3.x", (5, 3), "i8"),
     ]
     assert tree.arms._1._1 is None
     assert allocate(None, SPEC) is None
@@ -114,7 +114,7 @@ def test_buffer_as_example_gives_one_of_the_same_kind() -> None:
     first = allocate({"a": Field(np.zeros(2), padding=1, dtype=np.float64), "b": 1}, SPEC)
     second = allocate(first, BatchSpec(7, 2))
     assert (second.a.shape, second.a.dtype, second.a.padding) == ((7, 2, 2), np.dtype("f8"), 1)
-    assert (second.b.shape, second.b.dtype, second.b.padding) == ((7, 2), np.dtype("i4"), 0)
+    assert (second.b.shape, second.b.dtype, second.b.padding) == ((7, 2), np.dtype("i8"), 0)
     second.a[0] = 1
     assert not np.asarray(first.a).any()
 
@@ -195,7 +195,7 @@ def test_tree_costs_one_descriptor_per_storage() -> None:
         ({"a": {"b": np.zeros((2, 0))}}, {}, r"a\.b: .*every dimension must be an int >= 1"),
         ({"a": 1.0}, {"storage": "shed"}, "^storage: the default: expected one of .*got 'shed'"),
         ({"a": 1.0}, {"storage": {"a": "shed"}}, "^storage: a: expected one of .*, got 'shed'"),
-        ({"a": 1.0}, {"storage": {"b": "local"}}, "^storage: the rule 'b' fits no path .* 'a'"),
+        ({"a": 1.0}, {"storage": {"b": "local"}}, "^storage: the rule 'b' matches no path .* 'a'"),
     ],
 )
 def test_what_cannot_be_allocated_is_named_by_path(example: Any, kwargs: Any, text: str) -> None:

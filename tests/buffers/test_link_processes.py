@@ -41,7 +41,7 @@ class Partner:
 
     def __init__(self, method: str, inherited: Any = None) -> None:
         self.child = Child(link_targets.serve_buffers, inherited=inherited, start_method=method)
-        self.link = Link(self.child.connection, self.child.pid)
+        self.link = Link(self.child.connection, self.child)
         if inherited is not None:
             self.link.adopt(inherited)
 
@@ -152,6 +152,6 @@ def test_child_that_ends_in_the_middle_of_an_introduction_is_noticed(
     child = Child(link_targets.introduce_half, (end,))
     try:
         with pytest.raises(error, match=text):
-            Link(child.connection, child.pid).receive(child, timeout_s, "while asked")
+            Link(child.connection, child).receive(child, timeout_s, "while asked")
     finally:
         child.kill()

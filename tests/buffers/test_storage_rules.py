@@ -37,7 +37,9 @@ def test_the_last_rule_that_fits_wins_over_the_default() -> None:
     ],
 )
 def test_a_rule_that_fits_nothing_is_refused_with_the_nearest_path(rule: str, nearest: str) -> None:
-    message = rf"storage: the rule '{rule}' fits no path of the buffer; the nearest is '{nearest}'"
+    message = (
+        rf"storage: the rule '{rule}' matches no path of the buffer; the nearest is '{nearest}'"
+    )
     rules: Any = {"env.*": "managed", rule: "shared"}
     with pytest.raises(ValueError, match=message.replace("*", r"\*")):
         allocate(TREE, SPEC, storage=rules)
@@ -54,7 +56,7 @@ def test_rules_for_several_calls_are_checked_in_the_end() -> None:
     tree = add_fields(tree, {"agent.value": np.zeros(2)}, SPEC, storage=rules)
     assert tree.agent.value.storage == "managed"
     assert tree.env.reward.storage == "shared"
-    with pytest.raises(ValueError, match="the rule 'top' fits no path"):
+    with pytest.raises(ValueError, match="the rule 'top' matches no path"):
         rules.check_used()
     add_fields(tree, {"top": 1}, SPEC, storage=rules)
     rules.check_used()
@@ -67,13 +69,15 @@ def test_added_fields_check_a_mapping_as_a_whole() -> None:
     more = add_fields(tree, fields, SPEC, storage=rules)
     assert (more.agent.value.storage, more.env.extra.storage) == ("managed", "shared")
     with pytest.raises(
-        ValueError, match=r"'env\.reward' fits no path of the buffer; the nearest is"
+        ValueError, match=r"'env\.reward' matches no path of the buffer; the nearest is"
     ):
         add_fields(tree, fields, SPEC, storage={"env.reward": "shared"})
 
 
 def test_a_buffer_without_paths_says_so() -> None:
-    with pytest.raises(ValueError, match=r"the rule 'a' fits no path of the buffer; there is none"):
+    with pytest.raises(
+        ValueError, match=r"the rule 'a' matches no path of the buffer; there is none"
+    ):
         allocate(None, SPEC, storage={"a": "shared"})
     assert allocate(None, SPEC) is None
 

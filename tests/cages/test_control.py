@@ -35,7 +35,7 @@ def test_numbers_follow_each_other(size: ControlSize, number: int) -> None:
     following = size.following(number)
     assert 1 <= following <= size.last_number < 2**31
     assert size.following(size.last_number) == 1
-    # Its record comes behind that of its predecessor, where numbers start again too.
+    # Its record comes after that of its predecessor, where numbers start again too.
     assert following % size.n_records == (number + 1) % size.n_records
 
 
@@ -102,7 +102,7 @@ def test_a_cage_goes_on_when_numbers_start_again(laps: int, n_groups: int, autom
                 cage.set_samples_buffer(samples, slice(FIRST, FIRST + n))
                 found.append(record_columns(cage, samples, actions, automatic=automatic))
                 if isinstance(cage, SynchronizedProcessCage):
-                    assert cage._control.number <= laps * (n_groups + 2)
+                    assert cage._crew.control.number <= laps * (n_groups + 2)
     for one, other in zip(*found, strict=True):
         assert_same_batches(one, other)
     assert np.asarray(samples.env.reward).any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -94,7 +95,7 @@ def check_fault(fault: str, phase: str, start_method: str) -> None:
     expected, text = FAULTS[fault]
     with cage:
         prepare(cage, phase)
-        cage._timeout_s = TIMEOUT_S if fault in SILENT else 20.0
+        cage._requests.timeout_s = TIMEOUT_S if fault in SILENT else 20.0
         began = time.monotonic()
         with pytest.raises(expected, match=text) as caught:
             enter(cage, phase)
@@ -113,7 +114,7 @@ def check_fault(fault: str, phase: str, start_method: str) -> None:
             assert cage.gravity == 9.8  # the worker lives
             return
         assert wait_until_gone(pid)
-        for method in ("start_reset", "finish_row", "reset_async", "collect_completed_trajs"):
+        for method in ("start_reset", "finish_row", "reset_async", "environment_states"):
             with pytest.raises(ClosedError, match=r"cage 4.*(ended after|used after close)"):
                 getattr(cage, method)()
 
@@ -383,3 +384,24 @@ def test_a_cage_that_was_never_asked_can_be_closed() -> None:
         cage = forked(partial(FaultyEnv, phase, "hang"))
         cage.close()
         assert wait_until_gone(cage.pid)
+
+
+class HolderEnv(CountingEnv):
+    """Put something into infos that no other process can have."""
+
+    def step(self, action: Any) -> Any:
+        *others, info = super().step(action)
+        info["parts"] = {"renderer": [1, threading.Lock()]}
+        return *others, info
+
+
+def test_an_info_that_cannot_be_pickled_is_named() -> None:
+    with forked(HolderEnv, seed=1) as cage:
+        cage.reset_async()
+        cage.await_step()
+        cage.step_async(1)
+        said = (
+            r"^info\['parts'\]\['renderer'\]\[1\], of type _thread\.lock, cannot be sent to another"
+        )
+        with pytest.raises(TypeError, match=said):
+            cage.await_step()

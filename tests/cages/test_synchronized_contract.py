@@ -7,6 +7,7 @@ from parllel.cages import SynchronizedProcessCage
 from parllel.testing.vector_cage_contract import VectorCageContract
 from parllel.testing.vector_cage_hooks import EnvFactories, VectorCageHooks
 from parllel.testing.vector_row_contract import VectorRowContract
+from parllel.testing.vector_rules_contract import VectorRulesContract
 
 
 class MakesSynchronizedCage(VectorCageHooks):
@@ -28,38 +29,53 @@ class MakesSynchronizedCage(VectorCageHooks):
         )
 
 
-class TestOneWorker(MakesSynchronizedCage, VectorCageContract):
-    settings = {"n_workers": 1}
-    wait = "semaphore"
-
-
 class TestTwoWorkersShared(MakesSynchronizedCage, VectorCageContract):
     storage = "shared"
 
 
-class TestThreeWorkersTwoGroups(MakesSynchronizedCage, VectorCageContract):
+class TestTakingPartWithTwoGroups(MakesSynchronizedCage, VectorCageContract):
+    settings = {"n_workers": 2, "participate": True, "n_groups": 2}
+    storage = "managed"
+    wait = "compiled"
+
+
+class FewTests:
+    """What depends on where environments and buffers are; the two classes above have the rest."""
+
+    test_columns = VectorRowContract.test_columns_are_those_of_plain_loops
+    test_neighbours = VectorRowContract.test_neighbouring_columns_are_left_alone
+    test_infos = VectorRowContract.test_infos_are_read_only_where_asked_for
+    test_groups = VectorRowContract.test_groups_are_stepped_apart
+    test_shared_buffer = VectorRowContract.test_two_cages_share_a_buffer
+    test_second_buffer = VectorRowContract.test_a_second_buffer_can_be_bound
+    test_errors = VectorRulesContract.test_what_an_environment_raises_arrives_as_itself
+    _use = VectorRulesContract._use
+
+
+class TestOneWorker(FewTests, MakesSynchronizedCage):
+    settings = {"n_workers": 1}
+    wait = "semaphore"
+
+
+class TestThreeWorkersTwoGroups(FewTests, MakesSynchronizedCage):
     settings = {"n_workers": 3, "n_groups": 2}
     storage = "managed"
     wait = "compiled"
 
 
-class TestTakingPartWithTwoGroups(MakesSynchronizedCage, VectorCageContract):
-    settings = {"n_workers": 2, "participate": True, "n_groups": 2}
-
-
-class TestTakingALittlePart(MakesSynchronizedCage, VectorCageContract):
+class TestTakingALittlePart(FewTests, MakesSynchronizedCage):
     settings = {"n_workers": 1, "participate": True, "n_main": 1, "n_groups": 3}
     storage = "shared"
     wait = "semaphore"
 
 
-class TestTakingPart(MakesSynchronizedCage, VectorRowContract):
+class TestTakingPart(FewTests, MakesSynchronizedCage):
     settings = {"n_workers": 1, "participate": True}
     storage = {"env.*": "managed"}
     wait = "compiled"
 
 
-class TestForkserver(MakesSynchronizedCage, VectorRowContract):
+class TestForkserver(FewTests, MakesSynchronizedCage):
     settings = {"n_workers": 2, "n_groups": 2, "spin_us": 100.0}
     start_method = "forkserver"
     wait = "compiled"

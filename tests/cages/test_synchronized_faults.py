@@ -103,7 +103,7 @@ def enter(cage: SynchronizedProcessCage, phase: str) -> None:
 
 def assert_all_gone(cage: SynchronizedProcessCage, pids: list[int]) -> None:
     assert all(wait_until_gone(pid) for pid in pids)
-    for method in ("start_reset", "finish_row", "collect_completed_trajs"):
+    for method in ("start_reset", "finish_row", "environment_states"):
         with pytest.raises(ClosedError, match=r"cage of env.*4 to 7.*(ended after|used after)"):
             getattr(cage, method)()
     with pytest.raises(ClosedError, match=r"cage of env.*4 to 7.*(ended after|used after)"):

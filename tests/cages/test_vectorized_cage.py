@@ -18,6 +18,7 @@ from parllel.buffers import Samples
 from parllel.cages import VectorizedCage
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.row_reference import (
     assert_same_batches,
     draw_actions,
@@ -164,3 +165,10 @@ def test_environments_are_closed_if_the_cage_cannot_be_made(odd: Any, options: A
     with pytest.raises((ValueError, TypeError), match=r"spaces differ|TrajInfo, got 3|negative"):
         VectorizedCage([partial(factory, CountingEnv), partial(factory, odd)], **options)
     assert [env.closed for env in made] == [1, 1]
+
+
+def test_all_that_fail_to_close_are_named() -> None:
+    cage = VectorizedCage([partial(FaultyEnv, "close")] * 3)
+    with pytest.raises(DummyFaultError, match="close number 1") as caught:
+        cage.close()
+    assert caught.value.__notes__[-1].count("also DummyFaultError: close number 1") == 2

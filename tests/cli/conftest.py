@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from cli_process import command
@@ -80,13 +81,13 @@ def mistake(call):
 
 
 @pytest.fixture
-def spawn(tmp_path):
-    """Run `parllel` in a process of its own."""
+def spawn():
+    """Run `parllel` in a process of its own, from the folder of the build function."""
 
     def spawn(*argv, check=True, **environment):
         return subprocess.run(
             command(*argv),
-            cwd=tmp_path,
+            cwd=Path(__file__).parent,
             env={**os.environ, **environment},
             capture_output=True,
             text=True,

@@ -88,7 +88,7 @@ def test_a_script_that_fails_when_it_is_imported_says_where(mistake, run, edit, 
     script.write_text("import math\n\nprint(maths.pi)\n")
     edit(run / "run.json", build={"name": "__main__:build", "file": str(script)})
     for name in ("resume", "repeat", "show"):
-        line = mistake(name, run, *(["n_steps=100"] if name == "resume" else []))
+        line = mistake(name, run, "--trust", *(["n_steps=100"] if name == "resume" else []))
         assert "train.py: cannot be imported: NameError: name 'maths' is not defined" in line
         assert line.endswith(f"({script}:3; --traceback shows more)")
 

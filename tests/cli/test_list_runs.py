@@ -5,7 +5,9 @@ import json
 import shutil
 
 import pytest
+from rich.console import Console
 
+from parllel.cli.list_runs import RunLine, _print
 from parllel.runners import RunFolder
 
 
@@ -136,3 +138,27 @@ def test_a_log_that_cannot_be_read(call, run, content):
 def test_nothing_there(call, tmp_path):
     assert call("runs", tmp_path) == (0, f"there are no runs in {tmp_path}\n", "")
     assert lines_of(call, tmp_path) == []
+
+
+def test_a_narrow_terminal_gets_lines_that_it_has_room_for(capsys):
+    found = RunLine(
+        "runs/a-run-seed12", "2026-11-22T02:33:11", "a/b.py:build", 12, 15_000, -1.25, "solved", 3.0
+    )
+    damaged = RunLine("runs/b", None, None, None, None, None, "damaged", 0.1, "why")
+    _print(Console(width=60), [found, damaged])
+    assert capsys.readouterr().out.splitlines() == [
+        "runs/a-run-seed12",
+        "  solved, 15,000 steps, return -1.2, seed 12",
+        "  2026-11-22 02:33, 3.0 MB",
+        "  a/b.py:build",
+        "runs/b",
+        "  damaged",
+        "  0.1 MB",
+    ]
+    _print(Console(width=80), [found, damaged])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["run", "when", "seed", "steps", "return", "state", "size"]
+    assert lines[1].split()[-3:] == ["solved", "3.0", "MB"]
+    assert len(lines) == 3
+    _print(Console(width=100), [found, damaged])
+    assert "a/b.py:build" in capsys.readouterr().out.splitlines()[1]

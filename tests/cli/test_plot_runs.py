@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from parllel.cli.find_runs import find_runs
-from parllel.cli.plot_runs import curves_of, read_curves, without_seed
+from parllel.cli.plot_runs import curves_of, read_curves
+from parllel.cli.seed_groups import without_seed
 
 KEY = "evaluation/return/mean"
 VALUES = {
@@ -40,7 +41,9 @@ def paths_of(folder):
 def curves(paths, by):
     found, problems = read_curves(paths, KEY)
     assert problems == []
-    return curves_of(found, by)
+    drawn, remarks = curves_of(found, by)
+    assert remarks == []
+    return drawn
 
 
 TOGETHER = [(0, 2.0, 1.0, 3.0), (20, 2.5, 2.0, 3.0), (40, 4.0, 1.0, 7.0)]
@@ -150,7 +153,7 @@ def test_without_matplotlib_the_extra_is_named(run):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "parllel: plotting needs matplotlib: pip install parllel[plot]\n"
+    assert done.stderr == "parllel: plotting needs matplotlib: pip install 'parllel[plot]'\n"
 
 
 def test_runs_within_runs_and_links_are_left_alone(run, tmp_path):

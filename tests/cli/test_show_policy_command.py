@@ -14,7 +14,7 @@ from cli_process import command
 from small_build import Config, build
 from video_reader import fps_of, read
 
-from parllel.runners import train
+from parllel.runners import load_state, save_state, train
 
 
 def episodes_of(output):
@@ -131,3 +131,18 @@ def test_what_cannot_be_shown(mistake, run, tmp_path):
         path = train(build, config, base=tmp_path)[1].path
         assert expected in mistake("show", path)
         assert not (path / "policy.mp4").exists()
+
+
+def test_the_best_policy_can_be_shown(call, mistake, run):
+    (best,) = (run / "best").iterdir()
+    steps = int(best.stem.removeprefix("step-"))
+    moved = best.rename(best.with_name("step-000000000020.zip"))
+    state = load_state(moved)
+    assert state["elapsed_steps"] == steps
+    save_state(moved, {**state, "elapsed_steps": 20})
+    status, output, _ = call("show", run, "--best", "--episodes", 1, "--seed", 0)
+    assert (status, output.splitlines()[0]) == (0, "policy after 20 environment steps")
+    _, output, _ = call("show", run, "--episodes", 1, "--seed", 0)
+    assert output.splitlines()[0] == "policy after 60 environment steps"
+    moved.unlink()
+    assert f"{run / 'best'}: there is no checkpoint" in mistake("show", run, "--best")

@@ -166,13 +166,16 @@ def test_classes_of_users_go_on(name, tmp_path):
 @pytest.mark.parametrize(
     ("make_env", "who"),
     [
-        (Walk, "Walk: nothing knows its state; give the class methods state"),
-        (HalfSavedWalk, "HalfSavedWalk: nothing knows"),
-        (lambda: wrappers.TimeLimit(Walk(), 9), "Walk: nothing knows"),
-        (lambda: Fading(cart_pole()), "Fading<CartPole-v1>: nothing knows"),
-        (lambda: wrappers.TimeLimit(Fading(SavedWalk()), 5), "Fading<SavedWalk>: nothing knows"),
-        (lambda: Fading(Walk()), "Fading<Walk>: nothing knows"),
-        (HeavyPole, "HeavyPole: nothing knows"),
+        (Walk, "Walk: its state cannot be saved; give the class methods state"),
+        (HalfSavedWalk, "HalfSavedWalk: its state cannot be saved"),
+        (lambda: wrappers.TimeLimit(Walk(), 9), "Walk: its state cannot be saved"),
+        (lambda: Fading(cart_pole()), "Fading<CartPole-v1>: its state cannot be saved"),
+        (
+            lambda: wrappers.TimeLimit(Fading(SavedWalk()), 5),
+            "Fading<SavedWalk>: its state cannot be saved",
+        ),
+        (lambda: Fading(Walk()), "Fading<Walk>: its state cannot be saved"),
+        (HeavyPole, "HeavyPole: its state cannot be saved"),
         (lambda: gym.vector.SyncVectorEnv([cart_pole] * 2), "SyncVectorEnv"),
     ],
 )
@@ -188,7 +191,7 @@ def test_a_wrapper_has_state_from_when_it_has_attributes():
     env.reset(seed=0)
     assert missing_env_state(env) is None
     env.step(1)
-    assert missing_env_state(env).startswith("CrossedLater<CartPole-v1>: nothing knows")
+    assert missing_env_state(env).startswith("CrossedLater<CartPole-v1>: its state cannot be saved")
 
 
 def test_generators_of_others_are_not_taken_for_numpys():
@@ -214,9 +217,9 @@ def test_states_that_no_file_can_hold_are_errors(cls, text):
 def test_state_as_takes_instances_of_known_classes_alone():
     with pytest.raises(TypeError, match="Walk: expected a CartPoleEnv"):
         state_as(Walk(), CartPoleEnv)
-    with pytest.raises(ValueError, match="nothing knows the state of class Walk"):
+    with pytest.raises(ValueError, match="the state of class Walk cannot be saved"):
         state_as(Walk(), Walk)
-    with pytest.raises(ValueError, match="nothing knows the state of class Walk"):
+    with pytest.raises(ValueError, match="the state of class Walk cannot be saved"):
         load_state_as(Walk(), Walk, {})
 
 

@@ -74,7 +74,7 @@ def test_worlds_of_continuous_actions_go_on(name, tmp_path):
 
 def test_others_are_missing():
     env = ParallelEnvAdapter(CountingParallelEnv(LIVES))
-    text = "ParallelEnvAdapter: nothing knows the state of the CountingParallelEnv inside"
+    text = "ParallelEnvAdapter: the state of the CountingParallelEnv inside cannot be saved"
     assert missing_env_state(env).startswith(text)
     assert env_state(env) is None
 

@@ -53,7 +53,9 @@ def test_pickled_environments_go_on_inside_wrappers_that_are_not(tmp_path):
         inside = wrappers.TransformReward(Urn(), lambda reward: reward / 3)
         return wrappers.FrameStackObservation(PickledState(inside), 2)
 
-    assert missing_env_state(wrappers.TimeLimit(Urn(), 5)).startswith("Urn: nothing knows")
+    assert missing_env_state(wrappers.TimeLimit(Urn(), 5)).startswith(
+        "Urn: its state cannot be saved"
+    )
     assert check_goes_on(make_env, tmp_path, before=33, points=3) >= 4
     check_begins_alike(make_env, tmp_path)
 

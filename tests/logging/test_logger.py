@@ -163,8 +163,12 @@ def test_a_key_is_logged_once_per_row():
 
 def test_keys_and_steps_are_checked():
     logger = Logger([])
-    for key in ("", "step"):
-        with pytest.raises(ValueError, match="key: expected a name other than 'step'"):
+    for key, said in {
+        "": "key: expected a name, got ''",
+        "step": "key: expected a name other than 'step'",
+        "=cmd()": r"key: expected a name that does not begin with =.*formula, got '=cmd",
+    }.items():
+        with pytest.raises(ValueError, match=said):
             logger.log_value(key, 1)
     for log in (logger.log_value, logger.log_array):
         with pytest.raises(TypeError, match="key: expected a string, got 3"):

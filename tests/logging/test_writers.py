@@ -92,6 +92,18 @@ def test_csv_numbers_that_are_not_finite(tmp_path):
     assert writer.path.read_text().splitlines()[1] == "1,nan,inf,-inf"
 
 
+@pytest.mark.parametrize("key", ["=1+1", "+a", "-loss", "@SUM(A1)", "\t=1+1", " @a"])
+def test_csv_keys_that_are_formulas_are_refused(tmp_path, key):
+    writer = CsvWriter(tmp_path)
+    writer.write(1, {"a": 1})
+    with pytest.raises(
+        ValueError, match="CsvWriter: key: expected a name that does not begin with ="
+    ):
+        writer.write(2, {"a": 2, key: 3})
+    writer.write(2, {"a": 2, "a=b-c@d": 3})
+    assert writer.path.read_text() == "step,a,a=b-c@d\n1,1,\n2,2,3\n"
+
+
 def test_csv_is_continued_with_its_columns(tmp_path):
     CsvWriter(tmp_path).write(1, {"a": 1, "b": 2})
     resumed = CsvWriter(tmp_path)
@@ -189,8 +201,25 @@ def test_json_lines_are_read_back(tmp_path):
     first, message, second = map(json.loads, writer.path.read_text().splitlines())
     assert first == {"step": 1, "a": 0.1, "b": 2}
     assert message == {"warning": "odd\ntext"}
-    assert math.isnan(second["a"])
-    assert second["c"] == -math.inf
+    assert second == {"step": 2, "a": "NaN", "c": "-Infinity"}
+
+
+def refuse(constant):
+    raise ValueError(f"{constant} is no JSON")
+
+
+def test_json_lines_are_json_and_float_reads_them_back(tmp_path):
+    values = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 10**400, "e": -0.0, "f": 1e300}
+    writer = JsonlWriter(tmp_path)
+    writer.write(1, values)
+    writer.write(2, values)
+    rows = [
+        json.loads(line, parse_constant=refuse) for line in writer.path.read_text().splitlines()
+    ]
+    found = {key: value if key == "d" else float(value) for key, value in rows[0].items()}
+    assert repr(found) == repr({"step": 1.0, **values})
+    writer.rewind(1)  # which reads it as well
+    assert json.loads(writer.path.read_text()) == rows[0]
 
 
 # ---------------------------------------------------------------------- terminal
@@ -253,6 +282,28 @@ def test_terminal_folds_long_keys_instead_of_cutting_them():
     lines = [line for line in stream.getvalue().splitlines() if "│" in line]
     folded = "".join(line.split("│")[1].strip() for line in lines)
     assert folded == key
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (100, ["mean", "std", "min", "median", "max"]),
+        (60, ["mean", "min", "max"]),
+        (40, ["mean"]),
+    ],
+)
+def test_terminal_leaves_columns_out_before_it_folds_keys_to_nothing(width, columns):
+    stream, writer = terminal(width)
+    statistics = {"count": 9, "mean": 1234.5, "min": -1e6, "max": 9.5, "std": 1e-7, "median": 1e12}
+    row = {f"training/discounted_return/{name}": value for name, value in statistics.items()}
+    writer.write(5, {"algorithm/policy_gradient_loss": -0.01234567, **row})
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    cells = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in lines]
+    assert next(row[1:] for row in cells if row) == (columns if len(columns) > 1 else ["-0.01235"])
+    keys = "".join(row[0] for row in cells if row)
+    assert keys == "algorithm/policy_gradient_losstraining/discounted_return"
+    assert not any("…" in line for line in lines)
 
 
 def test_terminal_messages_are_not_taken_for_markup():

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from parllel.runners import Callback, RunFolder, RunResult, plot_learning_curve
+from parllel.runners import (
+    Callback,
+    RunFolder,
+    RunResult,
+    config_values,
+    plot_learning_curve,
+)
 from parllel.torch import PPO
 from parllel_patterns import PPO_DEFAULTS, PpoParameters, main, main_for_each
 
@@ -23,6 +31,25 @@ from small_run import Config, Rates, build  # noqa: E402
 def open_fonts(tmp_path_factory):
     """Let matplotlib open its fonts, which it keeps, before any test is asked what it left behind."""
     plot_learning_curve(tmp_path_factory.mktemp("fonts") / "curve.png", {"a": [(0, 1.0)]}, "any")
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Import the script of an example."""
+    made = []
+
+    def example(name):
+        path = Path(__file__).parents[2] / "examples" / name / "train_ppo.py"
+        spec = importlib.util.spec_from_file_location(f"example_{name}", path)
+        if spec.name not in sys.modules:
+            made.append(spec.name)
+            module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        return sys.modules[spec.name]
+
+    yield example
+    for name in made:
+        del sys.modules[name]
 
 
 @pytest.fixture
@@ -51,6 +78,13 @@ def test_every_field_is_a_flag(call, tmp_path):
     mean = f"{result.evaluation_return:.1f}"
     assert f"Finished after 40 environment steps: mean return {mean} in the last" in said
     assert f"Everything about this run is in {folder.path}" in said
+
+
+def test_a_million_may_be_written_with_an_exponent(call):
+    result, folder, _ = call("--n-steps", "4e1", "--signal-at", "1e6")
+    assert result.elapsed_steps == 40
+    config = folder.read_record().read_config()
+    assert repr((config.n_steps, config.signal_at)) == "(40, 1000000)"
 
 
 def test_the_defaults_are_those_of_the_config(call):
@@ -86,6 +120,9 @@ def test_a_solved_run_says_so(call):
     [
         (["--sede", "3"], "--seed"),
         (["--rates.lerning-rate", "3"], "--rates.learning-rate"),
+        (["--rates.lr", "3"], "--rates.lr: did you mean --rates.learning-rate?"),
+        (["--lr=3"], "--lr: did you mean --rates.learning-rate?"),
+        (["--n-steps", "1e-3"], "--n-steps"),
         (["--seed", "many"], "--seed"),
         (["--seed", "1.5"], "--seed"),
     ],
@@ -103,6 +140,19 @@ def test_help_names_the_flags(call, capsys):
     said = capsys.readouterr().out
     for part in ("--rates.learning-rate", "--runs", "--resume", "A run that is over in a moment"):
         assert part in said
+
+
+def test_help_says_what_each_flag_of_ppo_is_for(example, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(build, example("cartpole").Config, base=str(tmp_path), argv=["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    tables = next(i for i, line in enumerate(lines) if " options " in line)
+    assert max(map(len, lines[tables:])) <= 60
+    said = " ".join(" ".join(lines).replace("│", " ").split())
+    for name in config_values(PPO_DEFAULTS):
+        flag = re.escape("--ppo." + name.replace("_", "-"))
+        assert re.search(rf"{flag} \S+ [a-z]\w+ .*?\(default: ", said), name
 
 
 def test_help_names_the_flags_of_several_runs(tmp_path, capsys):
@@ -150,6 +200,40 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(call, capsys, tmp_path):
     assert str(tmp_path / "file") in line
 
 
+@pytest.mark.parametrize(
+    ("name", "argv", "said"),
+    [
+        (
+            "cartpole_memory",
+            "--n-eval-episodes 8",
+            r"n_episodes: expected one per environment .* 8",
+        ),
+        ("cartpole", "--B 0", r"B: expected .* 0"),
+        ("cartpole", "--seed -1", r"Seeds: .*-1"),
+        ("cartpole", "--ppo.epochs 0", r"epochs: .* 0"),
+        ("cartpole", "--discount 2", r"discount.* 2"),
+        ("cartpole", "--log-interval-steps 0", r"log_interval_steps: expected at least 1, got 0"),
+    ],
+)
+def test_a_value_that_a_part_refuses_is_one_sentence(example, capsys, tmp_path, name, argv, said):
+    script, base = example(name), str(tmp_path / "new" / "runs")
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(script.build, script.Config, base=base, argv=argv.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(said, line)
+    assert re.search(r"\(.*train_ppo\.py:\d+\)$", line)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_script_itself_raises_has_its_traceback(tmp_path):
+    def build(config, stack, folder, console):
+        raise ValueError("of the user's own")
+
+    with pytest.raises(ValueError, match="of the user's own"):
+        main(build, Config, base=str(tmp_path), argv=[])
+    assert not list(tmp_path.iterdir())
+
+
 @dataclass(frozen=True)
 class Needy:
     size: int
@@ -173,7 +257,7 @@ def test_a_value_without_default_must_be_given(call, capsys):
 
 def test_without_tyro_the_extra_is_named(call, monkeypatch):
     monkeypatch.setitem(sys.modules, "tyro", None)
-    with pytest.raises(ImportError, match=r"pip install 'parllel\[examples\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'parllel\[cli\]'"):
         call()
 
 

@@ -156,3 +156,27 @@ def test_if_a_process_cannot_make_its_own_no_process_is_left():
     # Checked by the guard that watches every test.
     with pytest.raises(OSError, match="no simulator"):
         build_cages(fail, 3, seeds=Seeds(0), **ALONE)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"n_envs": 0}, ValueError, "n_envs: expected an int of at least 1 .*, got 0"),
+        (
+            {"n_envs": 0, "name": "evaluation"},
+            ValueError,
+            "n_envs: .* number of 'evaluation', got 0",
+        ),
+        ({"n_envs": 2.0}, ValueError, r"n_envs: .*, got 2\.0"),
+        ({"n_envs": None}, ValueError, "n_envs: .*, got None"),
+        ({"seeds": 0}, TypeError, r"seeds: expected Seeds, got 0; give Seeds\(0\)"),
+        ({"seeds": None}, TypeError, r"seeds: expected Seeds, got None; give Seeds\(None\)"),
+        ({"seeds": "a"}, TypeError, "seeds: expected Seeds, got 'a'$"),
+        ({"parallel": 2}, TypeError, r"parallel: expected a bool or a Plan, got 2; give Plan\(2\)"),
+        ({"parallel": "yes"}, TypeError, "parallel: expected a bool or a Plan, got 'yes'$"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, error, message):
+    right = {"n_envs": 2, "seeds": Seeds(0)}
+    with pytest.raises(error, match="build_cages: " + message):
+        close(build_cages(CountingEnv, **{**right, **wrong}))

@@ -12,6 +12,10 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+
+from parllel.errors import add_note
+
 
 def echo(connection: Connection) -> None:
     connection.send_bytes(b"ready")
@@ -197,3 +201,45 @@ def tell_signal_rules(connection: Connection) -> None:
     rules = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     leads = os.getpgrp() == os.getpid()
     connection.send_bytes(f"{rules[0]!r} {rules[1]!r} {leads}".encode())
+
+
+class HoldsMuchError(Exception):
+    """Keeps a large thing beside a small one."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code, self.much = 7, bytes(10**6)
+
+
+def recurse(connection: Connection) -> None:
+    """Recurse through lines that differ, which a traceback does not fold."""
+    names = [f"step_{i}_of_a_function_that_has_a_rather_long_name" for i in range(60)]
+    lines = [f"def {n}(): {m}()" for n, m in zip(names, [*names[1:], names[0]], strict=True)]
+    exec(compile("\n".join([*lines, f"{names[0]}()"]), "deep.py", "exec"), {})
+
+
+def fail_with_megabytes(connection: Connection, kind: str) -> None:
+    text = "begin" + "x" * 10**7 + "end"
+    if kind == "text":
+        raise ValueError(text)
+    if kind == "text among others":
+        raise OSError(2, text, "model.xml")
+    if kind == "array":
+        raise KeyError("the array", np.zeros(10**6))
+    if kind == "attribute":
+        raise HoldsMuchError("small")
+    if kind == "note":
+        error = LookupError("noted")
+        add_note(error, text)
+        raise error
+    try:
+        raise KeyError(text)
+    except KeyError as error:
+        raise ValueError("follows") from error
+
+
+def start_sessions(connection: Connection, count: int) -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    started = [subprocess.Popen(sleep, start_new_session=True) for _ in range(count)]
+    connection.send_bytes(",".join(str(process.pid) for process in started).encode())
+    connection.recv_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -294,3 +295,18 @@ def test_default_start_method_does_not_fork_this_process() -> None:
     assert default_start_method() == "forkserver"
     assert check_start_method(None) == "forkserver"
     assert [check_start_method(method) for method in METHODS] == METHODS
+
+
+def test_descriptors_are_not_sent_to_a_child_that_does_not_read(start_fork: Start) -> None:
+    child = ready(start_fork(targets.echo))
+    os.kill(child.pid, signal.SIGSTOP)
+    pipe = child.connection.fileno()
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(4096))
+    os.set_blocking(pipe, True)
+    sent: list[int] = []
+    with pytest.raises(WorkerTimeoutError, match=r"did not take a request within 0\.1 s"):
+        child.send_handles([lambda: sent.append(1)], 0.1)
+    assert not sent

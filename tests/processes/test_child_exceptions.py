@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 from pathlib import Path
@@ -14,7 +15,9 @@ from starting import LONG_S, Start
 from parllel.errors import (
     WorkerError,
     WorkerTracebackError,
+    notes_of,
 )
+from parllel.processes import pack_exception
 from parllel.testing import descendants
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -143,3 +146,69 @@ def test_target_that_cannot_be_pickled_is_refused_before_the_start(start: Start)
     with pytest.raises(TypeError, match="cannot pickle 'frame' object"):
         start(targets.say, targets.HoldsFrameError("").lock)
     assert descendants(os.getpid()) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "text"),
+    [
+        ("text", ValueError, r"(?ms)\Abeginx+\n\.\.\. \d+ characters are left out \.\.\.\nx+end$"),
+        (
+            "text among others",
+            FileNotFoundError,
+            r"(?s)beginx+\n\.\.\..*left out.*xend: 'model.xml'",
+        ),
+        ("array", KeyError, r"the array.*array\(\[0"),
+        ("attribute", targets.HoldsMuchError, "small"),
+        ("note", LookupError, "noted"),
+        ("cause", ValueError, "follows"),
+    ],
+)
+def test_what_is_too_long_is_cut(
+    start_fork: Start, kind: str, expected: type[Exception], text: str
+) -> None:
+    child = start_fork(targets.fail_with_megabytes, kind)
+    with pytest.raises(expected, match=text) as caught:
+        child.receive(LONG_S, "failing")
+    assert len(str(caught.value)) < 2**16
+    assert 100 < len(str(caught.value.__cause__)) < 2**16 + 200
+    assert "fail_with_megabytes" in str(caught.value.__cause__)
+    assert sum(map(len, notes_of(caught.value))) < 2**13
+    assert kind != "attribute" or caught.value.code == 7  # type: ignore[attr-defined]
+
+
+def test_a_text_that_is_not_too_long_is_whole(start_fork: Start) -> None:
+    error = ValueError("\N{SNOWMAN}" * 20_000)
+    with pytest.raises(ValueError, match="\N{SNOWMAN}") as caught:
+        start_fork(targets.fail_deep_inside, error).receive(LONG_S, "failing")
+    assert str(caught.value) == str(error)
+
+
+def test_a_deep_recursion_says_where_it_began_and_ended(start_fork: Start) -> None:
+    with pytest.raises(RecursionError, match="maximum recursion depth") as caught:
+        start_fork(targets.recurse).receive(LONG_S, "failing")
+    said = str(caught.value.__cause__)
+    assert 20_000 < len(said) < 2**16 + 200
+    assert "in recurse" in said
+    assert said.rstrip().endswith("maximum recursion depth exceeded")
+
+
+def test_a_child_that_fails_need_not_wait_for_a_reader() -> None:
+    """It would never end where the parent waits for something else."""
+    long = OSError(2, "\N{SNOWMAN}" * 10**6, "x" * 10**6)
+    mine, theirs = multiprocessing.Pipe(duplex=True)
+    with mine, theirs:
+        os.set_blocking(theirs.fileno(), False)  # so that a write for which there is no room fails
+        theirs.send_bytes(pack_exception(long))
+
+
+def test_a_chain_that_is_too_long_to_be_formatted(start_fork: Start) -> None:
+    def fail(connection: Any) -> None:
+        error: BaseException = ValueError("the first")
+        for _ in range(5000):
+            error, last = ValueError("the last"), error
+            error.__context__ = last
+        raise error
+
+    with pytest.raises(ValueError, match="the last") as caught:
+        start_fork(fail).receive(LONG_S, "failing")
+    assert "the last" in str(caught.value.__cause__)

@@ -16,22 +16,23 @@ from parllel.testing import process_runs
 
 SCRIPT = Path(__file__).parent / "parent_script.py"
 METHODS = ["fork", "forkserver", "spawn"]
-KINDS = ["idle", "gil", "programs"]
+KINDS = ["idle", "gil", "programs", "asked"]
 
 
 class Parent:
     """A run of the script in a session of its own, so that signals to its group hit it alone."""
 
-    def __init__(self, method: str, kind: str, ending: str) -> None:
+    def __init__(self, method: str, kind: str, ending: str, **environ: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT), method, kind, ending],
+            env={**os.environ, **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
         assert self.process.stdout is not None
         self.family = [int(pid) for pid in self.process.stdout.readline().split()]
-        members = {"idle": 2, "gil": 2, "programs": 6}[kind] + (method == "forkserver")
+        members = (2 if kind in ("idle", "gil") else 6) + (method == "forkserver")
         assert len(self.family) == members, self.rest()
 
     def rest(self) -> str:
@@ -70,6 +71,17 @@ def test_family_of_a_killed_parent_is_gone(method: str, parents: list[Parent]) -
         assert all(process_runs(pid) for pid in parent.family)
         parent.process.kill()
     assert_gone([pid for parent in parents for pid in parent.family])
+
+
+def test_killed_parent_leaves_no_sessions_and_no_files(
+    parents: list[Parent], tmp_path: Path
+) -> None:
+    """What has a session of its own is the fork server's to end, and its socket has no name to leave."""
+    parents.append(Parent("forkserver", "sessions", "wait", TMPDIR=str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+    parents[0].process.kill()
+    assert_gone(parents[0].family, within_s=10.0)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("method", METHODS)

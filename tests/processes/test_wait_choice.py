@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import mmap
+import os
 import pickle
 import subprocess
 import sys
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,3 +123,38 @@ def test_wait_is_not_copied_by_pickle(wait: Wait) -> None:
 def test_import_does_not_load_numba() -> None:
     code = "import parllel.processes.waits, sys; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_semaphores_whose_names_are_forgotten_wake_on() -> None:
+    """The names of semaphores are files in /dev/shm, which would stay when this process is killed."""
+    lines = shared_lines(2)
+    berths = SemaphoreWait.make(2, 2)
+    wait = SemaphoreWait(lines, berths, spin_us=0.0)
+    names = [Path(f"/dev/shm/sem.{lock._semlock.name[1:]}") for lock in berths._semaphores]  # type: ignore[attr-defined]
+    assert [name.exists() for name in names] == [True, True]
+
+    def wait_and_post(connection: Connection, *, inherited: Wait) -> None:
+        inherited.post(1, inherited.wait(0, 0, LONG_S) + 1)
+
+    child = Child(wait_and_post, inherited=wait, start_method="fork")
+    for _ in range(2):  # twice is once
+        wait.settle()
+        assert [name.exists() for name in names] == [False, False]
+    wait.post(0, 4)
+    assert wait.wait(1, 0, LONG_S) == 5
+    child.end()
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_cage_with_semaphores_has_no_files_once_it_runs(method: str) -> None:
+    from parllel.cages import SynchronizedProcessCage
+    from parllel.testing import CountingEnv
+
+    with SynchronizedProcessCage(
+        [CountingEnv] * 2, n_workers=2, wait="semaphore", start_method=method
+    ) as cage:
+        berths = cage._crew.control.wait._berths  # type: ignore[attr-defined]
+        made = [f"sem.{lock._semlock.name[1:]}" for lock in (berths._taking, *berths._semaphores)]
+        assert len(made) == 4
+        cage.spaces  # noqa: B018
+        assert not set(made) & set(os.listdir("/dev/shm"))

@@ -52,6 +52,9 @@ class ListSampler(Sampler):
         trajs = self.batches.pop(0) if len(self.batches) > 1 else self.batches[0]
         return f"batch {len(self.elapsed)}", trajs
 
+    def count_steps(self, samples):
+        return BATCH.size
+
     @property
     def stats(self):
         return {"scalar": 3.0, "array": np.array([1.0, 3.0])}

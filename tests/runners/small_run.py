@@ -57,6 +57,9 @@ class NumberSampler(Sampler):
         traj.return_, traj.length = float(numbers.sum()), 10
         return numbers, [traj]
 
+    def count_steps(self, samples: Any) -> int:
+        return 10
+
     def state(self, *, environments: bool = True) -> dict[str, Any]:
         return {"generator": self.generator.bit_generator.state}
 

@@ -12,12 +12,12 @@ import torch
 from parllel import BatchSpec, Seeds
 from parllel.logging import Logger, Writer
 from parllel.runners import AsynchronousRunner, RunFolder
-from parllel.samplers import AsynchronousSampler, BasicSampler
+from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup
 from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeObservations
-from parllel_patterns import PPO_DEFAULTS, allocate_samples, build_cages
+from parllel_patterns import PPO_DEFAULTS, allocate_eval_samples, allocate_samples, build_cages
 
 SPEC = BatchSpec(32, 4)
 
@@ -136,6 +136,21 @@ def test_weights_of_a_checkpoint_count_from_the_first_batch_on():
     assert rows.rows[SPEC.size]["sampler/version_of_batch"] == 1
 
 
+def test_evaluations_show_the_agent_what_it_sees_in_the_other_process():
+    agent = make_agent()
+    eval_cages = build_cages(partial(gym.make, "CartPole-v1"), 1, seeds=Seeds(1))
+    with (
+        EvalSampler(eval_cages, TorchHandler(agent), allocate_eval_samples(eval_cages), 1) as other,
+        AsynchronousSampler(partial(build, False), agent=agent) as sampler,
+    ):
+        arguments = {"n_steps": 1, "log_interval_steps": 1, "logger": Logger([Rows()])}
+        algorithm = PPO(agent, **PPO_DEFAULTS, seed=3)
+        runner = AsynchronousRunner(SPEC, sampler, algorithm, eval_sampler=other, **arguments)
+        message = r"writes agent\.observation in training, NormalizeObservations, got \[\]"
+        with pytest.raises(ValueError, match=message):
+            runner.run()
+
+
 def test_other_samplers_are_refused():
     parts = SamplerSetup(2, (CountingEnv,)).build()
     with (
@@ -145,3 +160,15 @@ def test_other_samplers_are_refused():
         AsynchronousRunner(
             parts.batch_spec, sampler, None, n_steps=1, logger=Logger([]), log_interval_steps=1
         )
+
+
+@pytest.mark.parametrize("given", [None, make_agent()], ids=["none", "another"])
+def test_a_sampler_that_follows_another_agent_is_refused(given):
+    with AsynchronousSampler(partial(build, False), agent=given) as sampler:
+        algorithm = PPO(make_agent(), **PPO_DEFAULTS, seed=3)
+        with pytest.raises(
+            ValueError, match="sampler: expected one that was given the algorithm's agent"
+        ):
+            AsynchronousRunner(
+                SPEC, sampler, algorithm, n_steps=1, log_interval_steps=1, logger=Logger([])
+            )

@@ -164,7 +164,8 @@ def test_unknown_keys_are_refused(kind, values, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"seed": 1.0}, r"^seed: expected a whole number, got 1\.0"),
+        ({"seed": 1.5}, r"^seed: expected a whole number, got 1\.5"),
+        ({"seed": float("inf")}, "^seed: expected a whole number, got inf"),
         ({"seed": True}, "^seed: expected a whole number, got True"),
         ({"seed": "1"}, "^seed: expected a whole number, got '1'"),
         ({"seed": None}, "^seed: expected a whole number, got None"),
@@ -236,6 +237,28 @@ def test_kinds_that_cannot_be_read():
         read_config(Config, 3)
 
 
+def test_a_float_without_fraction_is_a_whole_number():
+    config = read_config(Config, {"seed": 1e6, "sizes": [64.0], "number": 3.0})
+    values = (config.seed, *config.sizes, config.number)
+    assert repr(values) == "(1000000, 64, 3.0)"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("ppo.lr", "ppo.learning_rate"),
+        ("lr", "ppo.learning_rate"),
+        ("ppo.learn", "ppo.learning_rate"),
+        ("ppo.lern_rate", "ppo.learning_rate"),
+        ("pp.lr", "ppo"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Config(), DEFAULTS], ids=["dataclass", "dict"])
+def test_a_short_name_is_understood(kind, written, meant):
+    with pytest.raises(ValueError, match=f"unknown key '.*'; did you mean '{meant}'"):
+        change_config(kind, {written: "1"})
+
+
 # ---------------------------------------------------------------------- changes
 
 
@@ -244,6 +267,10 @@ def test_kinds_that_cannot_be_read():
     [
         ("seed", "12", 12),
         ("seed", "1_000", 1000),
+        ("seed", "1e6", 1_000_000),
+        ("seed", "-2.0", -2),
+        ("number", "1e6", 1e6),
+        ("limit", "1e3", 1000),
         ("parallel", "true", True),
         ("parallel", "No", False),
         ("name", "12", "12"),

@@ -124,6 +124,8 @@ def test_wrong_arguments(make_runner):
         make_runner(ListSampler([]), log_interval_steps=-1)
     with pytest.raises(ValueError, match="target_return: expected an eval_sampler"):
         make_runner(ListSampler([]), target_return=1.0)
+    with pytest.raises(ValueError, match="target_return: expected a number or None, got nan"):
+        make_runner(ListSampler([]), target_return=float("nan"))
     with pytest.raises(ValueError, match="keep_checkpoints: expected at least 1, got 0"):
         make_runner(ListSampler([]), keep_checkpoints=0)
 

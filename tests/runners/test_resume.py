@@ -31,12 +31,12 @@ from parllel.transforms import (
 )
 from parllel_patterns import PPO_DEFAULTS, allocate_eval_samples, allocate_samples
 
-BATCH = BatchSpec(24, 2)
+BATCH = BatchSpec(10, 2)
 SEED = 3
 
 
 def make_single(cls, seeds, automatic, traj_info):
-    make = partial(gym.make, "CartPole-v1", max_episode_steps=30)
+    make = partial(gym.make, "CartPole-v1", max_episode_steps=12)
     options = {"reset_automatically": automatic, "traj_info": traj_info}
     return [
         cls(make, seed=seed, index=i, **options)
@@ -45,7 +45,7 @@ def make_single(cls, seeds, automatic, traj_info):
 
 
 def make_together(cls, seeds, automatic, traj_info, **options):
-    make = partial(gym.make, "CartPole-v1", max_episode_steps=30)
+    make = partial(gym.make, "CartPole-v1", max_episode_steps=12)
     return [
         cls(
             [make] * BATCH.B,
@@ -85,7 +85,7 @@ class RunOnCages(ResumeContract):
         seeds, sampler, handler, algorithm = parts
         eval_cages = [
             VectorizedCage(
-                [partial(gym.make, "CartPole-v1", max_episode_steps=40)] * 2,
+                [partial(gym.make, "CartPole-v1", max_episode_steps=15)] * 2,
                 seeds=seeds.spawn("evaluation", 2),
             )
         ]

@@ -11,7 +11,7 @@ from parllel.runners import Callback, RunFolder
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_ends_the_run_behind_the_batch(make_runner, tmp_path, name):
+def test_a_signal_ends_the_run_after_the_batch(make_runner, tmp_path, name):
     class Signalling(Callback):
         def after_sampling(self, elapsed_steps, samples, trajs):
             if elapsed_steps == 30:
@@ -41,7 +41,7 @@ def test_a_second_signal_ends_it_at_once(make_runner):
     assert len(algorithm.calls) == 2
 
 
-def test_a_callback_ends_the_run_behind_the_batch(make_runner):
+def test_a_callback_ends_the_run_after_the_batch(make_runner):
     class Content(Callback):
         def start(self, runner):
             self.runner = runner

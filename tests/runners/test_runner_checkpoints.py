@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 
 import gymnasium as gym
@@ -68,8 +69,37 @@ def test_the_agent_of_the_algorithm_is_saved_once_whoever_names_it(make_runner, 
 
 def test_a_part_of_a_name_that_is_taken_is_refused(make_runner):
     for name in ("sampler", "algorithm", "eval_sampler"):
-        with pytest.raises(ValueError, match=f"state_parts: '{name}' is what the runner calls"):
+        with pytest.raises(
+            ValueError, match=f"state_parts: '{name}' is a name that the runner uses"
+        ):
             make_runner(ListSampler([]), state_parts={name: CountingAlgorithm()})
+
+
+class LateState(CountingAlgorithm):
+    """Have a state that is there after the first batch only, as that of an optimiser is."""
+
+    def __init__(self, late):
+        super().__init__()
+        self.late = late
+
+    def state(self):
+        return {**super().state(), "opt": {0: self.late} if self.calls else {}}
+
+
+def test_a_state_that_cannot_be_saved_ends_the_run_at_its_beginning(make_runner, tmp_path):
+    for late, calls in (({1, 2}, 1), ((1, None), 6)):
+        algorithm = LateState(late)
+        folder = RunFolder(tmp_path, "run")
+        runner = make_runner(ListSampler([traj(1)]), algorithm, folder=folder)
+        if calls == 1:
+            said = r"could not be resumed: state\.parts\.algorithm\.opt\[0\]: expected .*, got set; let"
+            with pytest.raises(TypeError, match=said):
+                runner.run()
+        else:
+            runner.run()
+            state = folder.checkpoints.load_newest()[1]
+            assert state["parts"]["algorithm"] == {"calls": 6, "opt": {0: late}}
+        assert len(algorithm.calls) == calls
 
 
 def test_a_picture_that_cannot_be_drawn_is_a_warning(make_runner, tmp_path, writer, monkeypatch):
@@ -142,7 +172,7 @@ def test_what_raises_leaves_the_checkpoint_of_before(make_runner, tmp_path, writ
     assert folder.learning_curve.read_bytes().startswith(PNG)
 
 
-def test_rows_reach_the_disk_before_the_checkpoint_behind_them(make_runner, tmp_path, monkeypatch):
+def test_rows_reach_the_disk_before_the_checkpoint_after_them(make_runner, tmp_path, monkeypatch):
     folder = RunFolder(tmp_path, "run")
     kinds = (CsvWriter, JsonlWriter, TextWriter, TensorBoardWriter)
     writers = [kind(folder.path) for kind in kinds]
@@ -217,7 +247,7 @@ def test_a_state_that_cannot_be_saved_shows_before_training(make_runner, tmp_pat
 
     algorithm = Unsaveable()
     runner = make_runner(ListSampler([]), algorithm, folder=RunFolder(tmp_path, "run"))
-    with pytest.raises(TypeError, match=r"algorithm\.thing: expected arrays and JSON values"):
+    with pytest.raises(TypeError, match=r"algorithm\.thing: expected numbers.*, got object"):
         runner.run()
     assert not algorithm.calls
 
@@ -237,3 +267,55 @@ def test_a_checkpoint_that_fails_later_is_a_warning(make_runner, tmp_path, write
     warnings = [text for level, text in writer.messages if level == "warning"]
     assert len(warnings) == 1
     assert "No space left on device" in warnings[0]
+
+
+def test_the_checkpoint_of_the_best_evaluation_is_kept(make_runner, tmp_path):
+    def run(returns, **options):
+        folder = RunFolder(tmp_path, "run")
+        batches = [[traj(value)] for value in returns]
+        evaluated = ListSampler(*batches)
+        runner = make_runner(
+            ListSampler([traj(1)]), folder=folder, eval_sampler=evaluated, **options
+        )
+        return folder, runner.run()
+
+    # At steps 0, 20, 40, 60, 80 and 100; the first is of an untrained policy.
+    folder, result = run([9, 1, 5, 3, 5, math.nan], n_steps=100, keep_checkpoints=1)
+    assert result.best == (40, 5.0)
+    (path,) = folder.best.paths()
+    assert path == folder.path / "best" / "step-000000000040.zip"
+    state = load_state(path)
+    assert (state["elapsed_steps"], state["evaluation_return"]) == (40, 5.0)
+    assert state["parts"]["algorithm"] == {"calls": 4}
+    (last,) = folder.checkpoints.paths()
+    assert last.name == "step-000000000100.zip"
+
+    folder, result = run([9, math.nan, math.nan, math.nan])
+    assert (result.best, folder.best.paths()) == (None, [])
+
+
+def test_a_resumed_run_knows_which_evaluation_was_the_best(make_runner, tmp_path):
+    def make(folder, *returns):
+        evaluated = ListSampler(*([traj(value)] for value in returns))
+        return make_runner(ListSampler([traj(1)]), folder=folder, eval_sampler=evaluated)
+
+    folder = RunFolder(tmp_path, "run")
+    first = make(folder, 0, 2, 7, 1)
+    first.run()
+    second = make(folder, 6, 8)
+    second.load_state(first.state())
+    second.n_steps = 100
+    result = second.run()
+    assert [value for _, value in result.curves["evaluation"]] == [0, 2, 7, 1, 6, 8]
+    assert result.best == (100, 8.0)
+    (path,) = folder.best.paths()
+    assert path.name == "step-000000000100.zip"
+
+
+def test_a_best_checkpoint_that_cannot_be_written_is_a_warning(make_runner, tmp_path, writer):
+    folder = RunFolder(tmp_path, "run")
+    (folder.path / "best").touch()
+    options = {"folder": folder, "eval_sampler": ListSampler([traj(1)])}
+    assert make_runner(ListSampler([traj(1)]), **options).run().elapsed_steps == 60
+    (said,) = [text for level, text in writer.messages if level == "warning"]
+    assert said.startswith("the checkpoint of the best evaluation was not written: FileExistsError")

@@ -18,7 +18,7 @@ import small_run
 from rich.console import Console
 from small_run import Config, Rates, build
 
-from parllel.runners import RunFolder, rebuild, repeat, resume, train
+from parllel.runners import RunFolder, load_state, rebuild, repeat, resume, train
 from parllel.runners.reference import Reference
 
 HERE = Path(__file__).parent
@@ -120,7 +120,34 @@ def test_a_killed_run_goes_on_by_its_folder_alone(whole, tmp_path):
     assert [entry["step"] for entry in folder.read_record().history] == [40]
 
 
-def test_rows_behind_the_checkpoint_are_dropped(whole, stopped):
+def test_a_resume_says_from_where(whole, stopped):
+    resume(stopped.path, changes={"signal_at": None})
+    said = (stopped.path / "log.txt").read_text()
+    assert "notice: going on from step-000000000030.zip, at 30 environment steps\n" in said
+    *others, last = whole.checkpoints.paths()
+    last.unlink()
+    resume(whole.path, changes={"n_steps": 80})
+    said = (whole.path / "log.txt").read_text()
+    again = "those after it, up to 60, are done again"
+    assert f"{others[-1].name}, at 40 environment steps; {again}\n" in said
+
+
+def test_a_resume_whose_only_checkpoint_is_the_first_warns(whole, stopped):
+    first = stopped.checkpoints.paths()[0]
+    state = load_state(first)
+    for path in stopped.checkpoints.paths()[1:]:
+        path.unlink()
+    assert state["elapsed_steps"] == 0
+    resume(stopped.path, changes={"signal_at": None})
+    said = (stopped.path / "log.txt").read_text()
+    assert (
+        "warning: going on from step-000000000000.zip: the run starts from the beginning, and all 30 "
+        "environment steps are done again"
+    ) in said
+    assert_same_run(stopped, whole)
+
+
+def test_rows_after_the_checkpoint_are_dropped(whole, stopped):
     # As if the process had gone on to 60 and been killed without writing a checkpoint.
     other = (whole.path / "progress.csv").read_bytes()
     (stopped.path / "progress.csv").write_bytes(other)
@@ -176,7 +203,8 @@ def test_a_run_without_checkpoints_begins_again(whole, stopped):
     resume(stopped.path, changes={"signal_at": None})
     assert_same_run(stopped, whole)
     text = (stopped.path / "log.txt").read_text()
-    assert "notice: there is no checkpoint: the run starts from the beginning" in text
+    again = "the run starts from the beginning, and all 30 environment steps are done again"
+    assert f"warning: there is no checkpoint: {again}" in text
 
 
 def test_a_damaged_checkpoint_is_passed_over(whole, stopped):
@@ -186,7 +214,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole, stopped):
     assert [entry["step"] for entry in stopped.read_record().history] == [20]
     assert older.name == "step-000000000020.zip"
     assert_same_run(stopped, whole)
-    assert f"warning: checkpoint passed over: {newest}" in (stopped.path / "log.txt").read_text()
+    assert f"warning: skipped a checkpoint: {newest}" in (stopped.path / "log.txt").read_text()
 
 
 def test_no_whole_checkpoint_is_an_error(stopped):
@@ -197,7 +225,7 @@ def test_no_whole_checkpoint_is_an_error(stopped):
 
 
 def test_messages_of_a_resume_are_not_dropped_with_what_it_drops(whole, stopped):
-    # As if the process had gone on, and been killed; so its last checkpoint is behind its last row.
+    # As if the process had gone on, and been killed; so its last checkpoint is after its last row.
     log = stopped.path / "progress.jsonl"
     log.write_text(log.read_text() + '{"step": 40, "a": 1}\n{"notice": "after 40"}\n')
     newest = stopped.checkpoints.paths()[-1]
@@ -208,7 +236,7 @@ def test_messages_of_a_resume_are_not_dropped_with_what_it_drops(whole, stopped)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     messages = [text for line in lines for level, text in line.items() if "step" not in line]
     assert f"since this run began: numpy 0.9 has become {np.__version__}" in messages
-    assert any(text.startswith(f"checkpoint passed over: {newest}") for text in messages)
+    assert any(text.startswith(f"skipped a checkpoint: {newest}") for text in messages)
     assert "after 40" not in messages
     assert_same_run(stopped, whole)
 
@@ -252,12 +280,17 @@ def test_a_run_that_failed_goes_on_from_its_checkpoint(whole, tmp_path):
     assert steps == [(40, {}), (40, {"fail_at": None})]
 
 
-def test_a_run_that_was_never_put_together(whole, tmp_path):
+def test_a_run_that_cannot_be_put_together_leaves_no_folder(whole, tmp_path):
+    config = Config(seed=4, fail_at=-1)
+    for base in (tmp_path, tmp_path / "new" / "runs"):
+        with pytest.raises(OSError, match="there is no such environment"):
+            train(build, config, base=base, name="failed")
     with pytest.raises(OSError, match="there is no such environment"):
-        train(build, Config(seed=4, fail_at=-1), base=tmp_path, name="failed")
-    folder = RunFolder.open(tmp_path / "failed")
-    resume(folder.path, changes={"fail_at": None})
-    assert_same_run(folder, whole)
+        repeat(whole.path, changes={"fail_at": -1}, base=tmp_path / "new")
+    assert list(tmp_path.iterdir()) == [whole.path]
+    with pytest.raises(OSError, match="there is no such environment"):
+        resume(whole.path, changes={"fail_at": -1})
+    assert whole.read_record().config["fail_at"] is None
 
 
 def test_a_config_that_could_not_be_read_back_is_refused_at_once(tmp_path):

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 from parllel.runners import load_state, save_state
 
 MARKERS = ["array:0", "array:", "text:x", "text:", "0", "array:99", "text:array:0"]
+MARKERS += ["int:3", "int:x", "tuple:", "tensor:", "text:int:3"]
 TEXTS = st.text(max_size=8) | st.sampled_from(MARKERS)
 DTYPES = ["f2", "f4", "f8", ">f8", "i1", "i8", ">i4", "u1", ">u2", "?", "c8", "U3", ">U2", "S2"]
 ORDERS = [
@@ -46,7 +47,11 @@ STATES = st.dictionaries(
     TEXTS,
     st.recursive(
         LEAVES,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.lists(inner, max_size=3).map(tuple)
+            | st.dictionaries(TEXTS | st.integers(), inner, max_size=3)
+        ),
         max_leaves=12,
     ),
     max_size=4,
@@ -65,7 +70,7 @@ def assert_same(found, expected):
         assert list(found) == list(expected)
         for name, value in expected.items():
             assert_same(found[name], value)
-    elif isinstance(expected, list):
+    elif isinstance(expected, (list, tuple)):
         assert len(found) == len(expected)
         for pair in zip(found, expected, strict=True):
             assert_same(*pair)
@@ -89,7 +94,7 @@ def test_scalars_and_tuples_of_numpy_and_python(tmp_path):
     save_state(tmp_path / "s", {"scalar": np.float32(1.5), "tuple": (1, "two", np.int8(3))})
     state = load_state(tmp_path / "s")
     assert_same(state["scalar"], np.array(1.5, np.float32))
-    assert_same(state["tuple"], [1, "two", np.array(3, np.int8)])
+    assert_same(state["tuple"], (1, "two", np.array(3, np.int8)))
 
 
 @pytest.mark.parametrize("name", ["PCG64", "MT19937", "Philox", "SFC64"])
@@ -105,16 +110,21 @@ def test_generators_continue(tmp_path, name):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"a": {"b": object()}}, r"state\.a\.b: expected arrays and JSON values, got object"),
-        ({"a": [1, {2}]}, r"state\.a\[1\]: expected arrays and JSON values, got set"),
+        (
+            {"a": {"b": object()}},
+            r"state\.a\.b: expected numbers, strings, None, arrays.*, got object",
+        ),
+        ({"a": [1, {2}]}, r"state\.a\[1\]: expected numbers, strings, None, arrays.*, got set"),
         ({"a": np.array([None])}, r"state\.a: expected arrays of numbers.*got dtype object"),
         ({"a": np.zeros(1, [("x", int)])}, r"state\.a: expected arrays of numbers.*\('x', '<i8'\)"),
         (
             {"a": np.zeros(1, "M8[s]")},
             r"state\.a: expected arrays of numbers.*got dtype datetime64",
         ),
-        ({"a": {1: 2}}, r"state\.a: keys must be strings, got \[1\]"),
-        ({"a": b"bytes"}, r"state\.a: expected arrays and JSON values, got bytes"),
+        ({"a": {1.5: 2}}, r"state\.a: keys must be strings or ints, got 1\.5"),
+        ({"a": {True: 2}}, r"state\.a: keys must be strings or ints, got True"),
+        ({"a": {0: {"b": {1}}}}, r"state\.a\[0\]\.b: expected numbers.*, got set"),
+        ({"a": b"bytes"}, r"state\.a: expected numbers, strings, None, arrays.*, got bytes"),
     ],
 )
 def test_what_cannot_be_saved_is_named(tmp_path, state, message):

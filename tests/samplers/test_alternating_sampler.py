@@ -63,9 +63,7 @@ class TestCagesOfSeveral(AlternatingContract):
 
 
 SYNCHRONIZED = {
-    "worker": synchronized(1, 2),
     "workers": synchronized(2, 2),
-    "main and worker": synchronized(1, 2, participate=True),
     "main and workers": synchronized(2, 3, participate=True),
 }
 

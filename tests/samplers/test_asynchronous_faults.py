@@ -23,11 +23,11 @@ from asynchronous_parts import (
 from sampler_cages import FORKED, synchronized, with_cages
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WorkerTracebackError
+from parllel.processes import process_runs
 from parllel.samplers import AsynchronousSampler, BasicSampler, asynchronous_sampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.leak_guard import working_processes
-from parllel.testing.process_table import process_runs
 from parllel.testing.sampler_setup import SamplerSetup
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -75,6 +75,17 @@ def test_what_build_raises_arrives_as_itself():
         assert "while the sampler was built" in str(caught.value.__cause__)
         assert "fail_to_build" in str(caught.value.__cause__)
         assert_ended(sampler)
+
+
+def test_what_is_too_long_is_cut():
+    def fail():
+        raise LookupError("begin" + "x" * 10**7 + "end")
+
+    with AsynchronousSampler(fail, start_method="fork") as sampler:
+        with pytest.raises(LookupError, match=r"(?s)beginx+\n.* characters are left out") as caught:
+            sampler.collect_batch(0)
+        assert len(str(caught.value)) < 2**16
+        assert len(str(caught.value.__cause__)) < 2**16 + 200
 
 
 @pytest.mark.parametrize("method", ["stats", "state", "publish"])
@@ -237,7 +248,7 @@ import os, signal, sys
 sys.path[:0] = [{tests!r}]
 from asynchronous_parts import FOUR, asynchronous
 from sampler_cages import synchronized, with_cages
-from parllel.testing.process_table import descendants
+from parllel.processes import descendants
 from parllel.testing.sampler_setup import SamplerSetup
 
 sampler = asynchronous(with_cages(SamplerSetup(3, FOUR), synchronized(2)))

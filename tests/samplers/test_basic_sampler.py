@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized
 
 from parllel.cages import ProcessCage
 from parllel.samplers import BasicSampler
@@ -19,26 +19,19 @@ class BasicContract(SamplerContract):
 
 class TestSingleCages(BasicContract):
     # Local memory moves when the cages are given the buffer, which they are first of all.
-    @pytest.fixture(autouse=True, params=[SINGLE, FORKED], ids=["Cage", "ProcessCage"])
+    @pytest.fixture(
+        autouse=True, params=[(SINGLE, "shared"), (FORKED, "local")], ids=["Cage", "ProcessCage"]
+    )
     def choose_cages(self, request):
-        self.cages = request.param
-
-    @pytest.fixture(autouse=True, params=["local", "shared", "managed"])
-    def choose_storage(self, request):
-        self.storage = request.param
+        self.cages, self.storage = request.param
 
     def adapt(self, setup):
         return replace(setup, storage=self.storage, **self.cages)
 
 
+# Each of the other placements is in test_every_sampler_on_every_cage.py.
 CAGES_OF_SEVERAL = {
-    "vectorized": vectorized,
-    "groups": grouped(2),
     "late groups": grouped(3, late=True),
-    "worker": synchronized(1),
-    "workers": synchronized(2),
-    "workers with groups": synchronized(2, 2),
-    "main and worker": synchronized(1, participate=True),
     "main and workers with groups": synchronized(2, 2, participate=True),
 }
 

@@ -85,7 +85,7 @@ def test_no_final_values_are_asked_for_where_nothing_was_truncated():
         assert not np.asarray(samples.agent.final_value).any()
 
 
-def test_values_see_normalised_observations_also_behind_the_batch():
+def test_values_see_normalised_observations_also_after_the_batch():
     setup = SamplerSetup(5, ENVIRONMENTS)
     parts = setup.build()
     normalize = NormalizeObservations()

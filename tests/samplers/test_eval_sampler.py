@@ -234,7 +234,7 @@ def test_without_their_states_environments_play_other_episodes_than_at_the_start
     setup = SamplerSetup(1, (partial(CountingEnv, 2),) * 2)
 
     def marks(state, n_evaluations=1):
-        """Play on, and return the mark of each environment and the state behind that."""
+        """Play on, and return the mark of each environment and the state after that."""
         with eval_sampler_of(setup.build(), 2) as sampler:
             sampler.load_state(state)
             for _ in range(n_evaluations):
@@ -275,6 +275,9 @@ def test_wrong_arguments():
     try:
         with pytest.raises(ValueError, match=r"n_episodes: expected one per environment \(2\)"):
             eval_sampler_of(parts, 1)
+        for wrong in (None, 4.0, "4", True):
+            with pytest.raises(ValueError, match=f"n_episodes: expected an int .*, got {wrong!r}"):
+                eval_sampler_of(parts, wrong)
         with pytest.raises(ValueError, match=r"expected \[T, B\] = \(1, 2\)"):
             EvalSampler(parts.cages, parts.handler, longer.samples, 2)
         with pytest.raises(ValueError, match=r"expected \[T, B\] = \(1, 1\)"):

@@ -31,9 +31,7 @@ SIMULATED = {
 }
 
 
-@pytest.mark.parametrize(
-    "storage", ["local", "shared", "managed", "managed, switching", "managed, three batches"]
-)
+@pytest.mark.parametrize("storage", ["local", "managed, switching", "managed, three batches"])
 @pytest.mark.parametrize("cages", CAGES.values(), ids=CAGES.keys())
 @pytest.mark.parametrize("cls", SIMULATED, ids=lambda cls: cls.__name__)
 def test_batches_are_those_of_a_plain_loop(cls, cages, storage):

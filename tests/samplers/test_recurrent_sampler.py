@@ -36,13 +36,11 @@ class RecurrentContract(SamplerContract):
 
 
 class TestSingleCages(RecurrentContract):
-    @pytest.fixture(autouse=True, params=[SINGLE, FORKED], ids=["Cage", "ProcessCage"])
+    @pytest.fixture(
+        autouse=True, params=[(SINGLE, "shared"), (FORKED, "local")], ids=["Cage", "ProcessCage"]
+    )
     def choose_cages(self, request):
-        self.cages = request.param
-
-    @pytest.fixture(autouse=True, params=["local", "shared", "managed"])
-    def choose_storage(self, request):
-        self.storage = request.param
+        self.cages, self.storage = request.param
 
     def adapt(self, setup):
         return replace(setup, storage=self.storage, **self.cages)
@@ -50,9 +48,7 @@ class TestSingleCages(RecurrentContract):
 
 CAGES_OF_SEVERAL = {
     "vectorized": vectorized,
-    "groups": grouped(2),
     "late groups": grouped(3, late=True),
-    "workers": synchronized(2),
     "main and workers with groups": synchronized(2, 2, participate=True),
 }
 
@@ -109,7 +105,7 @@ def test_a_batch_ends_with_its_last_environment():
             valid = np.asarray(samples.env.valid)
             np.testing.assert_array_equal(valid.sum(axis=0), [1, 4, 3])
             assert len(trajs) == 3
-            # Row 4 is the last observation of the longest; nothing of earlier batches is behind it.
+            # Row 4 is the last observation of the longest; nothing of earlier batches is after it.
             assert np.asarray(samples.env.observation)[4, 1].any()
             assert not np.asarray(samples.env.observation)[5:].any()
             assert not np.asarray(samples.env.done)[4:].any()
@@ -122,6 +118,42 @@ def test_environments_that_wait_are_not_stepped_and_not_seen_by_transforms():
         samples, _ = sampler.collect_batch(0)
         assert not np.asarray(samples.agent.observation)[1:, 0].any()
         assert np.asarray(samples.agent.observation)[:, 1].all()
+
+
+class Watching(RecordingStepTransform):
+    """Note which cells it is given, and how many final observations."""
+
+    def __init__(self):
+        super().__init__("watching")
+        self.cells, self.n_finals = [], 0
+
+    def transform_step(self, samples, t, columns):
+        super().transform_step(samples, t, columns)
+        self.cells += [(t, b) for b in range(columns.start, columns.stop)]
+
+    def transform_final(self, observation):
+        self.n_finals += len(observation)
+        return super().transform_final(observation)
+
+
+def test_step_transforms_are_given_environments_that_play_and_no_others():
+    watching = Watching()
+    ends = ("truncated", "terminated", "truncated", "truncated", "terminated")
+    lengths = (2, 9, 3, 30, 1)  # who waits lies on both sides of, and between, those who play
+    factories = tuple(
+        partial(CountingEnv, lengths=length, end=end)
+        for length, end in zip(lengths, ends, strict=True)
+    )
+    setup = SamplerSetup(5, factories, step_transforms=(lambda: watching,), recurrent=True)
+    with make_sampler(RecurrentSampler, setup) as sampler:
+        for _ in range(4):
+            watching.cells, watching.n_finals = [], 0
+            samples, _ = sampler.collect_batch(0)
+            valid = np.asarray(samples.env.valid)
+            behind = valid[-1] & ~np.asarray(samples.env.done)[-1]
+            expected = np.argwhere(np.concatenate([valid, behind[np.newaxis]]))
+            assert sorted(watching.cells) == [tuple(cell) for cell in expected.tolist()]
+            assert watching.n_finals == np.asarray(samples.env.truncated).sum()
 
 
 def test_statistics_of_observations_leave_out_environments_that_wait():

@@ -113,7 +113,7 @@ def test_a_first_reset_that_fails_can_be_tried_again():
 
 
 def test_a_later_reset_that_fails_ends_the_sampler():
-    # The rows behind the last batch have been carried to the front by then, which must not be done twice.
+    # The rows after the last batch have been carried to the front by then, which must not be done twice.
     faulty = partial(FaultyEnv, "reset", number=2, lengths=3)
     setup = SamplerSetup(4, (faulty, CountingEnv), recurrent=True)
     with make_sampler(RecurrentSampler, setup) as sampler:

@@ -146,7 +146,7 @@ def test_environments_without_a_state_are_named_before_the_first_batch():
     with make_sampler(BasicSampler, setup) as sampler:
         state = sampler.state()
         ((name, count),) = sampler.unsaved_environments.items()
-    assert name.startswith("Stateless<CountingEnv>: nothing knows its state")
+    assert name.startswith("Stateless<CountingEnv>: its state cannot be saved")
     assert count == 1
     # Nothing has begun yet, so nothing is lost: another one begins as this one would have.
     with make_sampler(BasicSampler, setup) as sampler:

@@ -1,4 +1,4 @@
-"""A run of PPO on CartPole, as small as may be, that writes a checkpoint behind every row."""
+"""A run of PPO on CartPole, as small as may be, that writes a checkpoint after every row."""
 
 from __future__ import annotations
 

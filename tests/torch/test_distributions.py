@@ -3,9 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import distributions as reference
 
-from parllel.torch.distributions import Categorical, Gaussian, GaussianParams, MultiDiscrete
+from parllel.torch.distributions import (
+    Categorical,
+    EnsembleDistribution,
+    Gaussian,
+    GaussianParams,
+    MultiDiscrete,
+)
 
 N = 50
 
@@ -214,3 +221,48 @@ def test_sizes_below_one_are_refused():
         Categorical(0)
     with pytest.raises(ValueError, match="nvec: expected at least one choice"):
         MultiDiscrete(())
+
+
+@pytest.mark.parametrize(
+    ("plain", "shifted", "start"),
+    [
+        (Categorical(5), Categorical(5, start=-3), -3),
+        (MultiDiscrete((2, 3)), MultiDiscrete((2, 3), start=(4, -1)), torch.tensor([4, -1])),
+    ],
+)
+def test_actions_count_from_start(plain, shifted, start):
+    logits = 3 * random(N, 5, seed=1)
+    noise = plain.draw_noise(generator(), 1, N)[0]
+    action, log_prob = shifted.sample_and_log_prob(logits, noise)
+    assert action.dtype == torch.int64
+    for ours, theirs in (
+        (action, plain.sample(logits, noise) + start),
+        (shifted.sample(logits, noise), plain.sample(logits, noise) + start),
+        (shifted.mode(logits), plain.mode(logits) + start),
+        (log_prob, plain.log_prob(logits, plain.sample(logits, noise))),
+        (shifted.log_prob(logits, action), log_prob),
+        (shifted.log_prob_and_entropy(logits, action)[0], log_prob),
+        (shifted.log_prob_and_entropy(logits, action)[1], plain.entropy(logits)),
+    ):
+        torch.testing.assert_close(ours, theirs)
+    assert all(shifted.action_space.contains(one) for one in action.numpy())
+    assert (action.min(dim=0).values == torch.as_tensor(start)).all()
+
+
+def test_spaces_of_distributions():
+    assert Categorical(3, start=2).action_space == spaces.Discrete(3, start=2)
+    assert MultiDiscrete((2, 3)).action_space == spaces.MultiDiscrete([2, 3])
+    assert Gaussian((2,)).action_space == spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    parts = {"a": Categorical(3), "b": Gaussian((1,))}
+    expected = spaces.Dict({name: part.action_space for name, part in parts.items()})
+    assert EnsembleDistribution(parts).action_space == expected
+
+    class Unknown(Categorical):
+        action_space = None
+
+    assert EnsembleDistribution({**parts, "c": Unknown(2)}).action_space is None
+
+
+def test_a_start_is_needed_for_each_choice():
+    with pytest.raises(ValueError, match=r"start: expected 2 numbers, got \[1\]"):
+        MultiDiscrete((2, 3), start=(1,))

@@ -91,7 +91,7 @@ def test_every_agent_acts_on_its_own_observation_with_its_own_noise(kind):
                 close(torch.from_numpy(np.array(leaf(found, name))).flatten(0, 1), expected)
 
 
-def test_values_behind_the_batch_and_of_final_observations(kind):
+def test_values_after_the_batch_and_of_final_observations(kind):
     make, factory = kind
     agent, T, B = make(), 8, 4
     with build(agent, factory, T, B) as sampler, torch.no_grad():

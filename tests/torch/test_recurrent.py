@@ -400,7 +400,7 @@ def test_every_column_is_in_one_minibatch_of_an_epoch_with_its_own_state():
                 for name in state._fields:
                     whole = np.asarray(samples.agent.initial_rnn_state._get(name))[0]
                     np.testing.assert_array_equal(state._get(name)[n], whole[b])
-            assert part.valid.any(dim=1).all()  # rows behind the last valid one are left out
+            assert part.valid.any(dim=1).all()  # rows after the last valid one are left out
         assert sorted(found) == list(range(5))
 
 

@@ -50,6 +50,16 @@ def multi_discrete(shape=(4,), hidden=(32,)):
     return agitate(PgAgent(model, MultiDiscrete((2, 4, 3)), seed=5))
 
 
+def shifted(shape=(4,), hidden=(16,)):
+    model = CategoricalPgModel(shape, 3, hidden, seed=0)
+    return agitate(CategoricalPgAgent(model, 3, start=-5, seed=5))
+
+
+def shifted_multi_discrete(shape=(4,), hidden=(8,)):
+    model = CategoricalPgModel(shape, 5, hidden, seed=0)
+    return agitate(PgAgent(model, MultiDiscrete((2, 3), start=(7, -1)), seed=5))
+
+
 def gaussian(shape=(4,), hidden=(64, 64), action_shape=(2, 3)):
     model = GaussianPgModel(shape, action_shape, hidden, initial_log_std=-0.5, seed=0)
     return agitate(GaussianPgAgent(model, action_shape, seed=5))
@@ -59,7 +69,14 @@ def scalar_gaussian(shape=(4,), hidden=()):
     return gaussian(shape, hidden, ())
 
 
-AGENTS = [categorical, multi_discrete, gaussian, scalar_gaussian]
+AGENTS = [
+    categorical,
+    multi_discrete,
+    shifted,
+    shifted_multi_discrete,
+    gaussian,
+    scalar_gaussian,
+]
 
 
 def make_samples(handler, B, observation, rows=T):

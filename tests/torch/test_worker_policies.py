@@ -87,7 +87,9 @@ def sampling(handler, make_agent, *, rollouts, rows=T, n=B, **cage_options):
     with cage:
         spec = BatchSpec(rows, n)
         transforms = [EstimateAdvantage(0.9, 0.8)]
-        samples = allocate_samples([cage], spec, handler, transforms, noise=rollouts)
+        samples = allocate_samples(
+            [cage], spec, handler, transforms, noise=rollouts, next_observation=True
+        )
         if rollouts:
             cage.set_policy(handler.worker_policy())
         cls = RolloutSampler if rollouts else BasicSampler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -131,7 +132,7 @@ def one_step(terminated, truncated):
 @pytest.mark.parametrize(
     ("terminated", "truncated", "expected"),
     [
-        # The step behind is worth 10 + 0.5 * 16 - 4 = 14.
+        # The step that follows is worth 10 + 0.5 * 16 - 4 = 14.
         (False, False, 1 + 0.5 * 4 - 2 + 0.5 * 0.25 * 14),
         (True, False, 1 - 2),
         (False, True, 1 + 0.5 * 8 - 2),
@@ -266,3 +267,10 @@ def test_parameters_outside_their_range_are_named(bad):
         EstimateAdvantage(0.9, bad)
     with pytest.raises(ValueError, match=r"DiscountedReturns: discount: expected .*, got"):
         DiscountedReturns(bad)
+
+
+@pytest.mark.parametrize("bad", [None, "0.9", [0.9]])
+def test_parameters_of_another_type_are_named(bad):
+    message = f"discount: expected a number in [0, 1], got {bad!r}"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        EstimateAdvantage(bad, 0.9)

@@ -63,7 +63,7 @@ def test_equals_the_reference_across_batches(seed, T, B, discount, with_valid):
         np.testing.assert_allclose(transform.stats["std"], np.std(reference.seen), atol=1e-9)
 
 
-def test_what_lies_behind_an_early_end_leaks_nothing():
+def test_what_lies_after_an_early_end_leaks_nothing():
     transform = NormalizeRewards(1.0)
     samples = make_samples(4, 1, np.float32(0), transform, valid=True)
     np.asarray(samples.env.reward)[:, 0] = [1.0, 2.0, np.nan, 1e30]

@@ -56,11 +56,11 @@ def make_samples(
 
 
 def padded_rows(array: Any) -> np.ndarray[Any, Any]:
-    """Return a copy [T + 1, ...] of the body and the row behind it."""
+    """Return a copy [T + 1, ...] of the body and the row after it."""
     return np.concatenate([np.asarray(array), np.asarray(array[array.last + 1])[np.newaxis]])
 
 
 def write_padded_rows(array: Any, rows: np.ndarray[Any, Any]) -> None:
-    """Write [T + 1, ...] into the body and the row behind it."""
+    """Write [T + 1, ...] into the body and the row after it."""
     np.asarray(array)[...] = rows[:-1]
     np.asarray(array[array.last + 1])[...] = rows[-1]

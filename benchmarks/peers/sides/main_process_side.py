@@ -44,7 +44,7 @@ class MainProcessSide(ParllelSide):
 
         def finish_row(group: int = 0) -> None:
             start = clock()
-            # Not asleep: behind a longer sleep all memory is colder, which is no work of ours.
+            # Not asleep: after a longer sleep all memory is colder, which is no work of ours.
             while clock() - start < pause_s:
                 pass
             self._paused_s += clock() - start

@@ -40,7 +40,10 @@ class ParllelPolicySide(ParllelSide):
         torch.set_num_threads(1)
         model, n_actions = build_model(workload)
         agent = CategoricalPgAgent(model, n_actions, seed=workload.seed)
-        handlers = {"torch": TorchHandler, "compiled": SmallPolicyHandler}
+        handlers: dict[str, type[TorchHandler]] = {
+            "torch": TorchHandler,
+            "compiled": SmallPolicyHandler,
+        }
         return handlers[settings["policy"]](agent)
 
 
@@ -111,7 +114,7 @@ class CleanRlStyleSide(Side):
         self._ended = 0
 
     def run(self) -> int:
-        """Roll out a batch and the value behind it."""
+        """Roll out a batch and the value after it."""
         model, T = self._model, len(self._obs)
         next_obs, next_done = self._next_obs, self._next_done
         for step in range(T):
@@ -132,7 +135,7 @@ class CleanRlStyleSide(Side):
             next_obs, next_done = torch.Tensor(obs), torch.Tensor(done)
         with torch.no_grad():
             model(next_obs)
-        # In the other mode the row behind an end is a reset and no step.
+        # In the other mode the row after an end is a reset and no step.
         resets = 0 if self._same_step else int(self._dones.sum())
         self._ended = int(self._dones[1:].sum() + next_done.sum())
         self._next_obs, self._next_done = next_obs, next_done

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import threading
-from multiprocessing import get_context
+from multiprocessing import get_context, util
 from multiprocessing.heap import Arena
+from multiprocessing.synchronize import SemLock
 from typing import Any
 
 _TAKE_TIMEOUT_S = 5.0
@@ -57,6 +58,20 @@ class Berths:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._set_up()
+
+    def forget_names(self) -> None:
+        """Remove the names by which starting processes find the semaphores; who has them keeps them.
+
+        Nothing of them can stay when this process is killed; but from then on only a fork can be given the
+        berths.
+        """
+        locks: list[Any] = [self._taking, *self._semaphores]
+        names = {lock._semlock.name for lock in locks}
+        registry: dict[Any, Any] = util._finalizer_registry  # type: ignore[attr-defined]
+        for finalizer in list(registry.values()):
+            # What would remove a name at the end of this process does so now, and then no more.
+            if finalizer._callback is SemLock._cleanup and finalizer._args[0] in names:  # type: ignore[attr-defined]
+                finalizer()
 
     @staticmethod
     def fence() -> None:

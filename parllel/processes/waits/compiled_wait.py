@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import platform
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib import util
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.processes.waits.wait import LINE_BYTES, SLICE_S, SPIN_US, Wait
+from parllel.compilation import compiles
+from parllel.processes.counted_time import SLICE_S, counted_s
+from parllel.processes.waits.wait import LINE_BYTES, SPIN_US, Wait
 
 _MACHINES = ("x86_64", "amd64", "aarch64")
 
@@ -24,7 +26,7 @@ class CompiledWait(Wait):
     rules are those of Wait.
 
     Raises:
-        ValueError: where it is not available: it needs numba and Linux on x86-64 or arm64.
+        ValueError: where it is not available: it needs numba, which compiles, and Linux on x86-64 or arm64.
     """
 
     kind = "compiled"
@@ -33,8 +35,9 @@ class CompiledWait(Wait):
         super().__init__(lines, spin_us=spin_us)
         if not self.available():
             raise ValueError(
-                f"CompiledWait: expected numba and 64-bit Linux on one of {_MACHINES}, "
-                f"got {sys.platform} on {platform.machine()}"
+                f"CompiledWait: expected numba and 64-bit Linux on one of {_MACHINES}, got "
+                f"{sys.platform} on {platform.machine()}"
+                f"{'' if compiles() else ', and numba with DISABLE_JIT'}"
             )
         from parllel.processes.waits import compiled
 
@@ -60,6 +63,7 @@ class CompiledWait(Wait):
             and sys.maxsize > 2**32
             and platform.machine().lower() in _MACHINES
             and util.find_spec("numba") is not None
+            and compiles()
         )
 
     def load(self, line: int) -> int:
@@ -75,13 +79,13 @@ class CompiledWait(Wait):
     def wait(self, line: int, seen: int, timeout_s: float) -> int:
         address, memory = self._addresses[line], self._memories[line]
         spin_ns, left_s = self._spin_ns, timeout_s
-        deadline = time.monotonic() + timeout_s
         while True:
-            slice_ns = int(min(left_s, SLICE_S) * 1e9) if left_s > 0 else 0
+            slice_s, began = min(left_s, SLICE_S), monotonic()
+            slice_ns = int(slice_s * 1e9) if slice_s > 0 else 0
             value = self._wait(address, seen, memory, spin_ns, slice_ns)
             if value < self._woken:
                 return value
-            left_s = deadline - time.monotonic()
+            left_s -= counted_s(began, slice_s)
             if value == self._woken or left_s <= 0:
                 return seen
             spin_ns = 0  # once per wait
@@ -89,13 +93,13 @@ class CompiledWait(Wait):
     def wait_each(self, first: int, count: int, value: int, timeout_s: float) -> int:
         address, memory = self._addresses[first], self._memories[first]
         spin_ns, left_s = self._spin_ns, timeout_s
-        deadline = time.monotonic() + timeout_s
         while True:
-            slice_ns = int(min(left_s, SLICE_S) * 1e9) if left_s > 0 else 0
+            slice_s, began = min(left_s, SLICE_S), monotonic()
+            slice_ns = int(slice_s * 1e9) if slice_s > 0 else 0
             found = self._wait_each(address, count, value, memory, spin_ns, slice_ns)
             if found < self._unchanged:
                 return found if found < self._woken else found - self._woken
-            left_s = deadline - time.monotonic()
+            left_s -= counted_s(began, slice_s)
             if left_s <= 0:
                 return found - self._unchanged
             spin_ns = 0  # once per wait

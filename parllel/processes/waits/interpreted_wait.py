@@ -8,8 +8,9 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.processes.counted_time import SLICE_S, counted_s
 from parllel.processes.waits.spin_budget import SpinBudget
-from parllel.processes.waits.wait import LINE_WORDS, SLICE_S, SPIN_US, Wait
+from parllel.processes.waits.wait import LINE_WORDS, SPIN_US, Wait
 
 _LOOKS = 8  # between two looks at the clock
 
@@ -73,21 +74,20 @@ class InterpretedWait(Wait):
 
     def _wait(self, line: int, seen: int, timeout_s: float) -> None:
         """Return when the word or the mark changed, or the time is over."""
-        began = time.perf_counter_ns()
-        deadline = began + timeout_s * 1e9
+        left_s = timeout_s
         if self._spin_ns:
-            self._spin(line, seen, began, deadline)
-        while not self._changed(line, seen):
-            left_s = (deadline - time.perf_counter_ns()) * 1e-9
-            if left_s <= 0:
-                break
-            self._sleep(line, seen, min(left_s, SLICE_S))
+            left_s -= self._spin(line, seen, timeout_s)
+        while left_s > 0 and not self._changed(line, seen):
+            slice_s, began = min(left_s, SLICE_S), time.monotonic()
+            self._sleep(line, seen, slice_s)
+            left_s -= counted_s(began, slice_s)
 
-    def _spin(self, line: int, seen: int, began: int, deadline: float) -> None:
+    def _spin(self, line: int, seen: int, limit_s: float) -> float:
+        """Look again and again, at most for `limit_s`; return how long that was to take."""
         budget, words = self._budgets[line], self._words
         first, mark = self._first[line], self._marks[line]
-        spin_ns = budget.next_ns()
-        stop = min(began + spin_ns, deadline)
+        began, spin_ns = time.perf_counter_ns(), budget.next_ns()
+        stop = began + min(spin_ns, limit_s * 1e9)
         now = began
         while now < stop and words[first] == seen and words[first + 1] == mark:
             for _ in range(_LOOKS):
@@ -96,6 +96,7 @@ class InterpretedWait(Wait):
             now = time.perf_counter_ns()
         if spin_ns:
             budget.record(now - began, words[first] != seen)
+        return spin_ns * 1e-9
 
     def _changed(self, line: int, seen: int) -> bool:
         first = self._first[line]

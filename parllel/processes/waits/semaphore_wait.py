@@ -43,6 +43,9 @@ class SemaphoreWait(InterpretedWait):
         """Return what all processes need; see Berths."""
         return Berths(n_lines, n_waiters)
 
+    def settle(self) -> None:
+        self._berths.forget_names()
+
     def _before_store(self) -> None:
         if not self._ordered:
             self._berths.fence()

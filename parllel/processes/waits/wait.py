@@ -19,9 +19,6 @@ from numpy.typing import NDArray
 
 LINE_WORDS = 16
 LINE_BYTES = 64
-# A sleep is cut into slices, so that Python handles a signal that another thread took, and so that a
-# `wake` that came an instant too early is noticed.
-SLICE_S = 0.1
 SPIN_US = 50.0  # about what it costs to be woken, so spinning longer cannot be worth it
 
 
@@ -103,6 +100,9 @@ class Wait(ABC):
         It ends the next wait of a process that is not in one. In the worst case a sleeper notices it
         0.1 s later.
         """
+
+    def settle(self) -> None:
+        """Give up what only processes need that are yet to start: all others have made their wait."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

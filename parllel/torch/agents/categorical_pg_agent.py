@@ -10,9 +10,7 @@ from parllel.torch.distributions import Categorical
 
 
 class CategoricalPgAgent(PgAgent):
-    """Choose one of `n_actions`; actions are int64 and count from 0.
-
-    A Discrete space that starts elsewhere needs a wrapper, such as gymnasium's TransformAction.
+    """Choose one of `n_actions`; actions are int64 and count from `start`, as those of a Discrete space.
 
     Args: see `PgAgent`; the model returns logits [N, n_actions]. For several choices at once give
         a `MultiDiscrete` to a `PgAgent`.
@@ -23,7 +21,8 @@ class CategoricalPgAgent(PgAgent):
         model: nn.Module,
         n_actions: int,
         *,
+        start: int = 0,
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        super().__init__(model, Categorical(n_actions), seed=seed, device=device)
+        super().__init__(model, Categorical(n_actions, start), seed=seed, device=device)

@@ -16,7 +16,7 @@ from parllel.types import Tree
 
 
 class EnsembleAgent(PgAgent):
-    """A policy-gradient agent that acts for all agents of an environment by one model.
+    """A policy-gradient agent that acts for all agents of an environment with one model.
 
     Observations and actions are trees by agent, and so are `value` and `log_prob` of the agent info.
 

@@ -14,8 +14,8 @@ from parllel.torch.distributions import Gaussian
 class GaussianPgAgent(PgAgent):
     """Draw actions of shape `action_shape` from a normal distribution.
 
-    Actions are stored as drawn, so that likelihoods are right. They may lie outside of a Box's
-    bounds: clipping them is left to a wrapper of the environment.
+    Actions are stored as drawn, so that likelihoods are right. Those that lie outside of a Box are clipped
+    to its bounds on their way to the environment, by the cage.
 
     Args: see `PgAgent`; the model returns `GaussianParams`.
     """

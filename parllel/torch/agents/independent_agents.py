@@ -11,12 +11,12 @@ from parllel.agents import ALL_ENVS, Agent, EnvIndices
 from parllel.buffers import NamedTuple
 from parllel.torch.agents.learning_group import LearningGroup
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.distributions.ensemble import part_of
+from parllel.torch.distributions.ensemble import joint_space, part_of
 from parllel.types import State, Tree
 
 
 class IndependentAgents(Agent):
-    """One agent to samplers and handlers; inside, an agent for each key of the Dict spaces.
+    """An agent for each key of the Dict spaces, which samplers and handlers see as one agent.
 
     Each sees its own observation only, draws its own noise, and learns by itself. Actions, and `value`
     and `log_prob` of the agent info, are trees by agent. Keyword inputs that a handler adds are given to
@@ -40,6 +40,7 @@ class IndependentAgents(Agent):
         if not self.agents:
             raise ValueError("IndependentAgents: expected at least one agent, got none")
         self.names = tuple(self.agents)
+        self.action_space = joint_space({n: agent.action_space for n, agent in self.agents.items()})
         self.device, *others = {agent.device for agent in self.agents.values()}
         if others:
             raise ValueError(

@@ -46,6 +46,7 @@ class PgAgent(Agent):
         self.device = torch.device(device)
         self.model = model.to(self.device)
         self.distribution = distribution
+        self.action_space = distribution.action_space
         self._generator = torch.Generator().manual_seed(seed)
         self._on_cpu = self.device.type == "cpu"
         self.trained: PgAgent | None = None

@@ -49,6 +49,11 @@ class RecurrentPgAgent(PgAgent):
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
+        if prev_action is not None and np.any(getattr(distribution, "start", 0)):
+            raise ValueError(
+                "prev_action: expected actions that count from 0, which stands for none at the beginning of "
+                f"an episode, got {distribution.action_space}; shift them in a wrapper of the environment"
+            )
         super().__init__(model, distribution, seed=seed, device=device)
         self.store_rnn_state = store_rnn_state
         self._no_action = (
@@ -173,7 +178,7 @@ class RecurrentPgAgent(PgAgent):
             )
 
     def _recur(self, observation: Tree, before: NamedTuple, inputs: dict[str, Tree]) -> Any:
-        """Run the model for one row; return its output [1, N, ...] and the state behind."""
+        """Run the model for one row; return its output [1, N, ...] and the state after it."""
         if self.uses_prev_action:
             inputs = {**inputs, "prev_action": before.prev_action}
         if not self._on_cpu:

@@ -65,6 +65,11 @@ class PPO(Algorithm):
         kl_limit: float | None,
         seed: int,
     ) -> None:
+        if not hasattr(agent, "model"):
+            raise TypeError(
+                f"{type(self).__name__}: agent: expected an agent with a model, "
+                f"got a {type(agent).__name__}"
+            )
         _check_positive(
             learning_rate=learning_rate,
             learning_rate_anneal_steps=learning_rate_anneal_steps,

@@ -96,7 +96,7 @@ class RecurrentPPO(PPO):
 
 
 def _without_empty_rows(inputs: SequenceInputs) -> PpoInputs:
-    """Leave out the rows behind the last valid one: nothing is computed for them."""
+    """Leave out the rows after the last valid one: nothing is computed for them."""
     assert inputs.valid is not None
     T = int(inputs.valid.any(dim=1).sum())
     return inputs if len(inputs.valid) == T else inputs.over_rows(lambda leaf: leaf[:T])

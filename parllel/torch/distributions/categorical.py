@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from parllel.torch.distributions.distribution import Distribution
@@ -11,6 +12,8 @@ from parllel.torch.distributions.distribution import Distribution
 class Categorical(Distribution):
     """One of `n` actions; parameters are unnormalised logits [..., n], actions int64 [...].
 
+    The first action is `start`, as that of a Discrete space.
+
     A logit of -inf masks an action: it is never drawn and adds nothing to entropy or divergence.
     At least one logit must be finite.
 
@@ -18,10 +21,16 @@ class Categorical(Distribution):
         ValueError: if `n` is less than one.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, start: int = 0) -> None:
         if n < 1:
             raise ValueError(f"Categorical: n: expected at least 1 action, got {n}")
-        self.n = n
+        self.n = int(n)
+        self.start = int(start)
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        """Discrete(n, start=start)."""
+        return spaces.Discrete(self.n, start=self.start)
 
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
         """Draw standard Gumbel noise [T, B, n]."""
@@ -29,15 +38,15 @@ class Categorical(Distribution):
 
     def sample(self, params: Tensor, noise: Tensor) -> Tensor:
         """Return the argmax of logits plus Gumbel noise (Gumbel 1954; Yellott 1977)."""
-        return torch.argmax(params + noise, dim=-1)
+        return self._action(torch.argmax(params + noise, dim=-1))
 
     def mode(self, params: Tensor) -> Tensor:
         """Return the action with the largest logit."""
-        return torch.argmax(params, dim=-1)
+        return self._action(torch.argmax(params, dim=-1))
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Return log p(action), [...]; -inf for a masked action."""
-        return _gather(torch.log_softmax(params, dim=-1), action)
+        return self._gather(torch.log_softmax(params, dim=-1), action)
 
     def entropy(self, params: Tensor) -> Tensor:
         """Return -sum p log p, [...]."""
@@ -53,24 +62,27 @@ class Categorical(Distribution):
 
     def sample_and_log_prob(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return both; the index of the one serves as that of the other."""
-        action = torch.argmax(params + noise, -1, True)
-        log_prob = torch.log_softmax(params, -1).gather(-1, action)
-        return action.squeeze(-1), log_prob.squeeze(-1)
+        index = torch.argmax(params + noise, -1, True)
+        log_prob = torch.log_softmax(params, -1).gather(-1, index)
+        return self._action(index.squeeze(-1)), log_prob.squeeze(-1)
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both from one log-softmax."""
         log_p = torch.log_softmax(params, dim=-1)
-        return _gather(log_p, action), _entropy(log_p)
+        return self._gather(log_p, action), _entropy(log_p)
+
+    def _action(self, index: Tensor) -> Tensor:
+        return index + self.start if self.start else index
+
+    def _gather(self, log_p: Tensor, action: Tensor) -> Tensor:
+        index = action.long() - self.start if self.start else action.long()
+        return log_p.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Draw -log E with E exponential; finite even if E should round to zero."""
     exponential = torch.empty(shape).exponential_(generator=generator)
     return exponential.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()
-
-
-def _gather(log_p: Tensor, action: Tensor) -> Tensor:
-    return log_p.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 
 def _entropy(log_p: Tensor) -> Tensor:

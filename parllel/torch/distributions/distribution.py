@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
+from gymnasium import Space
 from torch import Tensor
 
 from parllel.types import Tree
@@ -17,6 +19,11 @@ class Distribution(ABC):
     methods but those that draw, and `mode`, are differentiable in the parameters. Actions of several
     dimensions are one event: log probabilities are summed over them.
     """
+
+    @property
+    def action_space(self) -> Space[Any] | None:
+        """The space of one action, to be compared with that of the environments; None if it is not known."""
+        return None
 
     @abstractmethod
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:

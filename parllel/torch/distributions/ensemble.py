@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from parllel.buffers import NamedTuple
@@ -30,6 +31,11 @@ class EnsembleDistribution(Distribution):
         self.distributions = dict(distributions)
         if not self.distributions:
             raise ValueError("EnsembleDistribution: expected at least one distribution, got none")
+
+    @property
+    def action_space(self) -> spaces.Dict | None:
+        """The spaces by agent; None if one of them is not known."""
+        return joint_space({name: one.action_space for name, one in self.distributions.items()})
 
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tree:
         """Draw the noise of each agent, in order, from the one generator."""
@@ -88,6 +94,12 @@ class EnsembleDistribution(Distribution):
             name: getattr(distribution, method)(*[part_of(t, name) for t in trees], **arguments)
             for name, distribution in self.distributions.items()
         }
+
+
+def joint_space(of_agents: Mapping[str, spaces.Space[Any] | None]) -> spaces.Dict | None:
+    """Return the Dict space of all agents; None if one of theirs is None."""
+    known = {name: space for name, space in of_agents.items() if space is not None}
+    return spaces.Dict(known) if len(known) == len(of_agents) else None
 
 
 def part_of(tree: Tree, name: str) -> Any:

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from parllel.torch.distributions.distribution import Distribution
@@ -25,12 +27,17 @@ class Gaussian(Distribution):
     """A normal distribution with a diagonal covariance over actions of shape `action_shape`.
 
     Actions are not squashed or clipped: the likelihood belongs to what was drawn. Where a space
-    has bounds, the environment's wrapper clips.
+    has bounds, cages clip what environments get.
     """
 
     def __init__(self, action_shape: Sequence[int]) -> None:
         self.action_shape = tuple(int(n) for n in action_shape)
         self._event = tuple(range(-len(self.action_shape), 0))
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """A Box of this shape without bounds."""
+        return spaces.Box(-np.inf, np.inf, self.action_shape, np.float32)
 
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
         """Draw standard normal noise `[T, B, *action_shape]`."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from parllel.torch.distributions.categorical import Categorical, gumbel
@@ -15,17 +17,27 @@ class MultiDiscrete(Distribution):
     """Independent choices out of `nvec[0]`, `nvec[1]`, ... actions.
 
     Parameters are the logits of all choices side by side, [..., sum(nvec)]; actions are int64
-    [..., len(nvec)].
+    [..., len(nvec)], which count from `start`, one number for each choice; default 0.
 
     Raises:
-        ValueError: if `nvec` is empty or has an entry below one.
+        ValueError: if `nvec` is empty or has an entry below one, or there is not a start for each.
     """
 
-    def __init__(self, nvec: Sequence[int]) -> None:
+    def __init__(self, nvec: Sequence[int], start: Sequence[int] | None = None) -> None:
         self.nvec = tuple(int(n) for n in nvec)
         if not self.nvec:
             raise ValueError("MultiDiscrete: nvec: expected at least one choice, got none")
-        self._parts = [Categorical(n) for n in self.nvec]
+        self.start = (0,) * len(self.nvec) if start is None else tuple(int(k) for k in start)
+        if len(self.start) != len(self.nvec):
+            raise ValueError(
+                f"MultiDiscrete: start: expected {len(self.nvec)} numbers, got {list(self.start)}"
+            )
+        self._parts = [Categorical(*part) for part in zip(self.nvec, self.start, strict=True)]
+
+    @property
+    def action_space(self) -> spaces.MultiDiscrete:
+        """MultiDiscrete(nvec, start=start)."""
+        return spaces.MultiDiscrete(np.array(self.nvec), start=np.array(self.start))
 
     def draw_noise(self, generator: torch.Generator, T: int, B: int) -> Tensor:
         """Draw standard Gumbel noise [T, B, sum(nvec)]."""
@@ -37,7 +49,8 @@ class MultiDiscrete(Distribution):
 
     def mode(self, params: Tensor) -> Tensor:
         """Return the action with the largest logit of each choice."""
-        return torch.stack([logits.argmax(dim=-1) for logits in self._split(params)], dim=-1)
+        choices = zip(self._parts, self._split(params), strict=True)
+        return torch.stack([part.mode(logits) for part, logits in choices], dim=-1)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Return the log of the product of all choices' probabilities, [...]."""

@@ -17,6 +17,17 @@ and the values [N]. Further arguments that a handler adds arrive by keyword:
 """
 
 from parllel.torch.models.categorical_pg_model import CategoricalPgModel
+from parllel.torch.models.cnn_encoder import (
+    CONVOLUTIONS_2013,
+    CONVOLUTIONS_2015,
+    CONVOLUTIONS_SMALL,
+    CnnEncoder,
+    Convolutions,
+)
+from parllel.torch.models.encoder_pg_models import (
+    CategoricalEncoderPgModel,
+    GaussianEncoderPgModel,
+)
 from parllel.torch.models.gaussian_pg_model import GaussianPgModel
 from parllel.torch.models.mlp_model import MlpModel
 from parllel.torch.models.pg_output import PgOutput
@@ -26,14 +37,25 @@ from parllel.torch.models.recurrent_pg_models import (
 )
 from parllel.torch.models.recurrent_trunk import RecurrentTrunk
 from parllel.torch.models.shared_model import SharedModel
+from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
 __all__ = [
+    "CONVOLUTIONS_2013",
+    "CONVOLUTIONS_2015",
+    "CONVOLUTIONS_SMALL",
+    "CategoricalEncoderPgModel",
     "CategoricalPgModel",
     "CategoricalRecurrentPgModel",
+    "CnnEncoder",
+    "Convolutions",
+    "FlatEncoder",
+    "GaussianEncoderPgModel",
     "GaussianPgModel",
     "GaussianRecurrentPgModel",
     "MlpModel",
+    "OneHotEncoder",
     "PgOutput",
     "RecurrentTrunk",
     "SharedModel",
+    "TreeEncoder",
 ]

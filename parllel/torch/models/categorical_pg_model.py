@@ -15,13 +15,14 @@ from parllel.torch.models.pg_output import PgOutput
 class CategoricalPgModel(nn.Module):
     """Two separate trunks: logits of the actions, and the value.
 
-    Heads are orthogonal with gain 0.01 (policy) and 1 (value), after Andrychowicz et al. 2021.
+    Heads are orthogonal with gain `policy_gain` and 1 (value), after Andrychowicz et al. 2021.
 
     Args:
         observation_shape: of one observation.
         n_actions: number of logits; for `MultiDiscrete` the sum of `nvec`.
         hidden_sizes: units of each hidden layer, of both trunks.
         seed: for the initial weights.
+        policy_gain: with 0 an untrained policy is the same in all states.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class CategoricalPgModel(nn.Module):
         n_actions: int,
         hidden_sizes: Sequence[int],
         seed: int,
+        *,
+        policy_gain: float = 0.01,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         n_inputs = math.prod(observation_shape)
         self.policy = MlpModel(
-            n_inputs, hidden_sizes, n_actions, output_gain=0.01, generator=generator
+            n_inputs, hidden_sizes, n_actions, output_gain=policy_gain, generator=generator
         )
         self.critic = MlpModel(n_inputs, hidden_sizes, 1, output_gain=1.0, generator=generator)
 

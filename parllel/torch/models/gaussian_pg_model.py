@@ -16,7 +16,7 @@ from parllel.torch.models.pg_output import PgOutput
 class GaussianPgModel(nn.Module):
     """Two separate trunks: the mean action, and the value; `log_std` does not depend on the state.
 
-    Heads are orthogonal with gain 0.01 (policy) and 1 (value), after Andrychowicz et al. 2021.
+    Heads are orthogonal with gain `policy_gain` and 1 (value), after Andrychowicz et al. 2021.
 
     Args:
         observation_shape: of one observation.
@@ -24,6 +24,7 @@ class GaussianPgModel(nn.Module):
         hidden_sizes: units of each hidden layer, of both trunks.
         initial_log_std: of every dimension; 0 is a standard deviation of 1.
         seed: for the initial weights.
+        policy_gain: with 0 an untrained policy is the same in all states.
     """
 
     def __init__(
@@ -33,13 +34,19 @@ class GaussianPgModel(nn.Module):
         hidden_sizes: Sequence[int],
         initial_log_std: float,
         seed: int,
+        *,
+        policy_gain: float = 0.01,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         n_inputs = math.prod(observation_shape)
         self.action_shape = tuple(action_shape)
         self.policy = MlpModel(
-            n_inputs, hidden_sizes, math.prod(action_shape), output_gain=0.01, generator=generator
+            n_inputs,
+            hidden_sizes,
+            math.prod(action_shape),
+            output_gain=policy_gain,
+            generator=generator,
         )
         self.critic = MlpModel(n_inputs, hidden_sizes, 1, output_gain=1.0, generator=generator)
         self.log_std = nn.Parameter(torch.full(self.action_shape, float(initial_log_std)))

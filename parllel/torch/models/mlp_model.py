@@ -19,7 +19,7 @@ HIDDEN_GAIN = math.sqrt(2)
 class MlpModel(nn.Module):
     """Map observations [N, ...] to [N, output_size].
 
-    Dimensions behind the first are flattened, and integers cast to the type of the weights. Weights
+    Dimensions after the first are flattened, and integers cast to the type of the weights. Weights
     are orthogonal (Saxe et al. 2014) with gain sqrt(2) in hidden layers, biases zero.
 
     Args:

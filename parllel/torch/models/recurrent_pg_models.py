@@ -62,7 +62,7 @@ class CategoricalRecurrentPgModel(nn.Module):
     def forward(
         self, observation: Tensor, rnn_state: Tree, prev_action: Tensor | None = None
     ) -> tuple[PgOutput, NamedTuple]:
-        """Return logits [T, N, n_actions] and values [T, N], and the state behind the last row.
+        """Return logits [T, N, n_actions] and values [T, N], and the state after the last row.
 
         observation: [T, N, ...].  rnn_state: leaves [N, rnn_size].  prev_action: integers [T, N].
         """
@@ -124,7 +124,7 @@ class GaussianRecurrentPgModel(nn.Module):
     def forward(
         self, observation: Tensor, rnn_state: Tree, prev_action: Tensor | None = None
     ) -> tuple[PgOutput, NamedTuple]:
-        """Return mean `[T, N, *action_shape]` with log_std and values [T, N], and the state behind.
+        """Return mean `[T, N, *action_shape]` with log_std, values [T, N], and the state after the last.
 
         observation: [T, N, ...].  rnn_state: leaves [N, rnn_size].
         prev_action: `[T, N, *action_shape]`.

@@ -75,7 +75,7 @@ class RecurrentTrunk(nn.Module):
     def forward(
         self, observation: Tensor, rnn_state: Tree, prev_action: Tensor | None = None
     ) -> tuple[Tensor, NamedTuple]:
-        """Return features [T, N, rnn_size], and the state behind the last row.
+        """Return features [T, N, rnn_size], and the state after the last row.
 
         observation: [T, N, ...].  rnn_state: before the first row, leaves [N, rnn_size].
         prev_action: numbers [T, N, n_actions].

@@ -1,4 +1,8 @@
-"""The median of a few measurements and how far it can be trusted."""
+"""The median of a few measurements, how far it can be trusted, and the one rule for "met".
+
+A goal is met if the end of the interval on the bad side reaches it: the low end where large values are good,
+the high end where small ones are.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,14 @@ class Estimate(NamedTuple):
     median: float
     low: float
     high: float
+
+    def reaches(self, goal: float, *, small_is_good: bool = False) -> bool:
+        """Return whether the far bound, the end of the interval on the bad side, reaches a goal."""
+        return self.high <= goal if small_is_good else self.low >= goal
+
+    def inverse(self) -> Estimate:
+        """Return the same of the reciprocals: of times where this is of speeds."""
+        return Estimate(1 / self.median, 1 / self.high, 1 / self.low)
 
 
 def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def interval():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
-        from benchmarks.peers import interval
+        from benchmarks import interval
 
         yield interval
 
@@ -52,3 +52,16 @@ def test_order_of_the_values_is_nothing(interval, values, seed):
 def test_no_values_are_refused(interval):
     with pytest.raises(ValueError, match="values: expected at least one"):
         interval.estimate([])
+
+
+def test_the_far_bound_decides_what_is_met(interval):
+    found = interval.Estimate(2.0, 1.5, 3.0)
+    assert (found.reaches(1.5), found.reaches(1.6)) == (True, False)
+    assert found.reaches(3.0, small_is_good=True)
+    assert not found.reaches(2.9, small_is_good=True)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=15).filter(lambda v: len(v) % 2))
+def test_the_inverse_is_that_of_the_reciprocals(interval, values):
+    expected = interval.estimate([1 / value for value in values])
+    assert interval.estimate(values).inverse() == pytest.approx(expected)

@@ -1,0 +1,109 @@
+"""Sections of the README and of docs/measured.md that are written from committed results.
+
+    python -m benchmarks.pages
+
+writes all of them, and the charts, from benchmarks/results/*.json; each benchmark does so after a full run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+MEASURED = ROOT / "docs" / "measured.md"
+RESULTS = ROOT / "benchmarks" / "results"
+
+Report: TypeAlias = dict[str, Any]
+
+
+def results_of(name: str) -> Path:
+    """Return where the committed results of a benchmark are."""
+    return RESULTS / f"{name}.json"
+
+
+def load(name: str) -> Report:
+    """Return the committed results of a benchmark."""
+    report: Report = json.loads(results_of(name).read_text())
+    return report
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a page says of some results.
+
+    Attributes:
+        name: in the marks.
+        page: the file that holds the section between two marks.
+        sources: names of the results, as `write` takes them.
+        write: returns the section as Markdown.
+    """
+
+    name: str
+    page: Path
+    sources: tuple[str, ...]
+    write: Callable[..., str]
+
+    @property
+    def begin(self) -> str:
+        """The mark before the section."""
+        files = ", ".join(f"benchmarks/results/{source}.json" for source in self.sources)
+        return f"<!-- {self.name}: written by `python -m benchmarks.pages` from {files} -->\n"
+
+    @property
+    def end(self) -> str:
+        """The mark after it."""
+        return f"<!-- end of {self.name} -->\n"
+
+    def within(self, text: str, *reports: Report) -> str:
+        """Return the text of the page with the section between its marks.
+
+        Raises:
+            ValueError: if a mark is missing.
+        """
+        before, begin, rest = text.partition(self.begin)
+        _, end, after = rest.partition(self.end)
+        if not begin or not end:
+            raise ValueError(
+                f"{self.page.name}: expected the marks {self.begin!r} and {self.end!r}"
+            )
+        return f"{before}{begin}\n{self.write(*reports)}\n{end}{after}"
+
+
+def sections() -> list[Section]:
+    """Return all sections, in the order of their pages."""
+    from benchmarks import figures, summary
+    from benchmarks.end_to_end import report
+    from benchmarks.peers import figures as peers
+
+    return [
+        Section("summary", README, ("peers", "end_to_end"), summary.table),
+        Section("peers", MEASURED, ("peers",), peers.figures),
+        Section("end_to_end", MEASURED, ("end_to_end",), report.markdown),
+        Section("foundation", MEASURED, ("foundation",), figures.figures),
+    ]
+
+
+def update_pages() -> None:
+    """Write what the committed results say into the pages."""
+    for section in sections():
+        reports = [load(source) for source in section.sources]
+        section.page.write_text(section.within(section.page.read_text(), *reports))
+
+
+def update_charts() -> None:
+    """Draw the charts of the committed results."""
+    from benchmarks.end_to_end import report
+    from benchmarks.peers import figures as peers
+
+    peers.draw(load("peers"), results_of("peers").with_suffix(".png"))
+    report.draw(load("end_to_end"), results_of("end_to_end").with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    update_pages()
+    update_charts()

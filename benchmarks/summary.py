@@ -1,0 +1,85 @@
+"""The one table of the README: rates of random actions, and of whole trainings, beside those of others."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from benchmarks.interval import Estimate, estimate
+from benchmarks.peers.rates import best_of, native_words, speed_against
+from benchmarks.words import comparison_words, thousands
+
+# Shown by what users ask about, whether it looks good or not; at most ten rows with those of trainings.
+SCENES = {
+    "cartpole": "CartPole-v1",
+    "cartpole-4": "CartPole-v1, 4 environments",
+    "cartpole-128": "CartPole-v1, 128 environments",
+    "halfcheetah": "HalfCheetah-v5",
+    "ant": "Ant-v5",
+    "pendulum": "Pendulum-v1",
+    "minigrid": "MiniGrid-DoorKey-8x8-v0",
+    "pong": "ALE/Pong-v5, 210x160x3",
+}
+TRAININGS = ("sb3", "cleanrl")
+
+
+def table(peers: dict[str, Any], end_to_end: dict[str, Any]) -> str:
+    """Return the table as Markdown, with what it was measured on."""
+    machine = peers["machine"]
+    by_name = {scene["name"]: scene for scene in peers["scenes"]}
+    targets = {
+        answer["name"].removeprefix("best-peer/"): answer["at_least"]
+        for answer in peers["answers"]
+        if answer["name"].startswith("best-peer/")
+    }
+    lines = [
+        f"Environment steps per second on {machine['cores']} cores of an {machine['cpu']}: random actions in "
+        "16 environments unless said otherwise, and whole PPO trainings. Medians of interleaved rounds, with "
+        "95 % intervals in parentheses; a target is met if the low end of the interval reaches it.",
+        "",
+        "| | parllel | fastest other, Python | parllel is | target | EnvPool, C++ |",
+        "| --- | ---: | --- | --- | --- | --- |",
+    ]
+    lines += [
+        scene_row(title, by_name[name], targets.get(name))
+        for name, title in SCENES.items()
+        if name in by_name
+    ]
+    lines += [training_row(end_to_end["sides"], name) for name in TRAININGS]
+    return "\n".join(lines) + "\n"
+
+
+def scene_row(title: str, scene: dict[str, Any], target: float | None) -> str:
+    """Return what a scene of random actions came to."""
+    ours, peer = best_of(scene, "ours"), best_of(scene, "peer")
+    assert ours is not None
+    assert peer is not None
+    other = f"{thousands(median(peer['rates']))} {peer['name']}"
+    return _row(title, ours["rates"], other, speed_against(ours, peer), target, native_words(scene))
+
+
+def training_row(sides: dict[str, Any], name: str) -> str:
+    """Return what whole trainings came to."""
+    ours, theirs = (
+        [training["steps_per_second"] for training in sides[side]["trainings"]]
+        for side in ("ours", name)
+    )
+    speed = estimate([mine / other for mine, other in zip(ours, theirs, strict=True)])
+    target = sides[name]["against_ours"]["times_faster"]["target"]
+    other = f"{thousands(median(theirs))} {sides[name]['title']}"
+    return _row("PPO on CartPole-v1", ours, other, speed, target, "")
+
+
+def _row(
+    title: str,
+    rates: list[float],
+    other: str,
+    speed: Estimate,
+    target: float | None,
+    native: str,
+) -> str:
+    goal = "-"
+    if target is not None:
+        goal = f"{target:g}x: {'met' if speed.reaches(target) else 'missed'}"
+    cells = [title, thousands(median(rates)), other, comparison_words(speed), goal, native]
+    return f"| {' | '.join(cells)} |"

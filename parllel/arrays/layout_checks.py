@@ -1,0 +1,49 @@
+"""Checks of the arguments that arrays are made with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def check_shape(name: str, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless `shape` is a tuple of ints, none below one; `name` is that of the class."""
+    if not isinstance(shape, tuple) or not shape:
+        raise ValueError(
+            f"{name}: shape: expected a tuple of at least one dimension, got {shape!r}"
+        )
+    if any(not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
+        raise ValueError(f"{name}: shape: every dimension must be an int >= 1, got {shape}")
+
+
+def check_layout(
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    padding: int,
+    full_size: int,
+    *,
+    rotates: bool,
+) -> None:
+    """Raise ValueError unless dtype, padding and full_size fit the shape; `rotates`: it may have padding."""
+    if dtype.hasobject:
+        raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
+    for what, number in (("padding", padding), ("full_size", full_size)):
+        if not isinstance(number, (int, np.integer)):
+            raise ValueError(f"{name}: {what}: expected an int, got {number!r}")
+    if padding < 0:
+        raise ValueError(f"{name}: padding: expected at least 0, got {padding}")
+    if padding and not rotates:
+        raise ValueError(
+            f"{name}: padding: expected 0, got {padding}; rotating arrays have padding"
+        )
+    if padding > shape[0]:
+        raise ValueError(
+            f"{name}: padding: {padding} rows are more than the {shape[0]} of the body"
+        )
+    if full_size < shape[0] or full_size % shape[0]:
+        raise ValueError(
+            f"{name}: full_size: expected a multiple of the {shape[0]} rows of a batch, "
+            f"got {full_size}"
+        )

@@ -1,0 +1,131 @@
+"""The fields of a batch that hold what environments say in their infos."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parllel.buffers import buffer_leaves
+from parllel.cages.paths import at_path
+from parllel.types import Tree
+
+# What is written without a further look; other values may be no numbers, or fractions for integers.
+_INTEGERS: frozenset[Any] = frozenset(
+    [int, bool, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQ")]
+)
+_NUMBERS = _INTEGERS | {float, np.float16, np.float32, np.float64}
+_WHOLE, _FLOATS = "biu", "biuf"  # kinds of dtypes
+_ABSENT = object()
+
+
+class EnvInfoRows:
+    """Rows of some columns, one field for each key that is stored.
+
+    Args:
+        leaves: path of keys and the rows of each field.
+        defaults: what stands where an info has no such key, [1, B, ...] for each field; None: KeyError.
+        columns: which columns these are.
+        name: what messages call the environments.
+    """
+
+    def __init__(
+        self,
+        leaves: Sequence[tuple[tuple[str, ...], Any]],
+        defaults: Tree,
+        columns: slice,
+        name: str,
+    ) -> None:
+        self._name, self._first = name, columns.start
+        self._leaves = [
+            (path[0], path[1:], path, rows, *_taken(rows[0].dtype)) for path, rows in leaves
+        ]
+        self._defaults: dict[tuple[str, ...], Any] = {
+            tuple(path.split(".")): np.array(leaf[0, columns])
+            for path, leaf in buffer_leaves(defaults)
+        }
+        self._to_tell = columns.start == 0  # one environment speaks for all
+
+    def write(self, t: int, i: int, info: dict[str, Any], *, ended: bool) -> None:
+        """Write what the i-th environment said in its step of row `t`.
+
+        ended: whether it was the last one of an episode.
+
+        Raises:
+            KeyError: for a key that is missing, and has no default.
+            TypeError: for None and others that are no numbers, and for fractions in a field of integers.
+        """
+        absent = []
+        for key, deeper, path, rows, types, kinds in self._leaves:
+            value = info.get(key, _ABSENT)
+            if deeper and value is not _ABSENT:
+                value = self._below(i, path, value)
+            if type(value) not in types:
+                if value is _ABSENT:
+                    absent.append(path)
+                    rows[t][i] = self._default(i, path, info)
+                    continue
+                if type(value) is not np.ndarray or value.dtype.kind not in kinds:
+                    self._check(i, path, value, kinds)
+            rows[t][i] = value
+        if ended and i == 0 and self._to_tell:
+            self._to_tell = False
+            if absent:
+                self._tell(absent, info)
+
+    def _default(self, i: int, path: tuple[str, ...], info: dict[str, Any]) -> Any:
+        if path in self._defaults:
+            return self._defaults[path][i]
+        return at_path(info, path)  # which raises
+
+    def _below(self, i: int, path: tuple[str, ...], node: Any) -> Any:
+        """Return what the keys after the first of a path lead to."""
+        for key in path[1:]:
+            if isinstance(node, (tuple, list)):
+                node = {f"_{number}": part for number, part in enumerate(node)}
+            if not isinstance(node, Mapping):
+                raise TypeError(f"{self._where(i, path)}: expected dicts around it, got {node!r}")
+            node = node.get(key, _ABSENT)
+            if node is _ABSENT:
+                break
+        return node
+
+    def _check(self, i: int, path: tuple[str, ...], value: Any, kinds: str) -> None:
+        kind = _kind_of(value)
+        if kind not in _FLOATS:
+            raise TypeError(f"{self._where(i, path)}: expected numbers, got {value!r}")
+        if kind not in kinds:
+            raise TypeError(
+                f"{self._where(i, path)}: expected integers, as the example in env_info is one, got "
+                f"{value!r}; give 0.0 as the example"
+            )
+
+    def _where(self, i: int, path: Sequence[str]) -> str:
+        keys = "".join(f"[{key!r}]" for key in path)
+        return f"column {self._first + i} ({self._name}): info{keys}"
+
+    def _tell(self, absent: Sequence[tuple[str, ...]], info: dict[str, Any]) -> None:
+        """Say once that an ended episode had no such keys, which may be misspelled."""
+        keys = [".".join(path) for path in absent]
+        near = [close for key in keys for close in difflib.get_close_matches(key, map(str, info))]
+        hint = f"; near names: {near}" if near else ""
+        warnings.warn(
+            f"column 0 ({self._name}): at the end of an episode its info has no {keys}; "
+            f"the buffer holds the example given in env_info there{hint}",
+            stacklevel=2,
+        )
+
+
+def _taken(dtype: np.dtype[Any]) -> tuple[frozenset[Any], str]:
+    """Return the types and the kinds of numbers that a field takes."""
+    return (_INTEGERS, _WHOLE) if dtype.kind in _WHOLE else (_NUMBERS, _FLOATS)
+
+
+def _kind_of(value: Any) -> str:
+    try:
+        return np.asarray(value).dtype.kind
+    except ValueError:  # ragged
+        return "O"

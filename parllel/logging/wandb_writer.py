@@ -1,0 +1,54 @@
+"""Rows in a run of Weights & Biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parllel.logging.writer import Level, Number, Writer
+
+STEPS = "environment_steps"  # by which W&B draws everything else
+
+
+class WandbWriter(Writer):
+    """Log rows to a run of Weights & Biases, drawn against environment steps.
+
+    W&B keeps what it was told: after a resume the rows that followed the checkpoint are there twice, the old
+    ones before a row with `rewound_to_step`.
+
+    Args:
+        run: what `wandb.init` returned, with your project, name and mode; finished by `close`. It starts
+            threads and a process of its own: make it after the cages, and before the Logger.
+
+    Raises:
+        TypeError: if `run` is something else.
+    """
+
+    def __init__(self, run: Any) -> None:
+        missing = [name for name in ("log", "define_metric", "finish") if not hasattr(run, name)]
+        if missing:
+            raise TypeError(
+                f"WandbWriter: run: expected what wandb.init() returns (pip install 'parllel[wandb]'), "
+                f"got {run!r:.100}"
+            )
+        self.run = run
+        self._open = True
+        run.define_metric(STEPS, hidden=True)
+        run.define_metric("*", step_metric=STEPS)
+
+    def write(self, step: int, values: Mapping[str, Number]) -> None:
+        """Log a row; W&B takes it to its own process, and from there to its server or a file."""
+        self.run.log({**values, STEPS: step})
+
+    def message(self, level: Level, text: str) -> None:
+        """Do nothing: messages belong into the log file."""
+
+    def rewind(self, step: int) -> None:
+        """Log where the run goes on from; rows cannot be taken back."""
+        self.run.log({"rewound_to_step": step, STEPS: step})
+
+    def close(self) -> None:
+        """Finish the run; waits until W&B has it all."""
+        if self._open:
+            self._open = False
+            self.run.finish()

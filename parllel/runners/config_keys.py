@@ -1,0 +1,101 @@
+"""The keys that a config has, and which one somebody may have meant who wrote another.
+
+The groups of a config are the dataclasses in it, or the dicts among the defaults of a dict.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
+from typing import Any, get_type_hints
+
+import numpy as np
+
+SCALARS = (bool, int, float, str, Path, type(None))
+
+
+def kinds_of(kind: Any) -> dict[str, Any]:
+    """Return what the values of a group may be, by name."""
+    if isinstance(kind, Mapping):
+        return {name: kind_of(default) for name, default in kind.items()}
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def kind_of(default: Any) -> Any:
+    """Return what a value in the place of `default` may be."""
+    if default is None:
+        return Any
+    if isinstance(default, Mapping):
+        return default or dict[str, Any]
+    if isinstance(default, (list, tuple)):
+        kinds = {type(part) for part in default}
+        element = kinds.pop() if len(kinds) == 1 and kinds <= set(SCALARS) else Any
+        return list[element] if isinstance(default, list) else tuple[element, ...]  # type: ignore[valid-type]
+    if isinstance(default, PurePath):
+        return Path
+    return type(default.item() if isinstance(default, np.generic) else default)
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like another, or of which that is the initials: lr, learning_rate."""
+    names = list(names)
+    for near in difflib.get_close_matches(name, names, n=1):
+        return near
+    return next((long for long in names if _is_short_for(name.lower(), long.lower())), None)
+
+
+def _is_short_for(name: str, long: str) -> bool:
+    words = long.split("_")
+    if len(words) > 1 and name == "".join(word[:1] for word in words):
+        return True
+    parts = name.split("_")  # ent_coef: the beginnings of some of the words, in order
+    return len(min(parts, key=len)) > 2 and _begin_some(parts, words)
+
+
+def _begin_some(parts: list[str], words: list[str]) -> bool:
+    left = iter(words)
+    return all(any(word.startswith(part) for word in left) for part in parts)
+
+
+def deeper(name: str, kind: Any) -> str | None:
+    """Return the path of a key like `name` in a group below, for those who left the group out."""
+    for group, inner in _groups_of(kind).items():
+        near = nearest(name, kinds_of(inner)) or deeper(name, inner)
+        if near is not None:
+            return join_path(group, near)
+    return None
+
+
+def _groups_of(kind: Any) -> dict[str, Any]:
+    kinds = kinds_of(kind)
+    return {n: k for n, k in kinds.items() if isinstance(k, Mapping) or is_dataclass_type(k)}
+
+
+def key_paths(kind: Any) -> list[str]:
+    """Return the paths of all keys of a config, those of groups and of what is in them."""
+    groups = _groups_of(kind)
+    below = [join_path(group, path) for group in groups for path in key_paths(groups[group])]
+    return [*kinds_of(kind), *below]
+
+
+def nearest_key(path: str, kind: Any) -> str | None:
+    """Return the path of a key that somebody may have meant who wrote another one."""
+    group, dot, rest = path.partition(".")
+    groups = _groups_of(kind)
+    if dot and group in groups:
+        near = nearest_key(rest, groups[group])
+        return None if near is None else join_path(group, near)
+    return nearest(path, kinds_of(kind)) or deeper(path, kind)
+
+
+def is_dataclass_type(kind: Any) -> bool:
+    """Return whether `kind` is a dataclass, and no object of one."""
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
+def join_path(at: str, name: str) -> str:
+    """Return the path of a key of the group at `at`, which is empty for the config itself."""
+    return f"{at}.{name}" if at else name

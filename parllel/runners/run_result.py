@@ -1,0 +1,46 @@
+"""The result of a run."""
+
+from __future__ import annotations
+
+import math
+import signal
+from dataclasses import dataclass, field
+
+Curve = list[tuple[int, float]]
+
+
+@dataclass
+class RunResult:
+    """The result of a run.
+
+    Attributes:
+        elapsed_steps: environment steps sampled for training; those of evaluations do not count.
+        evaluation_return: mean return of the last evaluation; NaN without one.
+        solved: whether an evaluation reached the target.
+        stopped_by: what ended the run before its time: "SIGINT", "SIGTERM", what `stop` was given; or None.
+        curves: `(steps, mean return)` of "training" and "evaluation".
+    """
+
+    elapsed_steps: int = 0
+    evaluation_return: float = float("nan")
+    solved: bool = False
+    stopped_by: str | None = None
+    curves: dict[str, Curve] = field(default_factory=lambda: {"training": [], "evaluation": []})
+
+    @property
+    def exit_status(self) -> int:
+        """What a script is to exit with, as a shell has it: 130 after SIGINT, 143 after SIGTERM, else 0."""
+        if self.stopped_by is None or self.stopped_by not in signal.Signals.__members__:
+            return 0
+        return 128 + signal.Signals[self.stopped_by].value
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """Steps and mean return of the best evaluation, the first of equal ones; None without one.
+
+        That of the beginning does not count, as the mode of an untrained policy may be good by luck.
+        """
+        found = [
+            point for point in self.curves["evaluation"] if point[0] > 0 and math.isfinite(point[1])
+        ]
+        return max(found, key=lambda point: point[1], default=None)

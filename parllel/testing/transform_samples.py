@@ -1,0 +1,108 @@
+"""Samples for tests of transforms, with numbers in all fields as sampling could have left them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays import Array
+from parllel.buffers import (
+    AgentSamples,
+    EnvSamples,
+    Field,
+    NamedTuple,
+    Samples,
+    allocate,
+    buffer_leaves,
+    buffer_map,
+)
+from parllel.types import BatchSpec, Tree
+
+VALUE = NamedTuple(value=Field(np.float32(0), padding=1))
+
+
+def allocate_numbers(
+    batch_spec: BatchSpec,
+    *,
+    observation: Tree,
+    agent_info: Tree = VALUE,
+    env_info: Tree = None,
+    valid: bool = False,
+) -> Samples:
+    """Allocate samples without the fields of transforms.
+
+    observation: example of one cell.  agent_info: example, or Fields.  valid: with `env.valid`.
+    """
+    ends = dict.fromkeys(("terminated", "truncated", "done"), np.bool_(False))
+    if valid:
+        ends["valid"] = np.bool_(False)
+    samples: Samples = allocate(
+        Samples(
+            agent=AgentSamples(action=np.int64(0), agent_info=agent_info),
+            env=EnvSamples(
+                observation=buffer_map(lambda x: Field(x, padding=1), observation),
+                reward=np.float32(0),
+                env_info=env_info,
+                **ends,
+            ),
+        ),
+        batch_spec,
+    )
+    return samples
+
+
+def write_numbers(samples: Samples, seed: int, *, but: Iterable[int] = ()) -> None:
+    """Write random numbers into every array but those whose block keys are given, row T included.
+
+    `env.done` is `terminated or truncated`. With `env.valid` each column is a piece of one episode, as a
+    RecurrentSampler leaves it: what follows its end is not valid, and no end is marked there.
+    """
+    rng, done = np.random.default_rng(seed), set(but)
+    for _, leaf in buffer_leaves(samples):
+        if isinstance(leaf, Array) and leaf.block.key not in done:
+            done.add(leaf.block.key)
+            for rows in rows_of(leaf):
+                rows[...] = _random(rng, rows)
+    env = samples.env
+    if not set(but).isdisjoint(
+        leaf.block.key for leaf in (env.terminated, env.truncated, env.done)
+    ):
+        return
+    terminated, truncated = np.asarray(env.terminated), np.asarray(env.truncated)
+    T, B = terminated.shape
+    ends = rng.random((T, B)) < 0.3
+    if "valid" in env._fields:
+        # The first end is the only one, and nothing is valid after it.
+        played = np.cumsum(ends, axis=0) <= ends
+        np.asarray(env.valid)[...] = played
+        ends &= played
+    kinds = rng.random((T, B)) < 0.5
+    terminated[...], truncated[...] = ends & kinds, ends & ~kinds
+    np.asarray(env.done)[...] = ends
+
+
+def numbers_of(samples: Samples) -> dict[str, NDArray[Any]]:
+    """Return a copy of each leaf by its path, [T, B, ...], or [T + 1, B, ...] if it has padding."""
+    return {
+        path: np.concatenate(rows_of(leaf))
+        for path, leaf in buffer_leaves(samples)
+        if isinstance(leaf, Array)
+    }
+
+
+def rows_of(array: Array) -> list[NDArray[Any]]:
+    """Return views of the body and, where there is padding, of row T, [1, B, ...]."""
+    rows = [np.asarray(array)]
+    if array.padding:
+        rows.append(np.asarray(array[array.last + 1])[np.newaxis])
+    return rows
+
+
+def _random(rng: np.random.Generator, like: NDArray[Any]) -> NDArray[Any]:
+    if like.dtype.kind == "f":
+        return rng.normal(2.0, 3.0, like.shape)
+    most = {"b": 2, "i": 9, "u": 256}[like.dtype.kind]
+    return rng.integers(0, most, like.shape)

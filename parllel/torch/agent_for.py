@@ -1,0 +1,274 @@
+"""Agents with the models that are usual for the spaces of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
+from gymnasium.spaces import MultiDiscrete as MultiDiscreteSpace
+from torch import nn
+
+from parllel.cages import Spaces
+from parllel.seeding import Seeds
+from parllel.torch.agents import EnsembleAgent, IndependentAgents, PgAgent
+from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
+from parllel.torch.models import (
+    CONVOLUTIONS_2015,
+    CONVOLUTIONS_SMALL,
+    CategoricalEncoderPgModel,
+    CategoricalPgModel,
+    CnnEncoder,
+    Convolutions,
+    FlatEncoder,
+    GaussianEncoderPgModel,
+    GaussianPgModel,
+    OneHotEncoder,
+    SharedModel,
+    TreeEncoder,
+)
+
+_SIDES_OF_2015 = 36  # pixels that the kernels of 2015 need
+_LEAST_SIDES = 5
+
+
+def agent_for(
+    spaces: Spaces,
+    *,
+    seeds: Seeds,
+    hidden_sizes: Sequence[int] | None = None,
+    initial_log_std: float = 0.0,
+    policy_gain: float = 0.01,
+    convolutions: Convolutions | None = None,
+    compute_dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+) -> PgAgent:
+    """Return an agent for policy gradients whose model and distribution fit the spaces.
+
+    Discrete, MultiDiscrete and MultiBinary actions are drawn from a softmax for each choice, those of a Box
+    from a normal distribution.
+
+    Observations of a Box are seen by two separate networks, for policy and value. If they are images, a Box
+    of uint8 with 2 to 4 dimensions, policy and value share a `CnnEncoder`. What is chosen from a Discrete
+    or MultiDiscrete space becomes a 1 among zeros. The parts of a Dict or Tuple are encoded each by itself,
+    and seen side by side.
+
+    Args:
+        spaces: of the environments: `cages[0].spaces`.
+        seeds: of "model" and "agent".
+        hidden_sizes: units of the layers of policy and value; default (64, 64), and none above an image.
+        initial_log_std: of a normal distribution; 0 is a standard deviation of 1.
+        policy_gain: of the policy's last layer; with 0 the agent begins with the same policy in all states,
+            so that an evaluation before training shows no luck in the first weights.
+        convolutions: for images; default `CONVOLUTIONS_2015` from 36 x 36 pixels on, else
+            `CONVOLUTIONS_SMALL`.
+        compute_dtype: of the convolutions, see `CnnEncoder`.
+        device: where the model computes.
+
+    Raises:
+        TypeError: for arguments of another type, and spaces that have no usual model; says what to do. The
+            actions of several agents, a Dict space, are for `agents_for`.
+        ValueError: for images that the convolutions do not fit.
+    """
+    _check_arguments(spaces, seeds, hidden_sizes)
+    distribution = distribution_for(spaces.action)
+    model = _model(
+        spaces.observation,
+        distribution,
+        seeds.integer("model"),
+        hidden_sizes=hidden_sizes,
+        initial_log_std=initial_log_std,
+        policy_gain=policy_gain,
+        convolutions=convolutions,
+        compute_dtype=compute_dtype,
+    )
+    return PgAgent(model, distribution, seed=seeds.integer("agent"), device=device)
+
+
+def agents_for(
+    spaces: Spaces,
+    *,
+    seeds: Seeds,
+    sharing: Literal["independent", "shared"],
+    device: torch.device | str = "cpu",
+    **model: Any,
+) -> IndependentAgents | EnsembleAgent:
+    """Return an agent for each key of a Dict action space, as one agent to handlers and samplers.
+
+    Args:
+        spaces: of the environments: Dict spaces by agent, see `parllel.envs.ParallelEnvAdapter`.
+        seeds: of the models and agents, by name.
+        sharing: "independent" gives each agent a model of its own; "shared" gives all of them one, which is
+            told whose observation it sees.
+        device: where the models compute.
+        model: arguments of `agent_for`.
+
+    Raises:
+        TypeError, ValueError: as `agent_for` does, and for agents that should share a model but have
+            different spaces, or observations that are not vectors.
+    """
+    if not isinstance(spaces.action, Dict) or not isinstance(spaces.observation, Dict):
+        raise TypeError(
+            f"agents_for: expected Dict spaces by agent, got {spaces.observation} and {spaces.action}; "
+            "agent_for takes the spaces of one"
+        )
+    names = tuple(spaces.action)
+    distributions = {name: distribution_for(spaces.action[name]) for name in names}
+    if sharing == "shared":
+        seen = _space_with_id([spaces.observation[name] for name in names])
+        if any(spaces.action[name] != spaces.action[names[0]] for name in names):
+            raise ValueError(f"agents_for: shared: expected equal actions, got {spaces.action}")
+        one = _model(seen, distributions[names[0]], seeds.integer("model"), **model)
+        together = SharedModel(one, names, one_hot=True)
+        return EnsembleAgent(together, distributions, seed=seeds.integer("agent"), device=device)
+    agents = {}
+    for name in names:
+        own, seed = spaces.observation[name], seeds.integer(f"model of {name}")
+        agents[name] = PgAgent(
+            _model(own, distributions[name], seed, **model),
+            distributions[name],
+            seed=seeds.integer(name),
+            device=device,
+        )
+    return IndependentAgents(agents)
+
+
+def distribution_for(space: gym.Space[Any]) -> Distribution:
+    """Return the distribution of actions of a space.
+
+    Raises:
+        TypeError: for a space without a usual one.
+    """
+    if isinstance(space, Discrete):
+        return Categorical(int(space.n), start=int(space.start))
+    if isinstance(space, MultiDiscreteSpace) and space.nvec.ndim == 1:
+        return MultiDiscrete(space.nvec.tolist(), start=space.start.tolist())
+    if isinstance(space, MultiBinary) and len(space.shape) == 1:
+        return MultiDiscrete([2] * space.shape[0])
+    if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
+        return Gaussian(space.shape)
+    hint = "agents_for takes those of several agents" if isinstance(space, Dict) else ""
+    raise TypeError(
+        "agent_for: expected actions of a Discrete space, a MultiDiscrete or MultiBinary one of one "
+        "dimension, or a Box of floats, "
+        f"got {space}; {hint or 'give a PgAgent a model and a Distribution of yours'}"
+    )
+
+
+def encoder_for(
+    space: gym.Space[Any],
+    *,
+    convolutions: Convolutions | None = None,
+    compute_dtype: torch.dtype | None = None,
+    generator: torch.Generator,
+) -> nn.Module:
+    """Return a module that maps observations of a space to features, for models of your own; see `agent_for`.
+
+    Raises:
+        TypeError: for a space whose elements have no fixed size.
+    """
+    settings: Any = {
+        "convolutions": convolutions,
+        "compute_dtype": compute_dtype,
+        "generator": generator,
+    }
+    if isinstance(space, Dict):
+        return TreeEncoder({name: encoder_for(part, **settings) for name, part in space.items()})
+    if isinstance(space, Tuple):
+        parts = {f"_{i}": encoder_for(part, **settings) for i, part in enumerate(space.spaces)}
+        return TreeEncoder(parts)
+    if isinstance(space, Discrete):
+        return OneHotEncoder([int(space.n)], [int(space.start)])
+    if isinstance(space, MultiDiscreteSpace):
+        return OneHotEncoder(space.nvec.ravel().tolist(), space.start.ravel().tolist())
+    if isinstance(space, (Box, MultiBinary)):
+        sides = _image_sides(space)
+        if not sides:
+            return FlatEncoder(space.shape)
+        usual = CONVOLUTIONS_2015 if min(sides) >= _SIDES_OF_2015 else CONVOLUTIONS_SMALL
+        return CnnEncoder(
+            space.shape,
+            convolutions or usual,
+            compute_dtype=compute_dtype,
+            generator=generator,
+        )
+    raise TypeError(
+        f"agent_for: expected observations of a fixed size, got {space}; wrap the environment"
+    )
+
+
+def _check_arguments(spaces: Any, seeds: Any, hidden_sizes: Any) -> None:
+    if not isinstance(spaces, Spaces):
+        raise TypeError(
+            f"agent_for: spaces: expected Spaces, got a {type(spaces).__name__}; give cages[0].spaces"
+        )
+    if not isinstance(seeds, Seeds):
+        raise TypeError(f"agent_for: seeds: expected Seeds, got {seeds!r}; give those of the cages")
+    sizes = () if hidden_sizes is None else hidden_sizes
+    if not isinstance(sizes, Sequence) or not all(
+        isinstance(size, (int, np.integer)) for size in sizes
+    ):
+        raise TypeError(
+            f"agent_for: hidden_sizes: expected ints, as in (64, 64), got {hidden_sizes!r}"
+        )
+
+
+def _model(
+    space: gym.Space[Any],
+    distribution: Distribution,
+    seed: int,
+    *,
+    hidden_sizes: Sequence[int] | None = None,
+    initial_log_std: float = 0.0,
+    policy_gain: float = 0.01,
+    **images: Any,
+) -> nn.Module:
+    """Return a model for observations of `space` and parameters of `distribution`."""
+    image = bool(_image_sides(space))
+    sizes = (() if image else (64, 64)) if hidden_sizes is None else tuple(hidden_sizes)
+    vector = isinstance(space, Box) and not image
+    generator = torch.Generator().manual_seed(seed)
+    encoder = None if vector else encoder_for(space, **images, generator=generator)
+    if isinstance(distribution, Gaussian):
+        shape = distribution.action_shape
+        if encoder is None:
+            return GaussianPgModel(
+                space.shape or (), shape, sizes, initial_log_std, seed=seed, policy_gain=policy_gain
+            )
+        return GaussianEncoderPgModel(
+            encoder, sizes, shape, initial_log_std, policy_gain=policy_gain, generator=generator
+        )
+    assert isinstance(distribution, (Categorical, MultiDiscrete))
+    n = distribution.n if isinstance(distribution, Categorical) else sum(distribution.nvec)
+    if encoder is None:
+        return CategoricalPgModel(space.shape or (), n, sizes, seed=seed, policy_gain=policy_gain)
+    return CategoricalEncoderPgModel(
+        encoder, sizes, n, policy_gain=policy_gain, generator=generator
+    )
+
+
+def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
+    """Return height and width of the images of a space, nothing if they are none."""
+    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3, 4):
+        return ()
+    image = space.shape[1:] if len(space.shape) == 4 else space.shape
+    if len(image) == 3:
+        image = image[:2] if image[2] < image[0] else image[1:]
+    return image if min(image) >= _LEAST_SIDES else ()
+
+
+def _space_with_id(observations: Sequence[gym.Space[Any]]) -> Box:
+    """Return the space of an observation beside the number of its agent, as a 1 among zeros."""
+    first = observations[0]
+    if any(space.shape != first.shape for space in observations):
+        raise ValueError(f"agents_for: shared: expected equal observations, got {observations}")
+    if not isinstance(first, Box) or _image_sides(first):
+        raise ValueError(
+            f"agents_for: shared: expected observations that are vectors, got {first}; give an "
+            "EnsembleAgent a SharedModel of yours"
+        )
+    size = int(np.prod(first.shape)) + len(observations)
+    return Box(-np.inf, np.inf, (size,))

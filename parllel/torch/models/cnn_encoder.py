@@ -1,0 +1,121 @@
+"""Convolutions that turn images into features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from parllel.torch.models.mlp_model import HIDDEN_GAIN
+
+
+@dataclass(frozen=True)
+class Convolutions:
+    """The shape of a convolutional network: one entry for each convolution, then a layer of `n_features`."""
+
+    channels: tuple[int, ...]
+    kernel_sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    n_features: int
+
+
+# For Atari games, Mnih et al. 2013 and 2015; the smaller one learns from an image in half the time.
+CONVOLUTIONS_2013 = Convolutions((16, 32), (8, 4), (4, 2), 256)
+CONVOLUTIONS_2015 = Convolutions((32, 64, 64), (8, 4, 3), (4, 2, 1), 512)
+# For images of some pixels only, such as the views of grid worlds.
+CONVOLUTIONS_SMALL = Convolutions((16, 32), (2, 2), (1, 1), 128)
+
+
+class CnnEncoder(nn.Module):
+    """Map images [N, ...] to features [N, n_features]: convolutions, then one layer, all with ReLU.
+
+    Images of bytes are scaled to [0, 1] here, so they are stored and moved as bytes. Weights are orthogonal
+    (Saxe et al. 2014) with gain sqrt(2), biases zero.
+
+    Args:
+        image_shape: of one observation: [H, W]; [C, H, W] or [H, W, C], where the shorter one of the outer
+            dimensions holds the channels; or a stack of k such images, [k, ...], of [k, H, W] too.
+        convolutions: see `Convolutions`.
+        compute_dtype: of the arithmetic; default that of the weights, which the features have in any case.
+            `torch.bfloat16` halves the time on GPUs and on processors that have instructions for it
+            (AVX512-BF16, AMX), and is slower on others.
+        generator: draws the weights; torch's global generator is not touched.
+
+    Attributes:
+        n_features: the same.
+
+    Raises:
+        ValueError: if the images are smaller than the kernels, or the lists differ in length.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        convolutions: Convolutions,
+        *,
+        compute_dtype: torch.dtype | None = None,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        n_channels, *sides = self._layout(tuple(image_shape))
+        self.n_features, self.compute_dtype = convolutions.n_features, compute_dtype
+        self.convolutions = nn.ModuleList()
+        each = (convolutions.channels, convolutions.kernel_sizes, convolutions.strides)
+        for n_outputs, size, stride in zip(*each, strict=True):
+            if min(sides) < size:
+                raise ValueError(
+                    f"CnnEncoder: expected images of at least {size} pixels at convolution "
+                    f"{len(self.convolutions)}, got {sides} from images {tuple(image_shape)}; "
+                    "take fewer or smaller kernels"
+                )
+            layer = nn.utils.skip_init(nn.Conv2d, n_channels, n_outputs, size, stride)  # type: ignore[no-untyped-call]
+            self.convolutions.append(_orthogonal(layer, generator))
+            n_channels, sides = n_outputs, [(side - size) // stride + 1 for side in sides]
+        layer = nn.utils.skip_init(nn.Linear, n_channels * sides[0] * sides[1], self.n_features)  # type: ignore[no-untyped-call]
+        self.last = _orthogonal(layer, generator)
+
+    def _layout(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """Note where the channels are, and return channels, height and width."""
+        if len(shape) not in (2, 3, 4):
+            raise ValueError(f"CnnEncoder: expected images of 2 to 4 dimensions, got {shape}")
+        image = shape[1:] if len(shape) == 4 else shape
+        self._n_dims, self._channels_last = len(shape), len(image) == 3 and image[2] < image[0]
+        if self._channels_last:
+            image = (image[2], *image[:2])
+        n_channels, height, width = (1,) * (3 - len(image)) + image
+        return n_channels * (shape[0] if len(shape) == 4 else 1), height, width
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Return features [N, n_features]."""
+        weight: Any = self.last.weight
+        lower = self.compute_dtype not in (None, weight.dtype)
+        with torch.autocast(weight.device.type, self.compute_dtype, enabled=lower):
+            x = self._images(observation)
+            for layer in cast(list[nn.Conv2d], list(self.convolutions)):
+                x = functional.relu(layer(x), inplace=True)
+            x = functional.relu(self.last(x.flatten(1)), inplace=True)
+        features: Tensor = x.to(weight.dtype)
+        return features
+
+    def _images(self, x: Tensor) -> Tensor:
+        """Return [N, C, H, W] in the type of the arithmetic."""
+        if self._channels_last:
+            x = x.movedim(-1, -3)
+        if self._n_dims == 2:
+            x = x.unsqueeze(1)
+        elif self._n_dims == 4:
+            x = x.flatten(1, 2)
+        is_bytes = x.dtype == torch.uint8
+        weight: Any = self.last.weight
+        x = x.to(self.compute_dtype or weight.dtype)
+        return x.mul_(1 / 255) if is_bytes else x
+
+
+def _orthogonal(layer: nn.Module, generator: torch.Generator) -> nn.Module:
+    nn.init.orthogonal_(layer.weight, HIDDEN_GAIN, generator=generator)  # type: ignore[arg-type]
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer

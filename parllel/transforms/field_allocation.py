@@ -1,0 +1,147 @@
+"""Allocation of the fields that transforms write."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from parllel.arrays import Array
+from parllel.buffers import (
+    NamedArrayTuple,
+    Samples,
+    add_fields,
+    buffer_leaves,
+    buffer_map,
+    insert_field,
+)
+from parllel.transforms.field_checks import (
+    RAW,
+    SEEN,
+    declared_paths,
+    fields_of,
+    identities_below,
+    naming,
+    reads_of,
+    written_later,
+)
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform, field_at
+from parllel.types import BatchSpec, Tree
+
+
+def add_transform_fields(
+    samples: Samples, transforms: Iterable[Transform], batch_spec: BatchSpec, **memory: Any
+) -> Samples:
+    """Return `samples` with the fields that the transforms write, each marked with its writer's name.
+
+    Where a transform writes a part of `agent.observation`, such as `agent.observation.speed`, its other
+    parts are those of `env.observation`.
+
+    Args:
+        transforms: in the order in which they run; step transforms are taken first.
+        memory: how to allocate, as for `add_fields`.
+
+    Raises:
+        ValueError: if a transform reads a field that is not there, or that a later one writes; if it writes
+            what the agent sees without padding for row T; and as `add_fields` does.
+        TypeError: for what is no transform, and fields that are no dict.
+    """
+    transforms = list(transforms)
+    for transform in transforms:
+        if not isinstance(transform, Transform):
+            a_class = isinstance(transform, type)
+            came = f"the class {transform.__name__}; call it" if a_class else repr(transform)
+            raise TypeError(f"transforms: expected transforms, got {came}")
+    ordered = sorted(transforms, key=lambda transform: isinstance(transform, BatchTransform))
+    for i, transform in enumerate(ordered):
+        _check_reads(transform, ordered[i + 1 :], samples)
+        fields = fields_of(transform, samples)
+        with naming(transform):
+            for path in fields:
+                if path.startswith(f"{SEEN}."):
+                    samples = _with_room_at(samples, path)
+            samples = add_fields(samples, fields, batch_spec, **memory)
+        for path in fields:
+            for at, leaf in buffer_leaves(field_at(samples, path), path):
+                _mark(leaf, at, type(transform).__name__)
+    return samples
+
+
+def _mark(leaf: Array, path: str, writer: str) -> None:
+    """Note who writes an array; ValueError if the agent sees it and it has no row T."""
+    if _overlap(path, SEEN) and not leaf.padding:
+        raise ValueError(
+            f"{writer}: {path}: expected padding=1, as in Field(example, padding=1), for row T: the "
+            "observation that follows the batch"
+        )
+    leaf.block.writer = writer
+
+
+def example_of_what_is_seen(
+    samples: Samples, transforms: Iterable[Transform], batch_spec: BatchSpec, observation: Tree
+) -> Tree:
+    """Return an example of one cell of `agent.observation`, a tree of numpy arrays.
+
+    samples: with what environments write; what the agent writes is not known yet. Transforms that read it
+    are left out.  observation: example of one cell of `env.observation`, of which the parts are taken that no
+    transform writes; zeros stand for the others.
+    """
+    for transform in transforms:
+        if isinstance(transform, StepTransform):
+            with contextlib.suppress(ValueError):  # raised again when the fields are allocated
+                samples = add_transform_fields(samples, [transform], batch_spec)
+    if "observation" not in samples.agent._fields:
+        return observation
+    raw = identities_below(samples, RAW)
+    examples = dict(buffer_leaves(observation, RAW))
+
+    def example_at(leaf: Array) -> Any:
+        path = raw.get(leaf.block.key)
+        return np.zeros(leaf.shape[2:], leaf.dtype) if path is None else examples[path]
+
+    return buffer_map(example_at, samples.agent.observation)
+
+
+def _check_reads(transform: Transform, later: Sequence[Transform], samples: Samples) -> None:
+    name = type(transform).__name__
+    for path in reads_of(transform):
+        try:
+            field_at(samples, path)
+        except ValueError as error:
+            for other in later:
+                if any(_overlap(path, written) for written in _tried_paths(other, samples)):
+                    raise ValueError(written_later(name, path, type(other).__name__)) from None
+            if not _overlap(path, SEEN):  # which comes last, where no transform writes it
+                raise ValueError(f"{name}: reads: {error}") from None
+
+
+def _tried_paths(transform: Transform, samples: Samples) -> list[str]:
+    try:
+        return declared_paths(transform, samples)
+    except ValueError:  # it reads what is not there yet itself
+        return []
+
+
+def _overlap(path: str, other: str) -> bool:
+    one, two = f"{path}.", f"{other}."
+    return one.startswith(two) or two.startswith(one)
+
+
+def _with_room_at(samples: Samples, path: str) -> Samples:
+    """Return samples in which `path`, a part of what the agent sees, can be inserted."""
+    raw = samples.env.observation
+    if isinstance(raw, Array):
+        raise ValueError(
+            f"{path}: expected a transform that writes {SEEN}, as {RAW} is one array without parts"
+        )
+    if "observation" not in samples.agent._fields:
+        samples = insert_field(samples, SEEN, buffer_map(lambda leaf: leaf, raw))
+    there, shown = identities_below(samples, path), identities_below(samples, RAW)
+    return _replaced(samples, path, None) if there and there.keys() <= shown.keys() else samples
+
+
+def _replaced(node: NamedArrayTuple, path: str, value: Any) -> Any:
+    name, _, rest = path.partition(".")
+    return node._replace(**{name: _replaced(getattr(node, name), rest, value) if rest else value})

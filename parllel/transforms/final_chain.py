@@ -1,0 +1,116 @@
+"""Which step transforms a final observation goes through, to become what the agent would have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from parllel.buffers import Samples, buffer_leaves
+from parllel.transforms.field_checks import (
+    RAW,
+    SEEN,
+    check_order,
+    declared_paths,
+    identities_below,
+    refuse_unknown_finals,
+    says_what_finals_become,
+    uses_of,
+    writer_of,
+)
+from parllel.transforms.transform import StepTransform
+
+
+class FinalChain:
+    """The step transforms that write what the agent sees, and those whose fields these read.
+
+    A transform that writes no field of its own is among them if it implements `transform_final`.
+
+    Args:
+        samples: of training, where `agent.observation` says what the agent sees.
+        step_transforms: in order.
+
+    Attributes:
+        transforms: in order, in which `transform_final` of each is to be applied.
+
+    Raises:
+        TypeError: if one of them does not implement `transform_final`.
+        ValueError: if it cannot be known whether a transform is among them.
+    """
+
+    def __init__(self, samples: Samples, step_transforms: Sequence[StepTransform]) -> None:
+        self._samples = samples
+        self._leaves = dict(buffer_leaves(samples))
+        self._steps = list(step_transforms)
+        self._uses = [uses_of(one, samples, self._leaves) for one in self._steps]
+        self._raw = identities_below(samples, RAW)
+        # Where what the chain makes is read: path, and by whom; None is the agent.
+        self._wanted: dict[Any, tuple[str, str | None]] = {
+            identity: (path, None)
+            for identity, path in identities_below(samples, SEEN).items()
+            if identity not in self._raw
+        }
+        self.transforms = self._found()[::-1]
+
+    def _found(self) -> list[StepTransform]:
+        found: list[StepTransform] = []
+        unsaid: str | None = None  # who does not say what it reads
+        for transform, uses in zip(self._steps[::-1], self._uses[::-1], strict=True):
+            wanted = [self._wanted[key] for key in uses.writes.values() if key in self._wanted]
+            says = says_what_finals_become(transform)
+            if wanted:
+                if not says:
+                    raise refuse_unknown_finals(uses.name, *wanted[0])
+                found.append(transform)
+                if uses.reads is None:
+                    unsaid = uses.name
+                for path, identity in (uses.reads or {}).items():
+                    self._wanted.setdefault(identity, (path, uses.name))
+            elif says and not uses.writes:
+                found.append(transform)
+            elif says and unsaid is not None:
+                raise ValueError(
+                    f"{unsaid}: reads: expected the paths that it reads, as in reads = ({RAW!r},), to know "
+                    f"whether {uses.name} has a part in what the agent sees"
+                )
+        return found
+
+    def check_complete(self) -> None:
+        """Raise ValueError unless `step_transforms` make all that the agent sees, and no more."""
+        check_order(self._uses)
+        given = {identity for uses in self._uses for identity in uses.writes.values()}
+        for identity, (path, reader) in self._wanted.items():
+            writer = writer_of(self._leaves[path])
+            if identity not in given and (writer or reader is None):
+                raise ValueError(
+                    f"step_transforms: expected what writes {path} in training"
+                    f"{', ' + writer if writer else ''}, got {[uses.name for uses in self._uses]}; "
+                    "give those of training"
+                )
+        for uses in self._uses:
+            for path, identity in uses.writes.items():
+                if identity in self._raw or (identity is None and _is_seen(path)):
+                    raise ValueError(
+                        f"{uses.name}: writes {path}, but the agent is trained on {RAW} there; give the "
+                        "step transforms of training"
+                    )
+
+
+def check_finals_are_known(samples: Samples, step_transforms: Sequence[StepTransform]) -> None:
+    """Raise TypeError for a transform that writes what the agent sees and has no `transform_final`.
+
+    samples: any, where those of training are not known yet.
+    """
+    for transform in step_transforms:
+        if says_what_finals_become(transform):
+            continue
+        try:
+            paths = declared_paths(transform, samples)
+        except ValueError:  # it reads what is there in training only
+            continue
+        for path in paths:
+            if _is_seen(path):
+                raise refuse_unknown_finals(type(transform).__name__, path, None)
+
+
+def _is_seen(path: str) -> bool:
+    return f"{path}.".startswith(f"{SEEN}.")

@@ -1,0 +1,171 @@
+"""Samplers with their buffers, which must fit each other."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parllel.agents import Handler
+from parllel.arrays import LazyFramesArray
+from parllel.buffers import buffer_leaves
+from parllel.cages import CageInterface, VectorizedCage
+from parllel.envs import multi_agent_info
+from parllel.samplers import (
+    BasicSampler,
+    BatchSampler,
+    EvalSampler,
+    RecurrentSampler,
+    RolloutSampler,
+)
+from parllel.samplers.part_checks import check_handler
+from parllel.transforms import BatchTransform, StepTransform
+from parllel.types import BatchSpec
+from parllel_patterns.samples import allocate_eval_samples, allocate_samples
+
+
+def build_sampler(
+    batch_spec: BatchSpec,
+    cages: Sequence[CageInterface],
+    handler: Handler,
+    step_transforms: Sequence[StepTransform] = (),
+    batch_transforms: Sequence[BatchTransform] = (),
+    *,
+    sampler_class: type[BatchSampler] | None = None,
+    decorrelation_steps: int = 0,
+    decorrelation_seed: Any = None,
+    **allocation: Any,
+) -> BatchSampler:
+    """Return a sampler, with a buffer for what its cages, agent and transforms write.
+
+    Closing it closes the cages.
+
+    Args:
+        batch_spec, cages, handler, step_transforms, batch_transforms: as for `BasicSampler`.
+        decorrelation_steps, decorrelation_seed: likewise.
+        sampler_class: default `RecurrentSampler` where cages wait to be reset, as an agent with a memory
+            needs it, else `BasicSampler`.
+        allocation: of `allocate_samples`: `env_info`, `storage`, `dtype`, `frames`, `switching`.
+
+    An agent for several agents of an environment, one that has their `names`, gets the env_info of each of
+    them, see `multi_agent_info`.
+
+    Raises:
+        ValueError, TypeError: as `allocate_samples` and the sampler do.
+    """
+    _check_parts(batch_spec, cages, handler)
+    _check_lists(step_transforms=step_transforms, batch_transforms=batch_transforms)
+    if sampler_class is None:
+        waiting = bool(cages) and not cages[0].reset_automatically
+        sampler_class = RecurrentSampler if waiting else BasicSampler
+    allocation["env_info"] = _with_info_of_agents(handler, allocation.get("env_info"))
+    # The compiler takes a second to load: now, or in the middle of the first batch or evaluation.
+    importlib.import_module("parllel.cages.compiled")
+    transforms = [*step_transforms, *batch_transforms]
+    samples = allocate_samples(cages, batch_spec, handler, transforms, **allocation)
+    return sampler_class(
+        batch_spec,
+        cages,
+        handler,
+        samples,
+        step_transforms,
+        batch_transforms,
+        decorrelation_steps=decorrelation_steps,
+        decorrelation_seed=decorrelation_seed,
+    )
+
+
+def build_rollout_sampler(
+    batch_spec: BatchSpec,
+    cages: Sequence[CageInterface],
+    handler: Handler,
+    batch_transforms: Sequence[BatchTransform] = (),
+    **arguments: Any,
+) -> BatchSampler:
+    """Return a sampler whose policies act where the environments are, with its buffer.
+
+    Where no cage has workers there is nobody to act elsewhere, and a BasicSampler gives the same samples.
+
+    Args:
+        batch_spec, cages, batch_transforms: as for `RolloutSampler`.
+        handler: one whose policies can act in workers, such as `parllel.torch.SmallPolicyHandler(agent)`.
+        arguments: of `build_sampler`.
+
+    Raises:
+        TypeError: for a handler that cannot.
+        ValueError: as `build_sampler` does.
+    """
+    if not hasattr(handler, "worker_policy"):
+        raise TypeError(
+            "build_rollout_sampler: handler: expected one with a worker_policy, such as "
+            f"SmallPolicyHandler(agent), got a {type(handler).__name__}; build_sampler takes it"
+        )
+    if all(isinstance(cage, VectorizedCage) for cage in cages):
+        return build_sampler(batch_spec, cages, handler, (), batch_transforms, **arguments)
+    for cage in cages:
+        cage.set_policy(handler.worker_policy())  # type: ignore[attr-defined]
+    return build_sampler(
+        batch_spec,
+        cages,
+        handler,
+        (),
+        batch_transforms,
+        sampler_class=RolloutSampler,
+        noise=True,
+        **arguments,
+    )
+
+
+def build_eval_sampler(
+    cages: Sequence[CageInterface], sampler: BatchSampler, n_episodes: int, **arguments: Any
+) -> EvalSampler:
+    """Return a sampler that evaluates the agent of `sampler`, with its step transforms, dtypes and frames.
+
+    Closing it closes the cages.
+
+    Args:
+        cages: of evaluation, whose environments reset automatically.
+        sampler: of training.
+        n_episodes: in all; at least one per environment.
+        arguments: of `EvalSampler`.
+
+    Raises:
+        ValueError: as `EvalSampler` does.
+    """
+    leaves = dict(buffer_leaves(sampler.samples.env.observation, "env.observation"))
+    samples = allocate_eval_samples(
+        cages,
+        dtype={path: array.dtype for path, array in leaves.items()},
+        frames={
+            path: array.frames
+            for path, array in leaves.items()
+            if isinstance(array, LazyFramesArray)
+        },
+    )
+    handler, transforms = sampler.handler, sampler.step_transforms
+    return EvalSampler(cages, handler, samples, n_episodes, transforms, **arguments)
+
+
+def _check_parts(batch_spec: Any, cages: Any, handler: Any) -> None:
+    if not isinstance(batch_spec, BatchSpec):
+        kind = type(batch_spec).__name__
+        raise TypeError(f"build_sampler: batch_spec: expected a BatchSpec, got a {kind}")
+    if not isinstance(cages, Sequence):
+        raise TypeError(
+            f"build_sampler: cages: expected a list of cages, as build_cages returns, got {cages!r}"
+        )
+    check_handler(handler)
+
+
+def _check_lists(**lists: Any) -> None:
+    for name, transforms in lists.items():
+        if not isinstance(transforms, Sequence):
+            kind = type(transforms).__name__
+            raise TypeError(f"build_sampler: {name}: expected a list of transforms, got a {kind}")
+
+
+def _with_info_of_agents(
+    handler: Handler, env_info: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    names = getattr(handler.agent, "names", None)
+    return env_info if names is None else {**multi_agent_info(names), **(env_info or {})}

@@ -1,0 +1,158 @@
+"""A worker that is bound to other places than its own is found out when the buffer is set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parllel.arrays import Array
+from parllel.buffers import (
+    AgentSamples,
+    EnvSamples,
+    Field,
+    Samples,
+    allocate,
+    buffer_rotate,
+)
+from parllel.cages import SynchronizedProcessCage
+from parllel.cages.participant import Participant
+from parllel.cages.rows import Rows
+from parllel.errors import RegistrationError, WrongStateError
+from parllel.testing import CountingEnv
+from parllel.testing.row_reference import make_samples
+from parllel.testing.vector_cage_hooks import run_groups
+from parllel.types import BatchSpec, Tree
+
+T, N, B = 4, 4, 8
+
+
+def make(**options: Any) -> SynchronizedProcessCage:
+    settings = {"n_workers": 2, "start_method": "fork", "wait": "futex", **options}
+    return SynchronizedProcessCage([CountingEnv] * N, seeds=range(N), index=4, **settings)
+
+
+def refused(match: str, **options: Any) -> None:
+    """Expect the buffer to be refused, and rows as well then."""
+    samples = make_samples(CountingEnv(), T, B, storage="managed")
+    with make(**options) as cage:
+        with pytest.raises(RegistrationError, match=match):
+            cage.set_samples_buffer(samples, slice(2, 2 + N))
+        with pytest.raises(WrongStateError, match="no samples buffer was set"):
+            cage.start_reset(0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_groups": 2}, {"n_workers": 1, "participate": True, "n_main": 2}],
+    ids=["workers", "groups", "main too"],
+)
+def test_a_share_that_is_one_column_off(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """The worker takes the column after each of its own, and so it says."""
+    bind = Participant.bind
+
+    def shifted(self: Participant, samples: Any, action: Tree, fields: Any, lo: int) -> Any:
+        return bind(self, samples, action, fields, lo + 1)
+
+    monkeypatch.setattr(Participant, "bind", shifted)
+    refused(
+        r"worker 0 .*is bound to another place of .*columns 2 to",
+        **options,
+    )
+
+
+LEAVES = [
+    "env.observation",
+    "env.reward",
+    "env.terminated",
+    "env.truncated",
+    "env.done",
+    "env.env_info.half",
+    "env.env_info.step",
+    "agent.action",
+]
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_one_leaf_that_is_one_column_off(monkeypatch: pytest.MonkeyPatch, leaf: str) -> None:
+    """The others are right, and so is what was asked for."""
+    views = Rows._views
+
+    def shifted(self: Rows, array: Array, rows: int, name: str) -> Any:
+        self.lo, self.hi = self.lo + (name == leaf), self.hi + (name == leaf)
+        found = views(self, array, rows, name)
+        self.lo, self.hi = self.lo - (name == leaf), self.hi - (name == leaf)
+        return found
+
+    monkeypatch.setattr(Rows, "_views", shifted)
+    refused(rf"worker 0 .*is bound to another place of {leaf}: expected columns 2 to 3 of")
+
+
+def test_rows_that_are_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(self: Rows, array: Array, rows: int, name: str) -> Any:
+        found = [np.asarray(array[t, self.lo : self.hi]) for t in [0, *range(rows - 1)]]
+        self.bound.append((name, array, found[0], found[-1]))
+        return found
+
+    monkeypatch.setattr(Rows, "_views", late)
+    refused(r"worker 0 .*is bound to another place of agent.action: expected columns 2 to 3 of")
+
+
+@pytest.mark.parametrize("what", ["a leaf", "a group"])
+def test_what_is_left_out(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    bind = Participant.bind
+
+    def less(self: Participant, *args: Any) -> Any:
+        bound = bind(self, *args)
+        return [places[1:] for places in bound] if what == "a leaf" else bound[1:]
+
+    monkeypatch.setattr(Participant, "bind", less)
+    match = {"a leaf": "is not bound to env.observation", "a group": "expected 1 groups of columns"}
+    refused(match[what])
+
+
+def test_an_array_of_another_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = Participant.bind
+
+    def confused(self: Participant, samples: Any, action: Any, fields: Any, lo: int) -> Any:
+        return bind(self, samples, action, {**fields, "done": fields["truncated"]}, lo)
+
+    monkeypatch.setattr(Participant, "bind", confused)
+    refused(r"worker 0 .*is bound to another place of env\.done")
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize(
+    "options", [{}, {"n_groups": 3}, {"participate": True, "n_main": 1}], ids=str
+)
+def test_what_is_right_passes(options: dict[str, Any], batches: int) -> None:
+    """Also where the buffer holds several batches, and not the first of them is to be written."""
+    flag = np.bool_(False)
+    example = CountingEnv().observation_space
+    samples: Any = allocate(
+        Samples(
+            agent=AgentSamples(action=np.int64(0), agent_info=None),
+            env=EnvSamples(
+                observation=Field(np.zeros(example.shape, example.dtype), padding=1),
+                reward=np.float32(0),
+                terminated=flag,
+                truncated=flag,
+                done=flag,
+                env_info=None,
+            ),
+        ),
+        BatchSpec(T, B),
+        storage="managed",
+        batches=batches,
+    )
+    with make(**options) as cage:
+        for _ in range(batches):
+            cage.set_samples_buffer(samples, slice(2, 2 + N))
+            run_groups(cage, "start_reset", 0)
+            run_groups(cage, "start_row", 0)
+            reward = np.asarray(samples.env.reward[0])
+            np.testing.assert_array_equal(reward[2 : 2 + N], [1.0] * N)
+            buffer_rotate(samples)

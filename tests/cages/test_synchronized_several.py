@@ -1,0 +1,210 @@
+"""Several workers of a SynchronizedProcessCage fail, differ or close at the same time."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from cage_makers import wait_until_gone
+
+from parllel.cages import ProcessCage, SynchronizedProcessCage, crew, requests
+from parllel.errors import WorkerDiedError, first_of
+from parllel.samplers.cage_columns import CageColumns
+from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
+from parllel.testing.cage_hooks import notes_of
+from parllel.testing.row_reference import make_samples
+from parllel.testing.vector_cage_hooks import run_groups
+
+T, N = 4, 4
+Factories = list[Callable[[], Any]]
+
+
+def make(factories: Factories, **options: Any) -> SynchronizedProcessCage:
+    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0, "wait": "futex"}
+    return SynchronizedProcessCage(
+        factories, index=4, seeds=range(len(factories)), **{**settings, **options}
+    )
+
+
+def begin(cage: SynchronizedProcessCage) -> None:
+    cage.set_samples_buffer(
+        make_samples(CountingEnv(), T, cage.n, storage="managed"), slice(0, cage.n)
+    )
+    run_groups(cage, "start_reset", 0)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("fault", ["raise", "kill"])
+def test_a_crash_at_the_start_is_not_kept_until_others_have_started(fault: str) -> None:
+    expected = DummyFaultError if fault == "raise" else WorkerDiedError
+    factories: Factories = [partial(FaultyEnv, "constructor", "hang")] * N
+    factories[3] = partial(FaultyEnv, "constructor", fault)
+    cage = make(factories, n_workers=4, timeout_s=3600.0)
+    with cage, pytest.raises(expected, match=r"constructor number 1|SIGKILL") as caught:
+        _ = cage.spaces
+    assert "worker 3 (environments 7)" in notes_of(caught.value)
+    assert all(wait_until_gone(pid) for pid in cage.pids)
+
+
+def test_several_that_do_not_start_in_time_are_listed() -> None:
+    factories: Factories = [partial(FaultyEnv, "constructor", "hang")] * 2 + [CountingEnv]
+    listed = r"worker 0 \(.*did not answer within 0.5 s.*worker 1 \(.*did not answer"
+    with (
+        make(factories, n_workers=3, timeout_s=0.5) as cage,
+        pytest.raises(TimeoutError, match=listed),
+    ):
+        _ = cage.spaces
+
+
+def test_several_that_die_in_a_step_are_listed() -> None:
+    with make([CountingEnv] * N, n_workers=4) as cage:
+        begin(cage)
+        for w in (0, 2, 3):
+            os.kill(cage.pids[w], signal.SIGKILL)
+        until(lambda: all(cage._crew.workers[w].child.died() for w in (0, 2, 3)))
+        with pytest.raises(WorkerDiedError, match=r"worker 0 \(environments 4 ") as caught:
+            run_groups(cage, "start_row", 0)
+    said = str(caught.value)
+    assert re.findall(r"worker (\d) ", said) == ["0", "2", "3"]
+    assert said.count("was killed by SIGKILL during step at row 0") == 3
+
+
+def test_several_that_raise_in_a_step_are_listed() -> None:
+    factories: Factories = [partial(FaultyEnv, "step"), CountingEnv]
+    factories += [partial(FaultyEnv, "step", "attribute_error"), partial(FaultyEnv, "step", "exit")]
+    with make(factories, n_workers=4) as cage:
+        begin(cage)
+        cage.start_row(0)
+        failed = [0, 2]
+        until(lambda: all(cage._crew.control.wait.load(1 + w) < 0 for w in failed))
+        until(lambda: cage._crew.workers[3].child.died())
+        with pytest.raises(DummyFaultError, match="step number 1") as caught:
+            cage.finish_row()
+    (note,) = [note for note in caught.value.__notes__ if note.startswith("also ")]
+    assert re.search(r"AttributeError: no simulator here, in environment 6 .* in worker 2 \(", note)
+    assert re.search(r"also worker 3 \(.*exited with code 3 during step at row 0", note)
+
+
+def test_several_errors_of_a_call_are_listed() -> None:
+    with make([CountingEnv] * N) as cage:
+        with pytest.raises(ValueError, match="asked to") as caught:
+            cage.fail()
+        assert re.search(r"also ValueError: .*asked to.* in worker 1 \(", notes_of(caught.value))
+        assert cage.add(1, right=2) == [3] * N
+
+
+def test_not_all_of_hundreds_are_listed() -> None:
+    error = first_of([ValueError("x" * 1000) for _ in range(100)])
+    (note,) = error.__notes__
+    assert note.endswith("also 91 more")
+    assert len(note) < 4000
+    assert first_of([error]).__notes__ == [note]
+
+
+def test_a_death_is_noticed_without_another_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with make([CountingEnv] * N) as cage:
+        begin(cage)
+        cage.start_row(0)
+        cage.finish_row()
+        os.kill(cage.pids[1], signal.SIGKILL)
+        until(cage._crew.workers[1].child.died)
+        waits: list[float] = []
+        wait_each = cage._wait_each
+
+        def counted(first: int, count: int, value: int, timeout_s: float) -> int:
+            waits.append(timeout_s)
+            return wait_each(first, count, value, timeout_s)
+
+        monkeypatch.setattr(cage._crew.control.wait, "wait_each", counted)
+        cage._wait_each = counted
+        with pytest.raises(WorkerDiedError, match=r"worker 1 .*SIGKILL"):
+            run_groups(cage, "start_row", 1)
+        # One for the row, none to notice the death, one for what the other worker has collected.
+        assert len(waits) == 2
+        assert waits[0] <= 0.01
+
+
+class OtherEnv(CountingEnv):
+    """Has a wider observation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (7,))
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "than"),
+    [
+        (2, {"n_workers": 2}, 4),
+        (3, {"n_workers": 1}, 4),
+        (3, {"n_workers": 3, "participate": True, "n_main": 1}, 4),
+        (2, {"n_workers": 1, "n_groups": 2}, 4),
+    ],
+    ids=["another worker", "the same worker", "main's share", "another group"],
+)
+def test_an_environment_whose_spaces_differ_is_named(
+    column: int, options: dict[str, Any], than: int
+) -> None:
+    factories: Factories = [CountingEnv] * N
+    factories[column] = OtherEnv
+    if column == 2:  # all of that part, so that the parts differ from each other
+        factories[3] = OtherEnv
+    space = CountingEnv().observation_space
+    message = (
+        f"environment {4 + column}: its spaces differ from those of environment {than}: expected "
+        f"{space} and Discrete(4), got Box(-1.0, 1.0, (7,), float32) and Discrete(4)"
+    )
+    with make(factories, **options) as cage, pytest.raises(ValueError, match=re.escape(message)):
+        _ = cage.spaces
+
+
+def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a thread that runs on."""
+    leave_s = 0.5
+    monkeypatch.setattr(crew, "LEAVE_S", leave_s)
+    cage = make([CrowdedEnv] * 5, n_workers=5)
+    _ = cage.spaces
+    pids = cage.pids
+    began = time.monotonic()
+    cage.close()
+    assert time.monotonic() - began < 3 * leave_s
+    assert all(wait_until_gone(pid) for pid in pids)
+
+
+def test_process_cages_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_s = 0.5
+    monkeypatch.setattr(requests, "LEAVE_S", leave_s)
+    cages = [ProcessCage(CrowdedEnv, start_method="fork", index=i) for i in range(4)]
+    columns = CageColumns(cages, len(cages))
+    pids = [cage.pid for cage in cages]
+    began = time.monotonic()
+    columns.close()
+    assert time.monotonic() - began < 3 * leave_s
+    assert all(wait_until_gone(pid) for pid in pids)
+
+
+def test_those_that_are_busy_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would not hand over what they have collected."""
+    monkeypatch.setattr(crew, "RESCUE_S", 3600.0)
+    factories: Factories = [partial(FaultyEnv, "step", "hang"), CountingEnv]
+    factories += [partial(FaultyEnv, "step", "kill"), CountingEnv]
+    with make(factories, timeout_s=3600.0) as cage:
+        begin(cage)
+        with pytest.raises(
+            WorkerDiedError, match=r"\Aworker 1 .* by SIGKILL during step at row 0\Z"
+        ):
+            run_groups(cage, "start_row", 0)
+        assert cage.collect_completed_trajs() == []

@@ -1,0 +1,137 @@
+"""The fork server: stopped, killed, far from the root of the file system."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import child_targets as targets
+import pytest
+from starting import LONG_S, ready, until
+
+from parllel.errors import WorkerDiedError, WorkerTimeoutError
+from parllel.processes import Child, fork_server, forkserver_pid
+from parllel.testing import process_entry, process_runs
+
+
+@pytest.fixture(autouse=True)
+def light_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put aside the server of the other tests: one that imports little starts sooner."""
+    monkeypatch.setattr(fork_server, "_preload", [])
+    monkeypatch.setattr(fork_server, "_server", None)
+    yield
+    fork_server.fork_server().kill()
+
+
+def started_server() -> int:
+    ready(Child(targets.echo, start_method="forkserver")).kill()
+    server = forkserver_pid()
+    assert server is not None
+    return server
+
+
+def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = started_server()
+    os.kill(server, signal.SIGSTOP)
+    monkeypatch.setattr(fork_server, "START_S", 0.2)
+    with pytest.raises(
+        WorkerTimeoutError,
+        match=rf"cage 3: could not start its process: fork server, process {server}: it did not start "
+        r"a process within 0\.2 s, as if it was stopped, and has been killed; the next start has a new",
+    ):
+        # More than a pipe takes: nothing may be written before the server has answered.
+        Child(targets.echo_inherited, (bytes(200_000),), name="cage 3", start_method="forkserver")
+    monkeypatch.setattr(fork_server, "START_S", LONG_S)
+    assert not process_runs(server)
+    child = ready(Child(targets.echo, start_method="forkserver"))
+    assert forkserver_pid() not in (None, server)
+    child.kill()
+
+
+def test_a_fork_server_that_owes_its_key_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.14 on the two exchange keys first; played here by a request that is never made."""
+    server = started_server()
+    theirs = fork_server.fork_server()._server
+
+    def connect(fds: list[int]) -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(theirs._forkserver_address)
+            if not client.recv(1):
+                raise EOFError
+
+    monkeypatch.setattr(fork_server, "START_S", 0.2)
+    monkeypatch.setattr(theirs, "_forkserver_authkey", b"key", raising=False)
+    monkeypatch.setattr(theirs, "connect_to_new_process", connect)
+    with pytest.raises(
+        WorkerTimeoutError, match=rf"process {server}: it did not start a process with"
+    ):
+        Child(targets.echo, start_method="forkserver")
+    monkeypatch.setattr(fork_server, "START_S", LONG_S)
+    assert not process_runs(server)
+    ready(Child(targets.echo, start_method="forkserver")).kill()
+
+
+def test_a_fork_server_that_ends_instead_of_starting_a_process() -> None:
+    server = started_server()
+    os.kill(server, signal.SIGSTOP)
+    threading.Timer(0.1, os.kill, (server, signal.SIGKILL)).start()
+    with pytest.raises(
+        WorkerDiedError,
+        match=rf"child: .* process {server}: it ended instead of .*; limits of process",
+    ):
+        Child(targets.echo, start_method="forkserver")
+    ready(Child(targets.echo, start_method="forkserver")).kill()
+
+
+def test_children_outlive_a_fork_server_that_fails() -> None:
+    child = ready(Child(targets.echo, start_method="forkserver"))
+    server = forkserver_pid()
+    assert server is not None
+    used = len(os.listdir(f"/proc/{server}/fd"))
+    resource.prlimit(server, resource.RLIMIT_NOFILE, (used, used))  # it needs more for a request
+    with pytest.raises(WorkerDiedError, match="it ended instead of starting a process"):
+        Child(targets.echo, start_method="forkserver")
+    until(lambda: not process_runs(server))
+    child.send_bytes(b"still here")
+    assert child.receive(LONG_S, "echoing") == b"still here"
+    child.kill()
+
+
+def test_fork_server_works_where_the_temporary_folder_is_deep(tmp_path: Path) -> None:
+    deep = tmp_path / "/".join(["a-long-name-of-a-folder"] * 6)
+    deep.mkdir(parents=True)
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import child_targets\n"
+        "from parllel.processes import Child\n"
+        "child = Child(child_targets.echo, start_method='forkserver')\n"
+        "print(child.receive(30, 'at start').decode())\n"
+        "child.kill()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(deep)},
+    )
+    assert (done.stdout, done.stderr) == ("ready\n", "")
+    assert list(deep.iterdir()) == []
+
+
+def test_the_socket_of_the_fork_server_has_no_name() -> None:
+    before = set(os.listdir(tempfile.gettempdir()))
+    server = started_server()
+    os.kill(server, signal.SIGKILL)  # so that a new one is made
+    until(lambda: (entry := process_entry(server)) is None or not entry.runs)
+    started_server()
+    made = set(os.listdir(tempfile.gettempdir())) - before
+    assert not {name for name in made if name.startswith(("parllel-", "pymp-"))}

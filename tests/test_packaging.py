@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import parllel
+from parllel.cli import main
+
+ROOT = Path(__file__).parent.parent
+BUILD = "from setuptools import build_meta; print(build_meta.build_editable('.'))"
+
+
+def test_type_checkers_find_an_editable_install(tmp_path):
+    source = tmp_path / "source"
+    for name in ("parllel", "patterns"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run([sys.executable, "-c", BUILD], cwd=source, capture_output=True, check=True)
+    (wheel,) = source.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        metadata = archive.read(f"parllel-{parllel.__version__}.dist-info/METADATA").decode()
+        # They read .pth files, in which a line is a folder; a finder would be a module, and a line of code.
+        (pth,) = names
+        lines = archive.read(pth).decode().splitlines()
+    assert pth.endswith(".pth")
+    assert lines == [str(source), str(source / "patterns")]
+    for folder, package in zip(lines, ("parllel", "parllel_patterns"), strict=True):
+        assert (Path(folder) / package / "py.typed").is_file()
+    assert f"\nVersion: {parllel.__version__}\n" in metadata
+
+
+def test_the_version_is_said(capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"parllel {parllel.__version__}\n"
+    assert parllel.__version__.count(".") == 2
