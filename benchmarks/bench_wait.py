@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel.processes import Child
-from parllel.processes.waits import (
+from parllel.waits import (
     LINE_WORDS,
-    Berths,
     SemaphoreWait,
+    SleepSlots,
     Wait,
     available_kinds,
     make_wait,
@@ -41,10 +41,10 @@ def map_lines(path: str) -> NDArray[np.int32]:
 
 
 def answer_words(
-    connection: Connection, path: str, kind: str, spin_us: float, *, inherited: Berths
+    connection: Connection, path: str, kind: str, spin_us: float, *, inherited: SleepSlots
 ) -> None:
     """Post on line 1 what comes on line 0, until that says to leave."""
-    wait = make_wait(map_lines(path), kind, spin_us=spin_us, berths=inherited)
+    wait = make_wait(map_lines(path), kind, spin_us=spin_us, sleep_slots=inherited)
     connection.send_bytes(b"ready")
     seen = 0
     while seen != LEAVE:
@@ -108,10 +108,10 @@ def round_trips(kind: str, spin_us: float) -> Callable[[], AbstractContextManage
         with tempfile.NamedTemporaryFile() as file:
             file.write(bytes(LINES_BYTES))
             file.flush()
-            berths = SemaphoreWait.make(N_LINES, n_waiters=2)
-            wait = make_wait(map_lines(file.name), kind, spin_us=spin_us, berths=berths)
+            sleep_slots = SemaphoreWait.make(N_LINES, n_waiters=2)
+            wait = make_wait(map_lines(file.name), kind, spin_us=spin_us, sleep_slots=sleep_slots)
             arguments = (file.name, kind, spin_us)
-            at_words = Child(answer_words, arguments, inherited=berths, name="at the words")
+            at_words = Child(answer_words, arguments, inherited=sleep_slots, name="at the words")
             at_pipe = Child(answer_tuples, name="at the pipe")
             try:
                 at_words.receive(TIMEOUT_S, "at start")

@@ -64,3 +64,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_sep("=", f"slowest {SLOWEST} files, seconds")
     for name, duration in seconds.most_common(SLOWEST):
         terminalreporter.write_line(f"{duration:7.1f} {name}")
+
+
+@pytest.fixture(scope="session")
+def open_fonts(tmp_path_factory):
+    """Let matplotlib open its fonts, which it keeps, before any test is asked what it left behind."""
+    from parllel.pictures import plot_learning_curve
+
+    path = tmp_path_factory.mktemp("fonts") / "curve.png"
+    plot_learning_curve(path, {"training": [(0, 0.0), (1, 1.0)]}, "any")

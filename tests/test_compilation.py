@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parllel.compilation import compiled, compiles
-from parllel.processes.waits import CompiledWait, available_kinds
+from parllel.waits import CompiledWait, available_kinds
 
 
 def test_the_first_function_imports_numba():
@@ -62,7 +62,7 @@ def test_one_decorator_serves_several_functions():
 WHAT_A_DEBUGGER_SEES = """
 import numpy as np
 from parllel.compilation import compiled, compiles
-from parllel.processes.waits import available_kinds, make_wait
+from parllel.waits import available_kinds, make_wait
 from parllel.transforms import discounted_returns
 
 lines = np.zeros(64, np.int32)

@@ -13,12 +13,12 @@ PACKAGE = ROOT / "parllel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From top to bottom: a package imports from rows above its own.
 ROWS = (
-    ("errors", "types", "seeding", "compilation", "limits", "logging", "version"),
-    ("arrays", "processes"),
-    ("buffers", "envs"),
+    ("errors", "types", "seeding", "compilation", "limits", "counted_time", "logging", "version"),
+    ("arrays", "processes", "waits"),
+    ("buffers", "envs", "env_states"),
     ("cages", "agents", "transforms"),
     ("samplers", "replays"),
-    ("algos",),
+    ("algos", "runs", "pictures"),
     ("runners",),
     ("torch", "web"),
     ("messaging", "remote", "operators", "rollouts", "vector"),

@@ -10,7 +10,8 @@ import gymnasium as gym
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
-from parllel.runners import OnPolicyRunner, RunFolder
+from parllel.runners import OnPolicyRunner
+from parllel.runs import RunFolder
 from parllel.torch import PPO, TorchHandler, agent_for
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import (

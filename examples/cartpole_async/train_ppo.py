@@ -10,7 +10,8 @@ import gymnasium as gym
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
-from parllel.runners import AsynchronousRunner, RunFolder
+from parllel.runners import AsynchronousRunner
+from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, BatchSampler, EvalSampler
 from parllel.torch import PPO, TorchHandler, agent_for
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage

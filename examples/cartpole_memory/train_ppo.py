@@ -22,7 +22,9 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
+from parllel.pictures import plot_learning_curve
+from parllel.runners import OnPolicyRunner
+from parllel.runs import RunFolder, versions
 from parllel.torch import (
     CategoricalRecurrentPgModel,
     RecurrentPgAgent,

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import VectorizedCage
-from parllel.runners import OnPolicyRunner, RunFolder
+from parllel.runners import OnPolicyRunner
+from parllel.runs import RunFolder
 from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import PpoParameters, build_eval_sampler, build_logger, build_sampler, main

@@ -25,7 +25,9 @@ from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import MultiAgentTrajInfo
 from parllel.envs import ParallelEnvAdapter
-from parllel.runners import OnPolicyRunner, RunFolder, plot_learning_curve, versions
+from parllel.pictures import plot_learning_curve
+from parllel.runners import OnPolicyRunner
+from parllel.runs import RunFolder, versions
 from parllel.samplers import EvalSampler
 from parllel.torch import MultiAgentPPO, TorchHandler, agents_for
 from parllel.transforms import EstimateMultiAgentAdvantage, NormalizeMultiAgentAdvantage

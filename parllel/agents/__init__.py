@@ -5,17 +5,19 @@ from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.agents.handler import Handler
 from parllel.agents.numpy_handler import NumpyHandler
 from parllel.agents.random_agent import RandomAgent
-from parllel.agents.row_views import RowViews
+from parllel.agents.row_views import RowViews, leaf_paths, map_plain
 from parllel.agents.row_writer import RowWriter
-from parllel.agents.shared_parameters import SharedParameters
-from parllel.agents.small_policy import SmallPolicy
+from parllel.agents.shared_parameters import NEVER, SharedParameters
+from parllel.agents.small_policy import Layers, SmallPolicy
 from parllel.agents.small_worker_policy import SmallWorkerPolicy
 
 __all__ = [
     "ALL_ENVS",
+    "NEVER",
     "Agent",
     "EnvIndices",
     "Handler",
+    "Layers",
     "NumpyHandler",
     "RandomAgent",
     "RowViews",
@@ -25,4 +27,6 @@ __all__ = [
     "SmallWorkerPolicy",
     "check_action_space",
     "check_example_action",
+    "leaf_paths",
+    "map_plain",
 ]

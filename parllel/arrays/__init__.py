@@ -3,6 +3,7 @@
 from parllel.arrays.arena import STORAGES, Arena, Storage, aligned, available_memory
 from parllel.arrays.array import Array
 from parllel.arrays.block import Block, new_key
+from parllel.arrays.frame_block import stored_nbytes
 from parllel.arrays.kinds import (
     ManagedMemoryArray,
     RotatingArray,
@@ -12,6 +13,7 @@ from parllel.arrays.kinds import (
     array_class,
 )
 from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.arrays.places import Basic, Place
 from parllel.arrays.switching import (
     SwitchingArray,
     SwitchingManagedMemoryArray,
@@ -25,9 +27,11 @@ __all__ = [
     "STORAGES",
     "Arena",
     "Array",
+    "Basic",
     "Block",
     "LazyFramesArray",
     "ManagedMemoryArray",
+    "Place",
     "RotatingArray",
     "RotatingManagedMemoryArray",
     "RotatingSharedMemoryArray",
@@ -43,4 +47,5 @@ __all__ = [
     "array_class",
     "available_memory",
     "new_key",
+    "stored_nbytes",
 ]

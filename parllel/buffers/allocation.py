@@ -17,8 +17,8 @@ from parllel.arrays import (
     Storage,
     aligned,
     array_class,
+    stored_nbytes,
 )
-from parllel.arrays.frame_block import stored_nbytes
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.path_rules import DtypeRules, StorageRules
 from parllel.buffers.tree import buffer_leaves

@@ -27,8 +27,7 @@ from typing import Any, TypeAlias
 
 import cloudpickle
 
-from parllel.arrays import Arena, Array, aligned
-from parllel.arrays.places import Basic, Place
+from parllel.arrays import Arena, Array, Basic, Place, aligned
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.buffers.unsendable import unsendable_part
@@ -187,7 +186,7 @@ class Link:
                 fd = reduction.recv_handle(self._connection)
                 os.set_inheritable(fd, False)
             arenas.append(Arena.attach(nbytes, storage, fd, tag))
-        self.adopt(_Acquaintance(io.BytesIO(content), arenas).load())
+        self.adopt(_StructureUnpickler(io.BytesIO(content), arenas).load())
 
     def loads(self, message: bytes) -> Any:
         """Return what the peer's `dumps` was given."""
@@ -346,7 +345,7 @@ class _Introduction(cloudpickle.Pickler):  # type: ignore[misc]
         return self._arenas.index(value)
 
 
-class _Acquaintance(pickle.Unpickler):
+class _StructureUnpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, arenas: list[Arena]) -> None:
         super().__init__(file)
         self._arenas = arenas

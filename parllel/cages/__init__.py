@@ -4,7 +4,7 @@ from parllel.cages.answers import FinalObservation
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
-from parllel.cages.made_envs import EnvFactory
+from parllel.cages.make_envs import EnvFactory
 from parllel.cages.multi_agent_traj_info import MultiAgentTrajInfo
 from parllel.cages.process_cage import ProcessCage
 from parllel.cages.spaces import Spaces, check_side_by_side, example_of, stored_example

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.cages.made_envs import EnvFactory
+from parllel.cages.make_envs import EnvFactory
 from parllel.cages.step_result import (
     StepResult,
     by_part,

@@ -122,7 +122,7 @@ class CageInterface(ABC):
         """Return what a checkpoint keeps of each environment, the episode in progress included, between rows.
 
         What has ended is to be collected before. Where an environment does not offer its state, `missing`
-        says so and `env` is None; see `parllel.envs.env_state`.
+        says so and `env` is None; see `parllel.env_states.env_state`.
         """
 
     @abstractmethod

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from parllel.arrays import Array, SharedMemoryArray
-from parllel.processes.waits import LINE_BYTES, LINE_WORDS, Berths, SemaphoreWait, Wait, make_wait
+from parllel.waits import LINE_BYTES, LINE_WORDS, SemaphoreWait, SleepSlots, Wait, make_wait
 
 GO = 0
 FAILED = -1
@@ -63,13 +63,13 @@ class ControlSize:
         """Return the number of the command after this one."""
         return number % self.last_number + 1
 
-    def allocate(self, kind: str) -> tuple[Array, Berths | None]:
+    def allocate(self, kind: str) -> tuple[Array, SleepSlots | None]:
         """Return the lines, and what waits of some kinds need besides, to hand to the workers."""
-        berths = (
+        sleep_slots = (
             SemaphoreWait.make(self.n_lines, self.n_workers + 1) if kind == "semaphore" else None
         )
         n_lines = self.n_lines + self.n_workers * MAIL_LINES
-        return SharedMemoryArray((n_lines, LINE_WORDS), np.int32), berths
+        return SharedMemoryArray((n_lines, LINE_WORDS), np.int32), sleep_slots
 
 
 class Control:
@@ -77,17 +77,22 @@ class Control:
 
     Args:
         size: of which cage.
-        lines: from `size.allocate`, as are `berths`.
+        lines: from `size.allocate`, as are `sleep_slots`.
         kind, spin_us: of the wait.
     """
 
     def __init__(
-        self, size: ControlSize, lines: Array, kind: str, spin_us: float, berths: Berths | None
+        self,
+        size: ControlSize,
+        lines: Array,
+        kind: str,
+        spin_us: float,
+        sleep_slots: SleepSlots | None,
     ) -> None:
         memory = np.asarray(lines)
         self.size = size
         words = memory[: size.n_lines]
-        self.wait: Wait = make_wait(words, kind, spin_us=spin_us, berths=berths)
+        self.wait: Wait = make_wait(words, kind, spin_us=spin_us, sleep_slots=sleep_slots)
         self._words: Any = memory.data.cast("B").cast("i")
         mail = memory[size.n_lines :].reshape(size.n_workers, -1)
         self._mail: list[Any] = [box.data.cast("B") for box in mail]

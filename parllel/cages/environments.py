@@ -15,7 +15,7 @@ from parllel.buffers import NamedArrayTuple, buffer_map
 from parllel.cages.answers import FinalObservation, Step
 from parllel.cages.argument_checks import check_counts, check_row
 from parllel.cages.checks import check_reset, check_step, none_observed
-from parllel.cages.made_envs import (
+from parllel.cages.make_envs import (
     EnvFactory,
     make_env,
     seeded_action_space,
@@ -26,7 +26,7 @@ from parllel.cages.observation_check import ObservationCheck
 from parllel.cages.rows import Rows
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import End, Packed, TrajInfoFactory, follow, is_number
-from parllel.envs import (
+from parllel.env_states import (
     env_state,
     load_env_state,
     load_space_state,

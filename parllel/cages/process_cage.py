@@ -23,7 +23,7 @@ from parllel.cages.bound_places import check_places
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environments import Environments
-from parllel.cages.made_envs import EnvFactory
+from parllel.cages.make_envs import EnvFactory
 from parllel.cages.requests import Requests
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces

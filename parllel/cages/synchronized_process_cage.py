@@ -28,17 +28,17 @@ from parllel.cages.control import (
     ROLLOUT,
     STEP,
 )
-from parllel.cages.crew import POLL_S
+from parllel.cages.environment_share import METHOD
 from parllel.cages.environments import Environments
-from parllel.cages.made_envs import EnvFactory
-from parllel.cages.participant import METHOD
+from parllel.cages.make_envs import EnvFactory
 from parllel.cages.rows import cage_part, disown
 from parllel.cages.shares import divide
 from parllel.cages.spaces import Spaces
-from parllel.cages.start_crew import CrewSettings, start_crew
+from parllel.cages.start_workers import PoolSettings, start_pool
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info, unpack
 from parllel.cages.worker_policy import MakePolicy
+from parllel.cages.worker_pool import POLL_S
 from parllel.errors import WrongStateError, first_of
 from parllel.types import State
 
@@ -65,7 +65,7 @@ class SynchronizedProcessCage(CageInterface):
         timeout_s: how long workers may take for one answer, or one row of a rollout, their start included;
             then they are ended and WorkerTimeoutError raised.
         buffers: tree of arrays in "shared" storage, which can be handed over at the start alone.
-        wait: kind of the waits, see `parllel.processes.waits`; default the best that works here.
+        wait: kind of the waits, see `parllel.waits`; default the best that works here.
         spin_us: the longest spin, in microseconds; default 1000, or 0 if there is no core for each process.
         cores: core numbers to pin the workers to, in turn; default no pinning.
 
@@ -129,7 +129,7 @@ class SynchronizedProcessCage(CageInterface):
                 check=check,
             )
 
-        settings = CrewSettings(
+        settings = PoolSettings(
             n_workers=n_workers,
             shares=shares,
             index=index,
@@ -141,12 +141,12 @@ class SynchronizedProcessCage(CageInterface):
             cores=cores,
             buffers=buffers,
         )
-        self._crew, self._needs_reset = start_crew(make, settings)
+        self._pool, self._needs_reset = start_pool(make, settings)
         self._prepare_rows()
 
     def _prepare_rows(self) -> None:
         """Prepare what each row needs."""
-        control = self._crew.control
+        control = self._pool.control
         size, n_groups = control.size, control.size.n_groups
         self._rows = 0  # of the buffer that the cage is bound to
         self._reward: Array | None = None  # of that buffer
@@ -183,15 +183,15 @@ class SynchronizedProcessCage(CageInterface):
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return [worker.child.pid for worker in self._crew.workers]
+        return [worker.child.pid for worker in self._pool.workers]
 
     @property
     def spaces(self) -> Spaces:
         """The spaces of each environment; waits until all are made."""
         if self._spaces is None:
-            self._crew.check_open(self._name)
+            self._pool.check_open(self._name)
             try:
-                self._spaces = self._crew.await_spaces()
+                self._spaces = self._pool.await_spaces()
             except AttributeError as error:  # Python goes on to __getattr__ with it
                 self._error = error
                 raise
@@ -224,7 +224,7 @@ class SynchronizedProcessCage(CageInterface):
         """
         self._check_idle("set_policy")
         self._rows, self._ready, self._has_policy = 0, dict.fromkeys(self._ready, 0), False
-        self._crew.call("set_policy", policy)
+        self._pool.call("set_policy", policy)
         self._has_policy = True
 
     # ------------------------------------------------------------------ rows
@@ -239,10 +239,10 @@ class SynchronizedProcessCage(CageInterface):
                 f"{self._name}: columns: expected {self._n} of the {B} that there are, got {columns}"
             )
         for_policies = samples if self._has_policy else None
-        bound = self._crew.call("bind", for_policies, action, fields, columns.start)
-        names = [*(worker.name for worker in self._crew.workers), f"{self._name}: main process"]
+        bound = self._pool.call("bind", for_policies, action, fields, columns.start)
+        names = [*(worker.name for worker in self._pool.workers), f"{self._name}: main process"]
         n = len(bound)  # main may have no share
-        check_places(bound, names[:n], self._crew.shares[:n], columns.start, action, fields)
+        check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
         reward = fields["reward"]
         self._rows, self._reward, self._column = len(reward), reward, columns.start
         self._ready = {g: self._rows if begun else 0 for g, begun in enumerate(self._begun)}
@@ -257,7 +257,7 @@ class SynchronizedProcessCage(CageInterface):
             not 0 <= t < self._ready.get(group, 0)
             or self._numbers[group]
             or self._decorrelation is not None
-            or self._crew.broken is not None
+            or self._pool.broken is not None
         ):
             self._refuse(STEP, t, group)
         self._doing[group] = STEP, t
@@ -313,22 +313,22 @@ class SynchronizedProcessCage(CageInterface):
                     f"{self._name}: environment {self._index + i} stepped before a reset"
                 )
         args = [int(count) for count in counts], t
-        self._decorrelation = self._crew.begin_call("decorrelate", args), args
+        self._decorrelation = self._pool.begin_call("decorrelate", args), args
 
     def finish_row(self, group: int = 0) -> None:
         """Step what is this process's to step, and wait for the workers."""
         number = self._numbers.get(group)
-        if not number or self._crew.broken is not None:
+        if not number or self._pool.broken is not None:
             self._finish_decorrelation(group)
             return
         if self._due[group]:
             self._due[group] = False
-            if self._crew.main is not None:
-                self._crew.take_part(*self._doing[group], group)
+            if self._pool.main is not None:
+                self._pool.take_part(*self._doing[group], group)
         found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
         if found != self._n_workers:
             try:
-                self._crew.await_done(group, number, f"during {self._under_way(group)}")
+                self._pool.await_done(group, number, f"during {self._under_way(group)}")
             except Exception:
                 self._disown(group)
                 raise
@@ -340,18 +340,18 @@ class SynchronizedProcessCage(CageInterface):
         """Claim no rewards of workers that ended without a word: those in the row are of an earlier one."""
         operation, t = self._doing[group]
         if operation in (STEP, RANDOM) and self._reward is not None:
-            for w in self._crew.unfinished:
-                share, first = self._crew.shares[w][group], self._column
+            for w in self._pool.unfinished:
+                share, first = self._pool.shares[w][group], self._column
                 disown(self._reward, t, slice(first + share.start, first + share.stop))
 
     def _finish_decorrelation(self, group: int) -> None:
-        self._crew.check_open(self._name)
+        self._pool.check_open(self._name)
         check_group(group, len(self._groups), self._name)
         if self._decorrelation is None:
             raise WrongStateError(f"{self._name}: finish_row() without a start")
         number, args = self._decorrelation
         self._decorrelation = None
-        self._crew.end_call(number, "decorrelate", args)
+        self._pool.end_call(number, "decorrelate", args)
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column, then in time.
@@ -370,13 +370,13 @@ class SynchronizedProcessCage(CageInterface):
 
     def _collect(self, method: str, truncated_only: bool = False) -> None:
         """Fetch both from all processes, unless nothing has happened since."""
-        crew = self._crew
-        if crew.rescued is None:
+        pool = self._pool
+        if pool.rescued is None:
             self._check_idle(method)
         if not self._to_collect:
             return
         self._to_collect = False
-        found = crew.collect(truncated_only) if crew.rescued is None else crew.rescued
+        found = pool.collect(truncated_only) if pool.rescued is None else pool.rescued
         by_group = zip(*found, strict=True)
         for completed, final in (part for parts in by_group for part in parts):
             self._completed += unpack(self._traj_info, completed)
@@ -385,13 +385,13 @@ class SynchronizedProcessCage(CageInterface):
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment."""
         self._check_idle("environment_states")
-        return _by_column(self._crew.call("states"))
+        return _by_column(self._pool.call("states"))
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
         self._check_idle("load_environment_states")
         check_states(states, self._n, self._name)
-        self._crew.call("load_states", list(states), salt)
+        self._pool.call("load_states", list(states), salt)
         self._begun = [True] * len(self._begun)
         self._ready = dict.fromkeys(self._ready, self._rows)
 
@@ -400,7 +400,7 @@ class SynchronizedProcessCage(CageInterface):
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, found through its wrappers; arguments are pickled."""
         self._check_idle(name)
-        return _by_column(self._crew.call("method", name, args, kwargs))
+        return _by_column(self._pool.call("method", name, args, kwargs))
 
     def render(self) -> Any:
         """Return what `render` of each environment returns."""
@@ -413,7 +413,7 @@ class SynchronizedProcessCage(CageInterface):
         if name == "spaces" and self._error is not None:
             raise self._error
         self._check_idle(name)
-        values = _by_column(self._crew.call("get", name))
+        values = _by_column(self._pool.call("get", name))
         is_method = isinstance(values[0], str) and values[0] == METHOD
         return partial(self.env_method, name) if is_method else values
 
@@ -422,7 +422,7 @@ class SynchronizedProcessCage(CageInterface):
             object.__setattr__(self, name, value)
             return
         self._check_idle(name)
-        self._crew.call("set", name, value)
+        self._pool.call("set", name, value)
 
     def close(self) -> None:
         """Close the environments and end the processes; may be called twice.
@@ -430,9 +430,9 @@ class SynchronizedProcessCage(CageInterface):
         Raises the first error that an environment's `close` raises, or WorkerError if a worker dies or
         hangs, after everything has ended.
         """
-        crew = self._crew
-        if crew.broken is not None:
-            crew.broken, crew.rescued = "used after close()", None
+        pool = self._pool
+        if pool.broken is not None:
+            pool.broken, pool.rescued = "used after close()", None
             return
         idle = (
             not any(self._numbers.values())
@@ -442,9 +442,9 @@ class SynchronizedProcessCage(CageInterface):
         errors: list[Exception] = []
         try:
             if idle:  # workers that are busy cannot hear us: they get no time
-                errors = crew.close_environments()
+                errors = pool.close_environments()
         finally:
-            crew.end(None)
+            pool.end(None)
         if errors:
             raise first_of(errors)
 
@@ -458,7 +458,7 @@ class SynchronizedProcessCage(CageInterface):
             self._check_group_idle(method, group)
 
     def _check_group_idle(self, method: str, group: int) -> None:
-        self._crew.check_open(self._name)
+        self._pool.check_open(self._name)
         check_group(group, len(self._groups), self._name)
         under_way = None
         if self._decorrelation is not None:

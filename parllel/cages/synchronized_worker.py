@@ -34,8 +34,8 @@ from parllel.cages.control import (
     ControlSize,
 )
 from parllel.cages.control import CALL as CALL_OPERATION
+from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.environments import Environments
-from parllel.cages.participant import Participant
 from parllel.cages.worker import CALL, ERROR, LEFT_BEHIND, SEQUENCE
 from parllel.errors import WrongStateError
 from parllel.processes import EXCEPTION, Channel, Placement, pack_exception
@@ -77,15 +77,15 @@ class SynchronizedWorker:
         settings: WorkerSettings,
         inherited: Any,
     ) -> None:
-        lines, needs_reset, berths, buffers = inherited
+        lines, needs_reset, sleep_slots, buffers = inherited
         self._worker = settings.worker
         self._size = settings.size
         self._channel = Channel(connection)
         self._link = Link(connection)
         if buffers is not None:
             self._link.adopt(buffers)
-        self._control = Control(settings.size, lines, settings.kind, settings.spin_us, berths)
-        self._participant = Participant(
+        self._control = Control(settings.size, lines, settings.kind, settings.spin_us, sleep_slots)
+        self._participant = EnvironmentShare(
             makes,
             settings.shares,
             np.asarray(needs_reset),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.cages.traj_info import TrajInfo
-from parllel.envs.plain_values import freeze, thaw
+from parllel.env_states import freeze, thaw
 from parllel.types import State, Tree
 
 TrajInfoFactory: TypeAlias = Callable[[], TrajInfo]
@@ -141,7 +141,7 @@ def follow(make: TrajInfoFactory, n: int) -> Trajectories:
     """Return trajectories of n environments, in the faster way that what `make` makes allows."""
     example = made_by(make)
     per_step = _has_own(example, "step") or _has_own(example, "see_agent_info")
-    return (PerStepTrajectories if per_step else PiledTrajectories)(make, n, example)
+    return (PerStepTrajectories if per_step else BatchedTrajectories)(make, n, example)
 
 
 def sees_agent_info(make: TrajInfoFactory) -> bool:
@@ -233,7 +233,7 @@ class PerStepTrajectories(Trajectories):
             self.end(i)
 
 
-class PiledTrajectories(Trajectories):
+class BatchedTrajectories(Trajectories):
     """Pile up rows of rewards, and add them up in one pass.
 
     Args:

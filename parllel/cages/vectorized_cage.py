@@ -14,7 +14,7 @@ from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import check_factories, check_group, check_states
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import Environments
-from parllel.cages.made_envs import EnvFactory
+from parllel.cages.make_envs import EnvFactory
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo

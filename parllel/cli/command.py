@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
-        from parllel.runners.mistakes import one_sentence, within_training
+        from parllel.runners import one_sentence, within_training
 
         if arguments.traceback or within_training(error):
             raise

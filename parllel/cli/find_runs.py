@@ -8,8 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from parllel.runners import RunFolder
-from parllel.runners.run_record import RunRecord
+from parllel.runs import RunFolder, RunRecord
 
 
 def find_runs(folder: Path) -> list[Path]:

@@ -16,9 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from parllel.cli.find_runs import find_runs, state_of
-from parllel.runners import RunFolder
-from parllel.runners.learning_curve import read_curve
-from parllel.runners.run_record import RunRecord
+from parllel.pictures import read_curve
+from parllel.runs import RunFolder, RunRecord
 
 WIDTH = 250  # of a table that goes into a file or a pipe
 

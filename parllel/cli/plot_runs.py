@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parllel.cli.find_runs import find_runs
 from parllel.cli.seed_groups import groups_of, join, member, without_seed
-from parllel.runners.learning_curve import Curve, plot_learning_curve, read_curve
+from parllel.pictures import Curve, plot_learning_curve, read_curve
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from parllel.runners import RunFolder, RunResult
+    from parllel.runs import RunFolder, RunResult
 
 
 def changes_of(pairs: Sequence[str]) -> dict[str, str] | None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from parllel.cli.find_runs import json_of, state_of
-from parllel.runners import RunFolder
-from parllel.runners.learning_curve import Curve, curve_with_band
+from parllel.pictures import Curve, curve_with_band
+from parllel.runs import RunFolder
 
 _SEED_IN_NAME = re.compile(r"[-_.]?seed[-_=]?\d+", re.IGNORECASE)
 # Keys that say how long a run lasts: to be resumed with another value makes it no other experiment.

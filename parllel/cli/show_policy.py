@@ -15,15 +15,8 @@ from typing import NoReturn
 
 from parllel.cages import TrajInfo
 from parllel.cli.trust import check_source
-from parllel.runners import (
-    RenderedColumns,
-    ShowPolicyRunner,
-    VideoFile,
-    Window,
-    WindowClosedError,
-    has_display,
-    rebuild,
-)
+from parllel.pictures import RenderedColumns, VideoFile, Window, WindowClosedError, has_display
+from parllel.runners import ShowPolicyRunner, rebuild
 from parllel.samplers import EvalSampler
 
 

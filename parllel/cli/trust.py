@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from parllel.runners import RunFolder
-from parllel.runners.reference import Reference
+from parllel.runs import Reference, RunFolder
 
 
 def check_source(path: str, *, trusted: bool) -> None:

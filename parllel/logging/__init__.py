@@ -3,6 +3,7 @@
 from parllel.logging.csv_writer import CsvWriter
 from parllel.logging.jsonl_writer import JsonlWriter
 from parllel.logging.logger import Logger
+from parllel.logging.replaced_file import replaced_file
 from parllel.logging.tensorboard_writer import TensorBoardWriter
 from parllel.logging.terminal_writer import TerminalWriter
 from parllel.logging.text_writer import TextWriter
@@ -20,4 +21,5 @@ __all__ = [
     "TextWriter",
     "WandbWriter",
     "Writer",
+    "replaced_file",
 ]

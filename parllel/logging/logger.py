@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import ArrayLike
 
-from parllel.logging.outlet import Outlet, Remark
+from parllel.logging.guarded_writer import GuardedWriter, Remark
 from parllel.logging.writer import Level, Number, Writer, check_key
 
 
@@ -40,14 +40,14 @@ class Logger:
         for writer in writers:
             if not isinstance(writer, Writer):
                 raise TypeError(f"Logger: writers: expected Writers, got {writer!r}")
-        self._outlets = [Outlet(writer) for writer in writers]
+        self._writers = [GuardedWriter(writer) for writer in writers]
         self._row: dict[str, Number] = {}
         self._closed = False
 
     @property
     def writers(self) -> tuple[Writer, ...]:
         """The writers that work at present."""
-        return tuple(outlet.writer for outlet in self._outlets if outlet.works)
+        return tuple(guarded.writer for guarded in self._writers if guarded.works)
 
     def log_value(self, key: str, value: Any) -> None:
         """Add a number to the current row: of Python or numpy, or an array without dimensions.
@@ -100,7 +100,7 @@ class Logger:
         step = _integer(step)
         row, self._row = self._row, {}
         if row:
-            self._to_all(lambda outlet: outlet.write(step, row))
+            self._to_all(lambda writer: writer.write(step, row))
         return row
 
     def rewind(self, step: int) -> None:
@@ -114,12 +114,12 @@ class Logger:
         self._check_open()
         step = _integer(step)
         self._row = {}
-        self._to_all(lambda outlet: outlet.rewind(step))
+        self._to_all(lambda writer: writer.rewind(step))
 
     def sync(self) -> None:
         """Let what was written outlast a power cut, as far as the writers can."""
         self._check_open()
-        self._to_all(lambda outlet: outlet.sync())
+        self._to_all(lambda writer: writer.sync())
 
     def notice(self, text: str) -> None:
         """Send a remark to log file and terminal."""
@@ -134,13 +134,13 @@ class Logger:
         self._send(level, text)
 
     def _send(self, level: Level, text: str) -> None:
-        self._to_all(lambda outlet: outlet.message(level, text))
-        if not any(outlet.shows_messages for outlet in self._outlets):
+        self._to_all(lambda writer: writer.message(level, text))
+        if not any(writer.shows_messages for writer in self._writers):
             with contextlib.suppress(OSError, ValueError):  # nobody listens there either
                 print(f"parllel: {level}: {text}", file=sys.stderr)
 
-    def _to_all(self, action: Callable[[Outlet], Remark | None]) -> None:
-        remarks = [action(outlet) for outlet in self._outlets]
+    def _to_all(self, action: Callable[[GuardedWriter], Remark | None]) -> None:
+        remarks = [action(writer) for writer in self._writers]
         # Saying that one writer failed may be where another fails; that ends, as messages are for
         # those that work.
         for remark in remarks:
@@ -181,8 +181,8 @@ class Logger:
     def close(self) -> None:
         """Close all writers; a row that was not written is dropped. May be called twice."""
         self._closed = True
-        while self._outlets:
-            writer = self._outlets.pop(0).writer
+        while self._writers:
+            writer = self._writers.pop(0).writer
             try:
                 writer.close()
             except Exception as error:

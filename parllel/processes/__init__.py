@@ -1,9 +1,9 @@
 """Child processes: started in any way, watched, ended with all that is theirs."""
 
+from parllel.counted_time import counted_s
 from parllel.processes.channel import Channel
 from parllel.processes.child import Child
 from parllel.processes.cores import affinity_cores, usable_cores
-from parllel.processes.counted_time import counted_s
 from parllel.processes.exceptions import pack_exception, raise_packed
 from parllel.processes.fork_server import (
     forkserver_descriptors,

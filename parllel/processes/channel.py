@@ -19,7 +19,7 @@ import sys
 from multiprocessing.connection import Connection, wait
 from time import monotonic
 
-from parllel.processes.counted_time import SLICE_S, counted_s
+from parllel.counted_time import SLICE_S, counted_s
 
 _LENGTH = struct.Struct("!i")  # -1 announces a longer length
 _LONG_LENGTH = struct.Struct("!Q")

@@ -23,9 +23,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.limits import limits_text
-from parllel.processes.counted_time import SLICE_S, counted_s
 
 START_S = 60.0  # as a worker has by default for its first answer
 _GUARD = "parllel.processes.in_fork_server"

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 
+from parllel.counted_time import SLICE_S, counted_s
 from parllel.processes.child import Child
-from parllel.processes.counted_time import SLICE_S, counted_s
 
 
 class Deaths:

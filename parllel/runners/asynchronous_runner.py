@@ -9,7 +9,7 @@ from parllel.agents import Agent
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
 from parllel.runners.on_policy_runner import OnPolicyRunner
-from parllel.runners.run_result import RunResult
+from parllel.runs import RunResult
 from parllel.samplers import AsynchronousSampler, EvalSampler
 from parllel.types import State
 

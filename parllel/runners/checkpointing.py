@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from parllel.buffers import describe_arrays, summarize_arrays
 from parllel.logging import Logger
-from parllel.runners.learning_curve import plot_learning_curve
-from parllel.runners.run_folder import RunFolder
-from parllel.runners.run_result import RunResult
-from parllel.runners.state_file import check_state
+from parllel.pictures import plot_learning_curve
+from parllel.runs import RunFolder, RunResult, check_state
 from parllel.seeding import Seeds
 
 if TYPE_CHECKING:
@@ -157,7 +155,7 @@ class Checkpointing:
         for name, count in unsaved.items():
             self._logger.warn(
                 f"{count} environments do not offer their state ({name}): {consequence}; see "
-                "parllel.envs.env_state"
+                "parllel.env_states.env_state"
             )
         return bool(unsaved)
 

@@ -20,10 +20,9 @@ from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.progress import ProgressBar
 from parllel.runners.random_state import load_random_state, random_state
 from parllel.runners.row_log import RowLog
-from parllel.runners.run_folder import RunFolder
-from parllel.runners.run_result import RunResult
 from parllel.runners.stop_signals import StopSignals
 from parllel.runners.time_account import TimeAccount
+from parllel.runs import RunFolder, RunResult
 from parllel.samplers import BatchSampler, BatchTimer, Sampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State

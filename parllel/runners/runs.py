@@ -13,13 +13,17 @@ from typing import Any, TypeAlias
 
 from rich.console import Console
 
-from parllel.runners.config import config_values, read_config
-from parllel.runners.learning_curve import read_curve
+from parllel.pictures import read_curve
 from parllel.runners.on_policy_runner import OnPolicyRunner
-from parllel.runners.reference import check_not_importing
-from parllel.runners.run_folder import RunFolder, versions
-from parllel.runners.run_record import RunRecord
-from parllel.runners.run_result import RunResult
+from parllel.runs import (
+    RunFolder,
+    RunRecord,
+    RunResult,
+    check_not_importing,
+    config_values,
+    read_config,
+    versions,
+)
 from parllel.types import State
 
 # Puts a run together from its config; what must be closed goes on the stack.

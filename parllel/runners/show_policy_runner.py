@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from parllel.cages import TrajInfo
-from parllel.runners.rendered_columns import Frame, RenderedColumns
+from parllel.pictures import Frame, RenderedColumns
 from parllel.samplers import EvalSampler
 
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parllel.cages import TrajInfo
+from parllel.pictures import RenderedColumns, VideoFile, VideoFolder
 from parllel.runners.callback import Callback
-from parllel.runners.rendered_columns import RenderedColumns
-from parllel.runners.video_file import VideoFile
-from parllel.runners.video_folder import VideoFolder
 from parllel.samplers import EvalSampler
 from parllel.transforms import RecordingSchedule, capped_cubic, picture_grid
 from parllel.types import State

@@ -8,6 +8,7 @@ from parllel.samplers.batch_timer import BatchTimer
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.full_episode_sampler import FullEpisodeSampler
+from parllel.samplers.part_checks import check_handler
 from parllel.samplers.planner import Plan, measure_inference, measure_step, plan_sampling
 from parllel.samplers.recurrent_sampler import RecurrentSampler
 from parllel.samplers.rollout_sampler import RolloutSampler
@@ -29,6 +30,7 @@ __all__ = [
     "Sampler",
     "Unit",
     "Units",
+    "check_handler",
     "measure_inference",
     "measure_step",
     "plan_sampling",

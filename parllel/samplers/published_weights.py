@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import Agent, SharedParameters
-from parllel.agents.shared_parameters import NEVER
+from parllel.agents import NEVER, Agent, SharedParameters
 from parllel.buffers import buffer_leaves, buffer_map
 from parllel.types import State, Tree
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from parllel.buffers import Field, Samples, buffer_leaves, buffer_map
-from parllel.transforms import BatchTransform, StepTransform
-from parllel.transforms.transform import field_at
+from parllel.transforms import BatchTransform, StepTransform, field_at
 from parllel.types import State, Tree
 
 

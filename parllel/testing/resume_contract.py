@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 from parllel.logging import CsvWriter, Logger
-from parllel.runners import Callback, OnPolicyRunner, RunFolder, RunResult
+from parllel.runners import Callback, OnPolicyRunner
+from parllel.runs import RunFolder, RunResult
 
 
 class ResumeContract:

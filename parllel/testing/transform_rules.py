@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from parllel.arrays import Array
 from parllel.buffers import Samples, buffer_leaves, insert_field
-from parllel.runners import check_state
+from parllel.runs import check_state
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.testing.transform_samples import allocate_numbers, numbers_of, write_numbers
 from parllel.transforms import Transform, add_transform_fields, field_at

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parllel.agents import Handler, SharedParameters, SmallPolicy, SmallWorkerPolicy
-from parllel.agents.small_policy import Layers
+from parllel.agents import Handler, Layers, SharedParameters, SmallPolicy, SmallWorkerPolicy
 from parllel.buffers import Samples
 from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.distributions import Categorical, Gaussian, MultiDiscrete

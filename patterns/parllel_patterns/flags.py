@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from parllel.runners.config_keys import key_paths, nearest_key
-from parllel.runners.config_reading import whole_number
+from parllel.runs import key_paths, nearest_key, whole_number
 
 
 def parse_flags(config_class: type, base: str, argv: Sequence[str], before: Any, about: str) -> Any:

@@ -13,7 +13,7 @@ from parllel.logging import (
     TextWriter,
     Writer,
 )
-from parllel.runners import RunFolder
+from parllel.runs import RunFolder
 
 
 def build_logger(folder: RunFolder, console: Console | None = None, *more: Writer) -> Logger:

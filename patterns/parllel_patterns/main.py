@@ -14,15 +14,8 @@ from typing import Any
 
 from rich.console import Console
 
-from parllel.runners import (
-    Build,
-    RunFolder,
-    RunResult,
-    config_values,
-    resume,
-    train,
-)
-from parllel.runners.mistakes import one_sentence, raised_by_us, within_training
+from parllel.runners import Build, one_sentence, raised_by_us, resume, train, within_training
+from parllel.runs import RunFolder, RunResult, config_values
 from parllel_patterns.flags import early_flag, parse_flags
 
 

@@ -17,8 +17,8 @@ from parllel.samplers import (
     EvalSampler,
     RecurrentSampler,
     RolloutSampler,
+    check_handler,
 )
-from parllel.samplers.part_checks import check_handler
 from parllel.transforms import BatchTransform, StepTransform
 from parllel.types import BatchSpec
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples

@@ -17,7 +17,7 @@ from parllel.buffers import (
     buffer_rotate,
 )
 from parllel.cages import SynchronizedProcessCage
-from parllel.cages.participant import Participant
+from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.rows import Rows
 from parllel.errors import RegistrationError, WrongStateError
 from parllel.testing import CountingEnv
@@ -52,12 +52,12 @@ def test_a_share_that_is_one_column_off(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     """The worker takes the column after each of its own, and so it says."""
-    bind = Participant.bind
+    bind = EnvironmentShare.bind
 
-    def shifted(self: Participant, samples: Any, action: Tree, fields: Any, lo: int) -> Any:
+    def shifted(self: EnvironmentShare, samples: Any, action: Tree, fields: Any, lo: int) -> Any:
         return bind(self, samples, action, fields, lo + 1)
 
-    monkeypatch.setattr(Participant, "bind", shifted)
+    monkeypatch.setattr(EnvironmentShare, "bind", shifted)
     refused(
         r"worker 0 .*is bound to another place of .*columns 2 to",
         **options,
@@ -103,24 +103,24 @@ def test_rows_that_are_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("what", ["a leaf", "a group"])
 def test_what_is_left_out(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    bind = Participant.bind
+    bind = EnvironmentShare.bind
 
-    def less(self: Participant, *args: Any) -> Any:
+    def less(self: EnvironmentShare, *args: Any) -> Any:
         bound = bind(self, *args)
         return [places[1:] for places in bound] if what == "a leaf" else bound[1:]
 
-    monkeypatch.setattr(Participant, "bind", less)
+    monkeypatch.setattr(EnvironmentShare, "bind", less)
     match = {"a leaf": "is not bound to env.observation", "a group": "expected 1 groups of columns"}
     refused(match[what])
 
 
 def test_an_array_of_another_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind = Participant.bind
+    bind = EnvironmentShare.bind
 
-    def confused(self: Participant, samples: Any, action: Any, fields: Any, lo: int) -> Any:
+    def confused(self: EnvironmentShare, samples: Any, action: Any, fields: Any, lo: int) -> Any:
         return bind(self, samples, action, {**fields, "done": fields["truncated"]}, lo)
 
-    monkeypatch.setattr(Participant, "bind", confused)
+    monkeypatch.setattr(EnvironmentShare, "bind", confused)
     refused(r"worker 0 .*is bound to another place of env\.done")
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
 from parllel.cages.control import CALL, GO, MOST_GROUPS, RANDOM, STEP, Control, ControlSize
-from parllel.processes.waits import LINE_WORDS, available_kinds
 from parllel.testing import CountingEnv
 from parllel.testing.row_reference import assert_same_batches, draw_actions, make_samples
 from parllel.testing.vector_cage_hooks import FIRST, record_columns
+from parllel.waits import LINE_WORDS, available_kinds
 
 sizes = st.builds(ControlSize, st.integers(1, 40), st.integers(1, MOST_GROUPS))
 
@@ -42,8 +42,8 @@ def test_numbers_follow_each_other(size: ControlSize, number: int) -> None:
 @pytest.mark.parametrize("kind", available_kinds())
 def test_records_reach_the_other_end(kind: str) -> None:
     size = ControlSize(2, MOST_GROUPS)
-    lines, berths = size.allocate(kind)
-    mine, theirs = (Control(size, lines, kind, 0.0, berths) for _ in range(2))
+    lines, sleep_slots = size.allocate(kind)
+    mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots) for _ in range(2))
     mine.number = size.last_number - 3
     sent: list[tuple[int, tuple[int, int, int]]] = []
     for i in range(3 * size.n_records):
@@ -102,7 +102,7 @@ def test_a_cage_goes_on_when_numbers_start_again(laps: int, n_groups: int, autom
                 cage.set_samples_buffer(samples, slice(FIRST, FIRST + n))
                 found.append(record_columns(cage, samples, actions, automatic=automatic))
                 if isinstance(cage, SynchronizedProcessCage):
-                    assert cage._crew.control.number <= laps * (n_groups + 2)
+                    assert cage._pool.control.number <= laps * (n_groups + 2)
     for one, other in zip(*found, strict=True):
         assert_same_batches(one, other)
     assert np.asarray(samples.env.reward).any()

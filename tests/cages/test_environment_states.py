@@ -11,7 +11,7 @@ import pytest
 from parllel import BatchSpec
 from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, TrajInfo, VectorizedCage
-from parllel.runners import load_state, save_state
+from parllel.runs import load_state, save_state
 
 T, B = 20, 3
 

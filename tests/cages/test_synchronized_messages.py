@@ -164,6 +164,6 @@ def sound(kind: str) -> Any:
 
 def cage_timeouts(cage: Any, timeout_s: float) -> None:
     if isinstance(cage, SynchronizedProcessCage):
-        cage._crew._timeout_s = timeout_s
+        cage._pool._timeout_s = timeout_s
     else:
         cage._requests.timeout_s = timeout_s

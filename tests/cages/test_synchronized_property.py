@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from parllel.buffers import buffer_leaves, buffer_rotate
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
-from parllel.processes.waits import available_kinds
 from parllel.testing import CountingEnv
 from parllel.testing.row_reference import draw_actions, make_samples
 from parllel.testing.vector_cage_hooks import FIRST, run_decorrelation, run_groups
+from parllel.waits import available_kinds
 
 
 @st.composite

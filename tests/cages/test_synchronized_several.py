@@ -14,7 +14,7 @@ import gymnasium as gym
 import pytest
 from cage_makers import wait_until_gone
 
-from parllel.cages import ProcessCage, SynchronizedProcessCage, crew, requests
+from parllel.cages import ProcessCage, SynchronizedProcessCage, pool, requests
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
@@ -74,7 +74,7 @@ def test_several_that_die_in_a_step_are_listed() -> None:
         begin(cage)
         for w in (0, 2, 3):
             os.kill(cage.pids[w], signal.SIGKILL)
-        until(lambda: all(cage._crew.workers[w].child.died() for w in (0, 2, 3)))
+        until(lambda: all(cage._pool.workers[w].child.died() for w in (0, 2, 3)))
         with pytest.raises(WorkerDiedError, match=r"worker 0 \(environments 4 ") as caught:
             run_groups(cage, "start_row", 0)
     said = str(caught.value)
@@ -89,8 +89,8 @@ def test_several_that_raise_in_a_step_are_listed() -> None:
         begin(cage)
         cage.start_row(0)
         failed = [0, 2]
-        until(lambda: all(cage._crew.control.wait.load(1 + w) < 0 for w in failed))
-        until(lambda: cage._crew.workers[3].child.died())
+        until(lambda: all(cage._pool.control.wait.load(1 + w) < 0 for w in failed))
+        until(lambda: cage._pool.workers[3].child.died())
         with pytest.raises(DummyFaultError, match="step number 1") as caught:
             cage.finish_row()
     (note,) = [note for note in caught.value.__notes__ if note.startswith("also ")]
@@ -120,7 +120,7 @@ def test_a_death_is_noticed_without_another_wait(monkeypatch: pytest.MonkeyPatch
         cage.start_row(0)
         cage.finish_row()
         os.kill(cage.pids[1], signal.SIGKILL)
-        until(cage._crew.workers[1].child.died)
+        until(cage._pool.workers[1].child.died)
         waits: list[float] = []
         wait_each = cage._wait_each
 
@@ -128,7 +128,7 @@ def test_a_death_is_noticed_without_another_wait(monkeypatch: pytest.MonkeyPatch
             waits.append(timeout_s)
             return wait_each(first, count, value, timeout_s)
 
-        monkeypatch.setattr(cage._crew.control.wait, "wait_each", counted)
+        monkeypatch.setattr(cage._pool.control.wait, "wait_each", counted)
         cage._wait_each = counted
         with pytest.raises(WorkerDiedError, match=r"worker 1 .*SIGKILL"):
             run_groups(cage, "start_row", 1)
@@ -174,7 +174,7 @@ def test_an_environment_whose_spaces_differ_is_named(
 def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a thread that runs on."""
     leave_s = 0.5
-    monkeypatch.setattr(crew, "LEAVE_S", leave_s)
+    monkeypatch.setattr(pool, "LEAVE_S", leave_s)
     cage = make([CrowdedEnv] * 5, n_workers=5)
     _ = cage.spaces
     pids = cage.pids
@@ -198,7 +198,7 @@ def test_process_cages_that_do_not_leave_share_the_time(monkeypatch: pytest.Monk
 
 def test_those_that_are_busy_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would not hand over what they have collected."""
-    monkeypatch.setattr(crew, "RESCUE_S", 3600.0)
+    monkeypatch.setattr(pool, "RESCUE_S", 3600.0)
     factories: Factories = [partial(FaultyEnv, "step", "hang"), CountingEnv]
     factories += [partial(FaultyEnv, "step", "kill"), CountingEnv]
     with make(factories, timeout_s=3600.0) as cage:

@@ -21,10 +21,10 @@ from cage_makers import wait_until_gone
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import ClosedError, RegistrationError
-from parllel.processes.waits import available_kinds
 from parllel.testing import CountingEnv, process_runs
 from parllel.testing.row_reference import make_samples, plain
 from parllel.testing.vector_cage_hooks import FIRST, clocks, run_decorrelation, run_groups
+from parllel.waits import available_kinds
 
 SCRIPT = Path(__file__).parent / "synchronized_script.py"
 T, N = 5, 5
@@ -108,7 +108,7 @@ def test_an_interrupted_wait_can_be_taken_up_again() -> None:
         with cage:
             cage.slow_s = 0.1
             if options.get("participate"):
-                cage._crew.main.groups[0].envs[0].slow_s = 0.0
+                cage._pool.main.groups[0].envs[0].slow_s = 0.0
             cage.start_row(0)
             with alarm(0.05):
                 cage.finish_row()

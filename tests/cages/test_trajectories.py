@@ -20,7 +20,7 @@ from parllel.cages import TrajInfo, VectorizedCage, trajectories
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import Environments
 from parllel.cages.rows import cage_part
-from parllel.cages.trajectories import PerStepTrajectories, PiledTrajectories, follow
+from parllel.cages.trajectories import BatchedTrajectories, PerStepTrajectories, follow
 from parllel.errors import notes_of
 from parllel.testing.cage_hooks import run
 from parllel.testing.row_reference import make_samples
@@ -142,7 +142,7 @@ def test_sums_are_those_of_a_plain_loop(
         patch.setattr(trajectories, "_MIN_ROWS", pile if pile < 10 else 64)
         piled = environments(partial(TrajInfo, discount), scripts, automatic, scale)
     recorded = environments(Recorder, scripts, automatic, scale)
-    assert type(piled._trajs) is PiledTrajectories
+    assert type(piled._trajs) is BatchedTrajectories
     assert type(recorded._trajs) is PerStepTrajectories
     for what, k in [*operations, ("take", 0)]:
         found, reference = perform(piled, what, k), perform(recorded, what, k)

@@ -11,7 +11,8 @@ from cli_process import command
 from small_build import Config, build
 
 from parllel.cli import main
-from parllel.runners import plot_learning_curve, train
+from parllel.pictures import plot_learning_curve
+from parllel.runners import train
 
 
 @pytest.fixture(scope="session", autouse=True)

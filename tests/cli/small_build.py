@@ -14,7 +14,8 @@ from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.algos import Algorithm
 from parllel.logging import CsvWriter, Logger, TextWriter
-from parllel.runners import OnPolicyRunner, RunFolder
+from parllel.runners import OnPolicyRunner
+from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler, EvalSampler
 from parllel_patterns import allocate_eval_samples, allocate_samples, build_cages
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parllel.runners import RunFolder
+from parllel.runs import RunFolder
 
 ROOT = Path(__file__).parent.parent.parent
 HEAVY = {"torch", "numba", "gymnasium", "matplotlib", "rich", "pygame", "imageio_ffmpeg"}

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from parllel.cli.list_runs import RunLine, _print
-from parllel.runners import RunFolder
+from parllel.runs import RunFolder
 
 
 def lines_of(call, folder):

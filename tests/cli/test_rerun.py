@@ -12,7 +12,8 @@ from rich.console import Console
 from small_build import Config, build
 
 from parllel.cli.rerun import changes_of, report
-from parllel.runners import RunFolder, RunResult, train
+from parllel.runners import train
+from parllel.runs import RunFolder, RunResult
 
 
 def steps_of(run):

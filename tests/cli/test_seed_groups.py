@@ -10,7 +10,8 @@ import pytest
 
 from parllel.cli.plot_runs import curves_of, read_curves
 from parllel.cli.seed_groups import Member, join
-from parllel.runners import RunFolder, resume
+from parllel.runners import resume
+from parllel.runs import RunFolder
 
 KEY = "evaluation/return/mean"
 

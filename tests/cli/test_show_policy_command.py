@@ -14,7 +14,8 @@ from cli_process import command
 from small_build import Config, build
 from video_reader import fps_of, read
 
-from parllel.runners import load_state, save_state, train
+from parllel.runners import train
+from parllel.runs import load_state, save_state
 
 
 def episodes_of(output):

@@ -14,7 +14,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from parllel.runners import RunFolder, plot_learning_curve, resume, train
+from parllel.pictures import plot_learning_curve
+from parllel.runners import resume, train
+from parllel.runs import RunFolder
 from parllel.seeding import Seeds
 
 # A limit for what hangs: a machine that does much else takes its time.

@@ -60,7 +60,7 @@ OFFLINE = """
 import math, sys
 import wandb
 from parllel.logging import WandbWriter
-from parllel.runners import RunFolder
+from parllel.runs import RunFolder
 from parllel_patterns import build_logger
 
 folder = RunFolder(sys.argv[1], "run")

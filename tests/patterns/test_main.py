@@ -12,13 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from parllel.runners import (
-    Callback,
-    RunFolder,
-    RunResult,
-    config_values,
-    plot_learning_curve,
-)
+from parllel.pictures import plot_learning_curve
+from parllel.runners import Callback
+from parllel.runs import RunFolder, RunResult, config_values
 from parllel.torch import PPO
 from parllel_patterns import PPO_DEFAULTS, PpoParameters, main, main_for_each
 

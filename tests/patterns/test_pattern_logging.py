@@ -6,7 +6,7 @@ import sys
 
 from rich.console import Console
 
-from parllel.runners import RunFolder
+from parllel.runs import RunFolder
 from parllel_patterns import build_logger
 
 

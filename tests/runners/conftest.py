@@ -4,14 +4,12 @@ import pytest
 from listed_runs import BATCH, CountingAlgorithm, RowWriter
 
 from parllel.logging import Logger
-from parllel.runners import OnPolicyRunner, plot_learning_curve
+from parllel.runners import OnPolicyRunner
 
 
-@pytest.fixture(scope="session", autouse=True)
-def open_fonts(tmp_path_factory):
-    """Let matplotlib open its fonts, which it keeps, before any test is asked what it left behind."""
-    path = tmp_path_factory.mktemp("fonts") / "curve.png"
-    plot_learning_curve(path, {"training": [(0, 0.0), (1, 1.0)]}, "any")
+@pytest.fixture(autouse=True)
+def fonts(open_fonts):
+    """Plot once before the first test."""
 
 
 @pytest.fixture

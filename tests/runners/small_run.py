@@ -15,7 +15,8 @@ from parllel import BatchSpec, Seeds
 from parllel.algos import Algorithm
 from parllel.cages import TrajInfo
 from parllel.logging import CsvWriter, JsonlWriter, Logger, TextWriter
-from parllel.runners import OnPolicyRunner, RunFolder
+from parllel.runners import OnPolicyRunner
+from parllel.runs import RunFolder
 from parllel.samplers import Sampler
 
 

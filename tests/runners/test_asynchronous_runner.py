@@ -11,7 +11,8 @@ import torch
 
 from parllel import BatchSpec, Seeds
 from parllel.logging import Logger, Writer
-from parllel.runners import AsynchronousRunner, RunFolder
+from parllel.runners import AsynchronousRunner
+from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup

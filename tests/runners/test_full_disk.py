@@ -22,14 +22,8 @@ from parllel.logging import (
     TextWriter,
     Writer,
 )
-from parllel.runners import (
-    Callback,
-    Checkpoints,
-    OnPolicyRunner,
-    RunFolder,
-    load_state,
-    save_state,
-)
+from parllel.runners import Callback, OnPolicyRunner
+from parllel.runs import Checkpoints, RunFolder, load_state, save_state
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup

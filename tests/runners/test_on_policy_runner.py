@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from listed_runs import CountingAlgorithm, ListSampler, traj
 
-from parllel.runners import RunFolder
 from parllel.runners.time_account import STAGES
+from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SHIFTED

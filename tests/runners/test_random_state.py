@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from parllel.runners import load_state, save_state
 from parllel.runners.random_state import load_random_state, random_state
+from parllel.runs import load_state, save_state
 
 
 def draw():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from listed_runs import CountingAlgorithm, ListSampler, traj
 
-from parllel.runners import Callback, RunFolder
+from parllel.runners import Callback
+from parllel.runs import RunFolder
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

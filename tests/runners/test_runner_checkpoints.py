@@ -19,7 +19,8 @@ from parllel.logging import (
     TensorBoardWriter,
     TextWriter,
 )
-from parllel.runners import Callback, RunFolder, checkpointing, load_state
+from parllel.runners import Callback, checkpointing
+from parllel.runs import RunFolder, load_state
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -18,8 +18,9 @@ import small_run
 from rich.console import Console
 from small_run import Config, Rates, build
 
-from parllel.runners import RunFolder, load_state, rebuild, repeat, resume, train
-from parllel.runners.reference import Reference
+from parllel.runners import rebuild, repeat, resume, train
+from parllel.runs import RunFolder, load_state
+from parllel.runs.reference import Reference
 
 HERE = Path(__file__).parent
 

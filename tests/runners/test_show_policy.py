@@ -11,7 +11,8 @@ from painted_env import PaintedEnv, painted
 
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.errors import WrongStateError
-from parllel.runners import RenderedColumns, RenderingError, ShowPolicyRunner
+from parllel.pictures import RenderedColumns, RenderingError
+from parllel.runners import ShowPolicyRunner
 from parllel.samplers import EvalSampler
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup
 
@@ -172,7 +173,7 @@ def test_what_is_drawn_is_checked():
 
 WINDOW = """
 import numpy as np, pygame
-from parllel.runners import Window, WindowClosedError
+from parllel.pictures import Window, WindowClosedError
 
 frame = np.zeros((100, 40, 3), np.uint8)
 frame[:, :20] = 200, 10, 30

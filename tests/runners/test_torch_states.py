@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from parllel.runners import load_state, save_state
+from parllel.runs import load_state, save_state
 
 OPTIMIZERS = {
     "adam": lambda parameters: torch.optim.Adam(parameters, betas=(0.8, 0.99), amsgrad=True),

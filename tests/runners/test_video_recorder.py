@@ -13,7 +13,8 @@ from parllel.algos import Algorithm
 from parllel.cages import VectorizedCage
 from parllel.errors import WrongStateError
 from parllel.logging import Logger, Writer
-from parllel.runners import OnPolicyRunner, RunFolder, VideoRecorder
+from parllel.runners import OnPolicyRunner, VideoRecorder
+from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler, EvalSampler
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup
 from parllel.transforms import every_nth

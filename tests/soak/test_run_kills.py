@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parllel.runners import RunFolder
+from parllel.runs import RunFolder
 from parllel.testing.resume_contract import assert_equal_states, of_the_run, rows_of
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]

@@ -273,7 +273,7 @@ def test_parameters_are_loaded_when_they_have_changed():
     policies = []
     with sampling(handler, categorical, rollouts=True, n_workers=1, participate=True) as sampler:
         cage = sampler.cages.cages[0]
-        policies = [policy for policy in cage._crew.main._policies if policy is not None]
+        policies = [policy for policy in cage._pool.main._policies if policy is not None]
         assert [type(policy) for policy in policies] == [SmallWorkerPolicy]
         versions, values = [], []
         for changes in (False, False, True, False):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from parllel.agents.row_views import leaf_paths
+from parllel.agents import leaf_paths
 from parllel.buffers import buffer_map
 from parllel.torch.agents.learning_group import LearningGroup
 from parllel.torch.agents.pg_agent import PgAgent

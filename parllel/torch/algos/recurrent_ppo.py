@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.agents.row_views import map_plain
+from parllel.agents import map_plain
 from parllel.buffers import Samples
 from parllel.torch.algos.ppo import PPO
 from parllel.torch.algos.ppo_inputs import PpoInputs, tensors

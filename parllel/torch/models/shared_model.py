@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from parllel.agents.row_views import leaf_paths
+from parllel.agents import leaf_paths
 from parllel.buffers import NamedTuple, buffer_map
 from parllel.torch.distributions.ensemble import part_of
 from parllel.torch.distributions.gaussian import GaussianParams

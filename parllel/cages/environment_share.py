@@ -1,0 +1,211 @@
+"""What each process of a SynchronizedProcessCage has: environments of every group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import NamedArrayTuple, Samples
+from parllel.cages.bound_places import Bound, places_of
+from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.environments import Environments
+from parllel.cages.spaces import Spaces, check_alike
+from parllel.cages.trajectories import Packed
+from parllel.cages.vectorized_cage import set_env_attribute
+from parllel.cages.worker_policy import MakePolicy, WorkerPolicy, make_policy
+from parllel.errors import add_note, first_of
+from parllel.types import State, Tree
+
+# What a method of an environment is answered with: the main process makes a stand-in of it.
+METHOD = "parllel: a method"
+
+
+class EnvironmentShare:
+    """The environments of one process, by group.
+
+    Args:
+        makes: for each group what makes its environments, None where there are none.
+        shares: their columns, relative to the cage's first.
+        needs_reset: [n] of the cage, in memory that all its processes share.
+        reset_automatically: as the environments were made.
+        after_row: called in a rollout, with the group and how many rows of it are done.
+    """
+
+    def __init__(
+        self,
+        makes: Sequence[Callable[[], Environments] | None],
+        shares: Sequence[slice],
+        needs_reset: NDArray[np.bool_],
+        *,
+        reset_automatically: bool,
+        after_row: Callable[[int, int], None],
+    ) -> None:
+        self._shares = shares
+        self._needs_reset = needs_reset
+        self._automatic = reset_automatically
+        self._after_row = after_row
+        self._policies: list[WorkerPolicy | None] = [None] * len(makes)
+        self.groups: list[Environments | None] = []
+        try:
+            for make in makes:
+                self.groups.append(None if make is None else make())
+            self._check_spaces()
+        except BaseException:
+            self.close()
+            raise
+        self.calls: dict[str, Callable[..., Any]] = {
+            "bind": self.bind,
+            "set_policy": self.set_policy,
+            "collect": self.collect,
+            "decorrelate": self.decorrelate,
+            "states": self.states,
+            "load_states": self.load_states,
+            "get": self.get,
+            "set": self.set,
+            "method": self.method,
+            "close": self.close,
+            "nothing": lambda: None,
+        }
+
+    @property
+    def made(self) -> tuple[int, Spaces]:
+        """The number of the first environment, and the spaces of all."""
+        first = next(envs for envs in self.groups if envs is not None)
+        return first.index, first.spaces
+
+    def _check_spaces(self) -> None:
+        groups = [envs for envs in self.groups if envs is not None]
+        for envs in groups:
+            check_alike(envs.spaces, groups[0].spaces, envs.index, groups[0].index)
+
+    def run(self, operation: int, group: int, row: int) -> None:
+        """Do a row of a group."""
+        envs = self.groups[group]
+        if envs is None:
+            return
+        if operation == STEP:
+            envs.step_row(row)
+            if self._automatic:
+                return
+        elif operation == ROLLOUT:
+            self._roll_out(group, envs, row)
+        elif operation == RANDOM:
+            envs.random_row(row)
+        else:
+            assert operation in (RESET_ALL, RESET_ENDED)
+            envs.reset_rows(row, everyone=operation == RESET_ALL)
+        if not self._automatic or operation in (RESET_ALL, RESET_ENDED):
+            self._needs_reset[self._shares[group]] = envs.needs_reset
+
+    def _roll_out(self, group: int, envs: Environments, T: int) -> None:
+        """Act and step for `T` rows, without a word to or from anybody."""
+        policy = self._policies[group]
+        assert policy is not None
+        acting, t = True, -1
+        try:
+            policy.start_batch()
+            for t in range(T):
+                acting = True
+                policy.step(t)
+                acting = False
+                envs.step_row(t)
+                self._after_row(group, t + 1)
+        except Exception as error:
+            if acting:
+                doing = "start_batch" if t < 0 else f"row {t}"
+                add_note(error, f"in the policy, during {doing}")
+            raise
+
+    def prepare(self, group: int, row: int) -> None:
+        """Do after a row, while nobody waits, what would be waited for later."""
+        envs = self.groups[group]
+        if envs is not None:
+            envs.prepare(row)
+
+    def set_policy(self, make: MakePolicy) -> None:
+        """Make a policy for each group; environments and policies are to be bound next."""
+        self._policies = [None if envs is None else make_policy(make) for envs in self.groups]
+
+    def bind(
+        self, samples: Samples | None, action: Tree, fields: dict[str, Tree], lo: int
+    ) -> list[Bound]:
+        """Bind all groups; return where they are going to read and write, to compare.
+
+        samples: the whole buffer, for policies; None where there are none.
+        """
+        bound = []
+        for envs, policy, share in zip(self.groups, self._policies, self._shares, strict=True):
+            columns = slice(lo + share.start, lo + share.stop)
+            if envs is not None:
+                rows = envs.bind(action, NamedArrayTuple(**fields), columns)
+                bound.append(places_of(rows))
+            if policy is not None and samples is not None:
+                policy.bind(samples, columns)
+        return bound
+
+    def collect(
+        self, truncated_only: bool, at_once: bool = False
+    ) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
+        """Return for each group the packed episodes and final observations since the last call."""
+        found: list[tuple[Packed, list[tuple[Any, ...]]]] = []
+        for envs in self.groups:
+            final = [] if envs is None else envs.take_final(truncated_only=truncated_only)
+            packed: Packed = [] if envs is None else envs.take_packed(at_once=at_once)
+            found.append((packed, [*map(tuple, final)]))
+        return found
+
+    @property
+    def collects_values(self) -> bool:
+        """Whether what `collect` returns holds nothing that only cloudpickle can pickle."""
+        return all(envs is None or envs.packs_numbers for envs in self.groups)
+
+    def decorrelate(self, counts: Sequence[int], t: int) -> None:
+        """Take `counts[column]` random steps of each environment, of all groups."""
+        for envs, share in zip(self.groups, self._shares, strict=True):
+            if envs is not None:
+                envs.decorrelate(counts[share], t)
+
+    def states(self) -> list[list[State]]:
+        """Return what a checkpoint keeps of each environment, by group."""
+        return [[] if envs is None else envs.states() for envs in self.groups]
+
+    def load_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back the states of all columns of the cage, of which those of this process are used."""
+        for envs, share in zip(self.groups, self._shares, strict=True):
+            if envs is not None:
+                envs.load_states(states[share], salt)
+                self._needs_reset[share] = envs.needs_reset
+
+    def get(self, name: str) -> list[list[Any]]:
+        """Return an attribute of each environment by group; METHOD stands for what can be called."""
+        values = [[env.get_wrapper_attr(name) for env in group] for group in self._envs()]
+        return [[METHOD if callable(value) else value for value in group] for group in values]
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an attribute of each environment."""
+        for group in self._envs():
+            for env in group:
+                set_env_attribute(env, name, value)
+
+    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
+        """Call a method of each environment; return the results by group."""
+        methods = [[env.get_wrapper_attr(name) for env in group] for group in self._envs()]
+        return [[method(*args, **kwargs) for method in group] for group in methods]
+
+    def _envs(self) -> list[list[Any]]:
+        return [[] if envs is None else envs.envs for envs in self.groups]
+
+    def close(self) -> None:
+        """Close all environments, whatever the others do; raises the first error at the end."""
+        errors = []
+        for envs in self.groups:
+            try:
+                if envs is not None:
+                    envs.close()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise first_of(errors)

@@ -1,0 +1,121 @@
+"""Start the processes of a SynchronizedProcessCage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays import SharedMemoryArray
+from parllel.cages.control import Control, ControlSize
+from parllel.cages.env_registry import WithRegistry
+from parllel.cages.environment_share import EnvironmentShare
+from parllel.cages.environments import Environments
+from parllel.cages.synchronized_worker import WorkerSettings, serve
+from parllel.cages.worker_client import WorkerClient
+from parllel.cages.worker_pool import WorkerPool
+from parllel.processes import Child, preload_in_forkserver, usable_cores
+from parllel.waits import available_kinds
+
+SPIN_US = 1000.0  # the longest spin; most waits are for as long as an agent thinks
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """How the processes are started; see SynchronizedProcessCage.
+
+    Attributes:
+        n_workers: how many there are besides this process.
+        shares: columns of each process in each group, relative to the cage's first; main's last.
+        index: number of the cage's first environment.
+    """
+
+    n_workers: int
+    shares: Sequence[Sequence[slice]]
+    index: int
+    reset_automatically: bool
+    timeout_s: float
+    wait: str | None
+    spin_us: float | None
+    start_method: str | None
+    cores: Sequence[int] | None
+    buffers: Any
+
+
+def start_pool(
+    make: Callable[[slice], Callable[[], Environments]], settings: PoolSettings
+) -> tuple[WorkerPool, NDArray[np.bool_]]:
+    """Start all workers, and make main's own environments.
+
+    make: returns what makes the environments of some columns.
+
+    Returns the pool, and `needs_reset`, [n], which all its processes share. What goes wrong in a worker is
+    raised by the first call that needs it.
+    """
+    shares, n_workers = settings.shares, settings.n_workers
+    size = ControlSize(n_workers, len(shares[0]))
+    kind = available_kinds()[0] if settings.wait is None else settings.wait
+    spin_us = settings.spin_us
+    if spin_us is None:
+        spin_us = SPIN_US if n_workers < usable_cores() else 0.0
+    lines, sleep_slots = size.allocate(kind)
+    flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
+    needs_reset: NDArray[np.bool_] = np.asarray(flags)
+    needs_reset[:] = True
+    pool = WorkerPool(
+        Control(size, lines, kind, spin_us, sleep_slots), settings.timeout_s, shares, [lines, flags]
+    )
+    if kind == "compiled":
+        preload_in_forkserver("parllel.waits.compiled")
+
+    def makes(participant: int) -> list[Callable[[], Environments] | None]:
+        return [make(share) if share.start < share.stop else None for share in shares[participant]]
+
+    target = WithRegistry(serve)
+    try:
+        for w in range(n_workers):
+            cores = settings.cores
+            core = None if cores is None else cores[w % len(cores)]
+            others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers)]
+            of_worker = WorkerSettings(
+                w, size, kind, spin_us, shares[w], settings.reset_automatically, core, others
+            )
+            inherited = (lines, flags, sleep_slots, settings.buffers)
+            pool.workers.append(_start(target, makes(w), of_worker, inherited, settings))
+        if any(share.start < share.stop for share in shares[n_workers]):
+            pool.main = EnvironmentShare(
+                makes(n_workers),
+                shares[n_workers],
+                needs_reset,
+                reset_automatically=settings.reset_automatically,
+                after_row=pool.after_row,
+            )
+    except BaseException:
+        pool.end(None)
+        raise
+    return pool, needs_reset
+
+
+def _start(
+    target: Callable[..., None],
+    makes: Sequence[Callable[[], Environments] | None],
+    of_worker: WorkerSettings,
+    inherited: Any,
+    settings: PoolSettings,
+) -> WorkerClient:
+    index = settings.index
+    ranges = [(index + s.start, index + s.stop - 1) for s in of_worker.shares if s.start < s.stop]
+    parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
+    name = f"worker {of_worker.worker} (environments {', '.join(parts)})"
+    child = Child(
+        target,
+        (makes, of_worker),
+        inherited=inherited,
+        name=name,
+        start_method=settings.start_method,
+    )
+    return WorkerClient(child, name, inherited[-1])

@@ -1,0 +1,366 @@
+"""All processes of a SynchronizedProcessCage: the workers, main's own share, and what they are asked."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from parllel.arrays import Array
+from parllel.cages.control import (
+    BY_PIPE,
+    CALL,
+    COLLECT_ALL,
+    COLLECT_AT_ONCE,
+    COLLECT_TRUNCATED,
+    Control,
+)
+from parllel.cages.environment_share import EnvironmentShare
+from parllel.cages.spaces import Spaces, check_alike
+from parllel.cages.worker_client import LAST_WORDS_S, WorkerClient
+from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError, first_of
+from parllel.processes import Child, Deaths, await_any, counted_s, end_all
+
+POLL_S = 0.01  # how long a death may go unnoticed
+SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
+RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected
+CLOSE_S = 4.0  # environments that take longer to close are killed
+LEAVE_S = 2.0  # and so are processes that go on when theirs are closed
+# Of a failure in these the state of the environments is unknown, so all processes end.
+_STEPS = ("decorrelate", "close")
+_FOUND_DEAD = (WorkerError, BrokenPipeError, ConnectionResetError)  # by whoever writes to the pipe
+
+
+class WorkerPool:
+    """The processes of a cage.
+
+    Args:
+        control: main's end of the words.
+        timeout_s: how long workers may take for one answer.
+        shares: columns of each process in each group, relative to the cage's first; main's last.
+        memory: to close at the end.
+
+    Attributes:
+        workers, main: to be filled by the cage; `main` is None if this process takes no part.
+        broken: why nothing can be asked any more; None as long as all is well.
+        rescued: after a failure, what each process had collected, main's last, as far as it could be had.
+        unfinished: after a failure, the workers that did not finish the row and said nothing about it.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        timeout_s: float,
+        shares: Sequence[Sequence[slice]],
+        memory: Sequence[Array],
+    ) -> None:
+        self.control = control
+        self.shares = shares
+        self.workers: list[WorkerClient] = []
+        self.main: EnvironmentShare | None = None
+        self.broken: str | None = None
+        self.rescued: list[Any] | None = None
+        self.unfinished: list[int] = []
+        self._deaths: Deaths | None = None
+        self._timeout_s = timeout_s
+        self._memory = memory
+        self._next_look = 0.0
+        self._calls = control.size.n_groups  # done words of calls follow those of the groups
+
+    def await_spaces(self) -> Spaces:
+        """Wait until all environments are made; return their spaces.
+
+        Raises:
+            ValueError: if they differ.
+        """
+        try:
+            made = self._await_made("while its environments were made")
+            if self.main is not None:
+                made.append(self.main.made)
+            first, expected = made[0]
+            for index, came in made:
+                check_alike(came, expected, index, first)
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.control.wait.settle()
+        for worker in self.workers:
+            worker.child.name = worker.name = f"{worker.name[:-1]} of {expected.name})"
+        return expected
+
+    def _await_made(self, doing: str) -> list[tuple[int, Spaces]]:
+        """Return what the workers say at their start; whoever is first to fail is heard first."""
+        made: dict[int, tuple[int, Spaces]] = {}
+        errors: list[Exception] = []
+        awaited = {worker.child: w for w, worker in enumerate(self.workers)}
+        left_s = self._timeout_s
+        while awaited:
+            heard, left_s = await_any(list(awaited), left_s)
+            for child in heard:
+                w = awaited.pop(child)
+                try:
+                    made[w] = self.workers[w].receive(0, LAST_WORDS_S, doing)
+                except Exception as error:
+                    errors.append(error)
+                    left_s = min(left_s, SETTLE_S)
+            if not heard:
+                late = [self.workers[w] for w in awaited.values()]
+                errors = errors or [_late(worker, self._timeout_s, doing) for worker in late]
+                break
+        if errors:
+            raise first_of(errors)
+        return [made[w] for w in range(len(self.workers))]
+
+    # ------------------------------------------------------------------ rows
+
+    def take_part(self, operation: int, t: int, group: int) -> None:
+        """Do main's own share of a row; whatever it raises ends the cage."""
+        if self.main is not None:
+            try:
+                self.main.run(operation, group, t)
+            except BaseException as error:
+                if self.broken is None:
+                    self._end_failed(error, set())
+                raise
+
+    def after_row(self, group: int, rows: int) -> None:
+        """Look now and then, in main's own part of a rollout, whether the workers live."""
+        if time.monotonic() > self._next_look:
+            self._check_workers(group, self.control.number, "during rollout")
+            self._next_look = time.monotonic() + POLL_S
+
+    def await_done(self, group: int, number: int, doing: str) -> None:
+        """Wait for all workers, and look now and then whether they live."""
+        wait, n = self.control.wait, len(self.workers)
+        first = self.control.size.done_line(group)
+        left_s, told = self._timeout_s, self.control.rows_told(group)
+        while True:
+            self._check_workers(group, number, doing)
+            began = time.monotonic()
+            if wait.wait_each(first, n, number, POLL_S) == n:
+                return
+            left_s -= counted_s(began, POLL_S)
+            rows = self.control.rows_told(group)
+            if rows != told:  # a rollout that gets on has time for each row
+                told, left_s = rows, self._timeout_s
+            if left_s <= 0:
+                self._check_workers(group, number, doing)
+                self.unfinished = self._busy(group, number)
+                late = [_late(self.workers[w], self._timeout_s, doing) for w in self.unfinished]
+                if late:
+                    error = first_of(late)
+                    self._end_failed(error, set(self.unfinished))
+                    raise error
+
+    def _check_workers(self, group: int, number: int, doing: str) -> None:
+        """Raise what workers left to say that have failed or died."""
+        if self._deaths is None:
+            self._deaths = Deaths([worker.child for worker in self.workers])
+        load, first = self.control.wait.load, self.control.size.done_line(group)
+        if self._deaths.any() or any(load(first + w) < 0 for w in range(len(self.workers))):
+            self._fail(group, number, doing, set())
+
+    def _busy(self, group: int, number: int) -> list[int]:
+        """Return the workers that have neither finished a command nor said that they cannot."""
+        load, first = self.control.wait.load, self.control.size.done_line(group)
+        words = [load(first + w) for w in range(len(self.workers))]
+        return [w for w, word in enumerate(words) if word >= 0 and word != number]
+
+    # ------------------------------------------------------------------ calls
+
+    def call(self, op: str, *args: Any) -> list[Any]:
+        """Have all processes do something, and return their results, main's last."""
+        return self.end_call(self.begin_call(op, args), op, args)
+
+    def collect(self, truncated_only: bool) -> list[Any]:
+        """Have all processes hand over what ended since the last call."""
+        row = COLLECT_TRUNCATED if truncated_only else COLLECT_ALL
+        number = self.control.command(CALL, self._calls, row)
+        return self.end_call(number, "collect", (truncated_only,))
+
+    def begin_call(self, op: str, args: tuple[Any, ...]) -> int:
+        """Have the workers begin; return the number of the call."""
+        number = self.control.command(CALL, self._calls, BY_PIPE)
+        n, sent = len(self.workers), 0
+        try:
+            while sent < n:
+                self._send(sent, number, op, args, f"before {op}")
+                sent += 1
+        except Exception:
+            if self.broken is None:  # something that cannot be sent: nobody must wait for it
+                for w in range(sent, n):
+                    self._send(w, number, "nothing", (), f"before {op}")
+                with contextlib.suppress(Exception):
+                    self._gather(number, op)
+            raise
+        return number
+
+    def _send(self, w: int, number: int, op: str, args: tuple[Any, ...], doing: str) -> None:
+        """Send a call; the cage ends where a worker is found dead or does not read."""
+        try:
+            self.workers[w].send(number, op, args, self._timeout_s)
+        except WorkerTimeoutError as error:
+            self.end(error)
+            raise
+        except _FOUND_DEAD:
+            self._fail(self._calls, number, doing, {w})
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.end(error)
+            raise
+
+    def end_call(self, number: int, op: str, args: tuple[Any, ...]) -> list[Any]:
+        """Do main's part, wait for the workers, and return all results, main's last."""
+        mine: list[Any] = []
+        wrong: Exception | None = None
+        if self.main is not None:
+            try:
+                mine.append(self.main.calls[op](*args))
+            except Exception as error:
+                wrong = error
+                if op in _STEPS:
+                    self.end(error)
+                    raise
+            except BaseException as error:
+                self.end(error)
+                raise
+        results = self._gather(number, op)
+        if wrong is not None:
+            raise wrong
+        return results + mine
+
+    def _gather(self, number: int, op: str) -> list[Any]:
+        """Return the answers of all workers; raises the first error once all are there."""
+        doing = f"during {op}"
+        try:
+            self.await_done(self._calls, number, doing)
+        except BaseException as error:
+            # Interrupted, as by Ctrl-C. A worker may have a long answer, which nobody is going to read.
+            if self.broken is None:
+                self.end(error)
+            raise
+        results, errors = [], []
+        for w in range(len(self.workers)):
+            try:
+                results.append(self._receive(w, number, doing))
+            except Exception as error:
+                if self.broken is not None:
+                    raise
+                errors.append(error)
+        if errors:
+            raise first_of(errors)
+        return results
+
+    def _receive(self, w: int, number: int, doing: str) -> Any:
+        worker = self.workers[w]
+        try:
+            return worker.receive(number, self._timeout_s, doing, self.control.take_mail(w))
+        except BaseException as error:
+            if not worker.failed_well:
+                self.end(error)
+            raise
+
+    # ------------------------------------------------------------------ the end
+
+    def check_open(self, name: str) -> None:
+        """Raise ClosedError if nothing can be asked any more."""
+        if self.broken is not None:
+            raise ClosedError(f"{name}: {self.broken}")
+
+    def _fail(self, group: int, number: int, doing: str, failed: set[int]) -> NoReturn:
+        """Raise what workers left to say, once the others have had an instant to fail as well."""
+        load, first = self.control.wait.load, self.control.size.done_line(group)
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            dead = {w for w, worker in enumerate(self.workers) if worker.child.died()}
+            failed |= dead | {w for w in range(len(self.workers)) if load(first + w) < 0}
+            self.unfinished = self._busy(group, number)
+            busy = [w for w in self.unfinished if w not in failed]
+            if not busy or time.monotonic() > deadline:
+                break
+            self.control.wait.wait(first + busy[0], load(first + busy[0]), SETTLE_S / 4)
+        error = first_of([self.workers[w].last_words(doing) for w in sorted(failed)])
+        self._end_failed(error, failed.union(busy))
+        raise error
+
+    def _end_failed(self, error: BaseException, silent: set[int]) -> None:
+        """End the processes, having taken what they had collected; those in `silent` would not answer."""
+        if isinstance(error, Exception):  # nobody who presses Ctrl-C waits for that
+            self.rescued = self._rescue(silent)
+        self.end(error)
+
+    def _rescue(self, silent: set[int]) -> list[Any]:
+        nothing: list[Any] = [([], [])] * self._calls  # for each group
+        rescued: list[Any] = []
+        line, deadline = self.control.size.done_line(self._calls), time.monotonic() + RESCUE_S
+        number = self.control.command(CALL, self._calls, COLLECT_AT_ONCE)
+        for w, worker in enumerate(self.workers):
+            found = worker.left_behind
+            with contextlib.suppress(Exception):
+                left_s = deadline - time.monotonic()
+                if w not in silent and self.control.wait.wait_each(line + w, 1, number, left_s):
+                    mail = self.control.take_mail(w)
+                    found = worker.receive(number, RESCUE_S, "during collect", mail)
+            rescued.append(nothing if found is None else found)
+        if self.main is not None:
+            rescued.append(self.main.collect(False, True))
+        return rescued
+
+    def close_environments(self) -> list[Exception]:
+        """Close them all while everyone is idle; return what went wrong."""
+        errors: list[Exception] = []
+        number = self.control.command(CALL, self._calls, BY_PIPE)
+        timeout_s = min(self._timeout_s, CLOSE_S)
+        steps: list[Callable[[], Any]] = [
+            partial(worker.send, number, "close", (), timeout_s) for worker in self.workers
+        ]
+        if self.main is not None:
+            steps.append(self.main.close)
+        # All are closing by now, so the time is the same for all.
+        deadline = time.monotonic() + timeout_s
+        closed: list[Child] = []
+        steps += [
+            partial(_await_closed, worker, number, deadline, timeout_s, closed)
+            for worker in self.workers
+        ]
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                errors.append(error)
+        end_all(closed, LEAVE_S)  # who failed or hangs is left to be killed
+        return errors
+
+    def end(self, why: BaseException | None) -> None:
+        """End all processes, whatever they are doing; `why` is for later calls."""
+        self.broken = (
+            "used after close()" if why is None else f"ended after {type(why).__name__}: {why}"
+        )
+        with contextlib.ExitStack() as stack:
+            for array in self._memory:
+                stack.callback(array.close)
+            for worker in self.workers:
+                stack.callback(worker.close)
+            if self.main is not None:
+                stack.enter_context(contextlib.suppress(Exception))
+                self.main.close()
+
+
+def _await_closed(
+    worker: WorkerClient, number: int, deadline: float, timeout_s: float, closed: list[Child]
+) -> None:
+    """Add a worker to `closed` once it has closed its environments."""
+    try:
+        worker.receive(number, max(deadline - time.monotonic(), 0.0), "during close")
+    except WorkerTimeoutError:
+        raise _late(worker, timeout_s, "during close") from None
+    closed.append(worker.child)
+
+
+def _late(worker: WorkerClient, timeout_s: float, doing: str) -> WorkerTimeoutError:
+    return WorkerTimeoutError(
+        f"{worker.name}: process {worker.child.pid} did not answer within {timeout_s:g} s {doing}"
+        f"{worker.child.fork_text()}"
+    )

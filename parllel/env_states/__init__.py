@@ -1,0 +1,25 @@
+"""The states of environments in checkpoints: arrays and JSON values, or a refusal."""
+
+from parllel.env_states.env_state import (
+    env_state,
+    load_env_state,
+    load_state_as,
+    missing_env_state,
+    state_as,
+)
+from parllel.env_states.pickled_state import PickledState
+from parllel.env_states.plain_values import freeze, thaw
+from parllel.env_states.random_state import load_space_state, space_state
+
+__all__ = [
+    "PickledState",
+    "env_state",
+    "freeze",
+    "load_env_state",
+    "load_space_state",
+    "load_state_as",
+    "missing_env_state",
+    "space_state",
+    "state_as",
+    "thaw",
+]

@@ -1,0 +1,61 @@
+"""The state of a ParallelEnvAdapter, and of the environment with several agents inside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parllel.env_states import mpe_state
+from parllel.env_states.layer_state import NoStateError
+from parllel.env_states.plain_values import plain_copy
+from parllel.types import State
+
+
+class ParallelEnvState:
+    """Who acts next, who was terminated, and the environment inside.
+
+    That one says its state by methods `state()` and `load_state(state)` of its class, if it has both
+    (PettingZoo has a `state()` of its own, for another purpose), or is one of mpe2's.
+    """
+
+    def state(self, layer: Any) -> State:
+        """Return the state of both."""
+        inside = layer.parallel_env
+        cls = type(inside)
+        if _says_itself(cls):
+            answer = cls.state(inside)
+            if not isinstance(answer, dict):
+                raise TypeError(f"{cls.__name__}.state(): expected a dict, got {answer!r}")
+            world = plain_copy(answer, f"{cls.__name__}.state()")
+        elif mpe_state.knows(inside):
+            world = mpe_state.parallel_state(inside)
+        else:
+            raise NoStateError(
+                f"the state of the {cls.__name__} inside cannot be saved; give its class methods state() "
+                "and load_state(state)"
+            )
+        return {
+            "live": list(layer._live),
+            "terminated": sorted(layer._terminated),
+            "class": cls.__qualname__,
+            "inside": world,
+        }
+
+    def load_state(self, layer: Any, state: State) -> None:
+        """Load both."""
+        inside = layer.parallel_env
+        cls = type(inside)
+        if state["class"] != cls.__qualname__:
+            raise ValueError(f"expected the state of a {cls.__qualname__}, got {state['class']!r}")
+        for name in ("live", "terminated"):
+            if not isinstance(state[name], list) or not set(state[name]) <= set(layer.agents):
+                raise ValueError(f"{name}: expected some of {layer.agents}, got {state[name]!r}")
+        if _says_itself(cls):
+            cls.load_state(inside, plain_copy(state["inside"]))
+        else:
+            mpe_state.load_parallel_state(inside, state["inside"])
+        layer._live = list(state["live"])
+        layer._terminated = set(state["terminated"])
+
+
+def _says_itself(cls: type[Any]) -> bool:
+    return all(callable(getattr(cls, name, None)) for name in ("state", "load_state"))

@@ -1,0 +1,24 @@
+"""Pictures of runs: learning curves, rendered environments, videos and a window to watch in."""
+
+from parllel.pictures.learning_curve import Curve, curve_with_band, plot_learning_curve, read_curve
+from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame, RenderedColumns, RenderingError
+from parllel.pictures.video_file import VideoFile, write_video
+from parllel.pictures.video_folder import VideoFolder
+from parllel.pictures.window import Window, WindowClosedError, has_display
+
+__all__ = [
+    "DEFAULT_FPS",
+    "Curve",
+    "Frame",
+    "RenderedColumns",
+    "RenderingError",
+    "VideoFile",
+    "VideoFolder",
+    "Window",
+    "WindowClosedError",
+    "curve_with_band",
+    "has_display",
+    "plot_learning_curve",
+    "read_curve",
+    "write_video",
+]

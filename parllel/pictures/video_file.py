@@ -1,0 +1,217 @@
+"""A video on disk, written picture by picture, whole or not at all.
+
+this process: write(frame) --bytes--> pipe --> ffmpeg --> beside.tmp --rename at close--> video.mp4
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+
+from parllel.errors import ClosedError
+from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame
+
+CLOSE_S = 60.0  # for ffmpeg to write what it still holds
+
+# One thread: the environments and the agent are at work on the other cores.
+_MP4 = ("-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p")
+# A palette for each picture: one for all of them would keep all of them in memory.
+_GIF_PALETTE = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
+_OUTPUT = {
+    ".mp4": (*_MP4, "-threads", "1", "-f", "mp4"),
+    ".gif": ("-vf", _GIF_PALETTE, "-f", "gif"),
+}
+
+
+class VideoFile:
+    """Write pictures into an .mp4 (H.264) or .gif file.
+
+    The file appears under its name when it is closed, complete; one of that name is replaced. Without a
+    picture there is no file. Leaving `with` by an exception discards it.
+
+    Args:
+        path: ends in .mp4 or .gif; its folder is made if needed.
+        fps: pictures per second.
+
+    Raises:
+        ImportError: without imageio-ffmpeg; names the extra.
+        ValueError: for another ending, or `fps` that is not above 0.
+        OSError: if the folder cannot be made, or there is no ffmpeg to run.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fps: float = DEFAULT_FPS) -> None:
+        self.path = Path(path)
+        if self.path.suffix.lower() not in _OUTPUT:
+            raise ValueError(f"{self.path}: expected a file name that ends in .mp4 or .gif")
+        if not 0 < fps < float("inf"):
+            raise ValueError(f"fps: expected a number above 0, got {fps}")
+        self._fps = fps
+        self._ffmpeg = _find_ffmpeg()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._aside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}.tmp")
+        self._shape: tuple[int, ...] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None  # what ffmpeg says goes here
+        self._closed = False
+
+    def write(self, frame: Frame) -> None:
+        """Add a picture, uint8 [H, W, 3], all of one size; it may be changed afterwards.
+
+        What becomes of it is said by `close`, also if ffmpeg is gone already.
+
+        Raises:
+            ValueError: if it is no picture, or one of another size than the first.
+            ClosedError: after `close`.
+        """
+        if self._closed:
+            raise ClosedError(f"{self.path}: written to after close()")
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
+            raise ValueError(
+                f"{self.path}: frame: expected uint8 [H, W, 3], got {frame.dtype} {list(frame.shape)}"
+            )
+        if self._shape not in (None, frame.shape):
+            raise ValueError(
+                f"{self.path}: frame: expected the size of the first, {self._shape}, got {frame.shape}"
+            )
+        self._shape = frame.shape
+        if self.path.suffix.lower() == ".mp4":
+            frame = _even(frame)
+        if self._process is None:
+            self._start(frame)
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has died: close() asks what of
+            self._process.stdin.write(frame.tobytes())
+
+    def _start(self, frame: Frame) -> None:
+        height, width, _ = frame.shape
+        options = ["-hide_banner", "-nostats", "-loglevel", "error", "-y"]
+        pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
+        pictures += ["-r", f"{self._fps:.6g}", "-i", "-", "-an"]
+        output = [*_OUTPUT[self.path.suffix.lower()], str(self._aside.absolute())]
+        # A file and no pipe, which nobody would empty.
+        said = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(
+                [self._ffmpeg, *options, *pictures, *output],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,  # Ctrl-C is for this process, which then closes the file
+            )
+        except BaseException:
+            said.close()
+            raise
+        self._said = said
+
+    def close(self) -> None:
+        """Complete the file; may be called twice.
+
+        Raises:
+            OSError: if it could not be written in full (a full disk, ffmpeg killed); says what ffmpeg said.
+                Nothing is left of it.
+        """
+        self._closed = True
+        if self._process is None:
+            return
+        problem = self._end()
+        if problem is None:
+            try:
+                os.replace(self._aside, self.path)
+                return
+            except OSError as error:
+                problem = str(error)
+        self._remove()
+        raise OSError(f"{self.path}: the video could not be written: {problem}")
+
+    def discard(self) -> None:
+        """End ffmpeg and leave no file; after `close` this does nothing."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()
+            self._end()
+            self._remove()
+
+    def _end(self) -> str | None:
+        """Wait for ffmpeg and return what went wrong, if anything did."""
+        process, self._process = self._process, None
+        said, self._said = self._said, None
+        assert process is not None
+        assert process.stdin is not None
+        assert said is not None
+        with said:
+            try:
+                with contextlib.suppress(OSError):  # what it did not take is in its exit status
+                    process.stdin.close()
+                code = process.wait(CLOSE_S)
+            except subprocess.TimeoutExpired:
+                return f"ffmpeg did not end within {CLOSE_S:.0f} s"
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+            said.seek(0)
+            lines = said.read().decode(errors="replace").split("\n")
+        words = [line.strip() for line in lines if line.strip()]
+        # Some versions end with 0 although the last bytes found no place: then they have said so.
+        if code == 0 and not words:
+            return None
+        return f"ffmpeg ended with status {code}" + (f": {words[-1]}" if words else "")
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._aside.unlink()
+
+    def __enter__(self) -> VideoFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def write_video(
+    path: str | os.PathLike[str], frames: Iterable[Frame], fps: float = DEFAULT_FPS
+) -> None:
+    """Write a whole video at once; `frames` may be uint8 [N, H, W, 3]. Raises what VideoFile does."""
+    with VideoFile(path, fps) as file:
+        for frame in frames:
+            file.write(frame)
+
+
+def _even(frame: Frame) -> Frame:
+    """Return the frame with an even height and width, as the format wants it: edges are repeated."""
+    height, width, _ = frame.shape
+    if height % 2 == 0 and width % 2 == 0:
+        return frame
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+
+
+def _find_ffmpeg() -> str:
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise ImportError(
+            "videos need imageio-ffmpeg: pip install 'parllel[video]'", name=error.name
+        ) from error
+    try:
+        found: str = imageio_ffmpeg.get_ffmpeg_exe()
+    except RuntimeError as error:
+        raise OSError(f"no ffmpeg was found: {error}") from error
+    return found

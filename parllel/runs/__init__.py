@@ -1,0 +1,30 @@
+"""The store of training runs: folders, records, configs, checkpoints and the states in them."""
+
+from parllel.runs.checkpoints import Checkpoints
+from parllel.runs.config import change_config, config_values, read_config
+from parllel.runs.config_keys import key_paths, nearest_key
+from parllel.runs.config_reading import whole_number
+from parllel.runs.reference import Reference, check_not_importing
+from parllel.runs.run_folder import RunFolder, versions
+from parllel.runs.run_record import RunRecord
+from parllel.runs.run_result import RunResult
+from parllel.runs.state_file import check_state, load_state, save_state
+
+__all__ = [
+    "Checkpoints",
+    "Reference",
+    "RunFolder",
+    "RunRecord",
+    "RunResult",
+    "change_config",
+    "check_not_importing",
+    "check_state",
+    "config_values",
+    "key_paths",
+    "load_state",
+    "nearest_key",
+    "read_config",
+    "save_state",
+    "versions",
+    "whole_number",
+]

@@ -1,0 +1,101 @@
+"""The checkpoints of a run: one file per step, of which the last few are kept.
+
+step-000000020480.zip                  a whole checkpoint
+step-000000020480.zip.1f2e3d4c.tmp     what a killed process left, removed by the next save
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from parllel.runs.state_file import load_state, save_state
+from parllel.types import State
+
+_NAME = re.compile(r"step-(\d+)\.zip")
+
+
+class Checkpoints:
+    """Save states by step, and load the newest that is undamaged.
+
+    Args:
+        folder: made by the first save.
+        keep: how many checkpoints stay.
+
+    Raises:
+        ValueError: if less than one is to be kept.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int = 3) -> None:
+        if keep < 1:
+            raise ValueError(f"keep: expected at least 1, got {keep}")
+        self.folder = Path(folder)
+        self.keep = keep
+
+    def save(self, step: int, state: State) -> Path:
+        """Write a checkpoint, then remove those that are too many, and return the new one's path.
+
+        Checkpoints of later steps go too: they were damaged, or belong to what was given up when the run
+        went on from an older one.
+
+        Raises:
+            ValueError: if `step` is negative.
+            TypeError: if the state cannot be saved; names the part.
+            OSError: if it cannot be written, for lack of space say. The others are then all there.
+        """
+        if step < 0:
+            raise ValueError(f"step: expected at least 0, got {step}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob("step-*.zip.*.tmp"):
+            _remove(leftover)
+        path = self.folder / f"step-{step:012d}.zip"
+        save_state(path, state)
+        older = [old for old in self.paths() if _step_of(old) < step]
+        kept = [path, *older[max(0, len(older) + 1 - self.keep) :]]
+        for old in self.paths():
+            if old not in kept:
+                _remove(old)
+        return path
+
+    def paths(self) -> list[Path]:
+        """Return the files of all checkpoints, oldest first; the step in their names decides."""
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted(found, key=_step_of)
+
+    def load_newest(self, warn: Callable[[str], object] | None = None) -> tuple[Path, State]:
+        """Return the newest checkpoint that can be read, and its state.
+
+        warn: told of each damaged one that is skipped.
+
+        Raises:
+            FileNotFoundError: if there is none.
+            ValueError: if all are damaged.
+        """
+        paths = self.paths()
+        if not paths:
+            raise FileNotFoundError(f"{self.folder}: there is no checkpoint")
+        for path in reversed(paths):
+            try:
+                return path, load_state(path)
+            except (ValueError, OSError) as error:
+                if warn is not None:
+                    warn(f"skipped a checkpoint: {error}")
+                last = error
+        raise ValueError(f"{self.folder}: none of {len(paths)} checkpoints can be read: {last}")
+
+
+def _step_of(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    return int(match.group(1))
+
+
+def _remove(path: Path) -> None:
+    # One file too many is no reason to stop a training.
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -1,0 +1,240 @@
+"""The folder of a run: enough to know, later, what was run and what came of it, and to go on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from parllel.logging import replaced_file
+from parllel.runs.checkpoints import Checkpoints
+from parllel.runs.config import config_values
+from parllel.runs.git_state import git_state
+from parllel.runs.reference import reference_to
+from parllel.runs.run_lock import hold_lock, lock_is_held
+from parllel.runs.run_record import RunRecord, describe_run, now, places_of, read_record
+from parllel.seeding import Seeds
+
+# What numbers depend on: this package, what computes, and environments.
+PACKAGES = (
+    *("parllel", "numpy", "numba", "gymnasium", "torch"),
+    *("mujoco", "ale-py", "pettingzoo", "mpe2"),
+)
+LARGEST_DIFFERENCE = 1_000_000  # bytes
+
+
+class RunFolder:
+    """A new folder `base/name`, or with a number after the name if that exists.
+
+    Args:
+        base: folder of all runs; made if needed.
+        name: of this run; default the date and time.
+
+    Raises:
+        OSError: if the folder cannot be made or written to; the message names it.
+    """
+
+    def __init__(self, base: str | os.PathLike[str], name: str | None = None) -> None:
+        name = name or datetime.now().strftime("%Y-%m-%d-%H%M%S")
+        base = Path(base)
+        self._made = [folder for folder in (base, *base.parents) if not folder.exists()]
+        # By itself: a base that is a dangling link is said to exist, as a taken name is.
+        base.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            path = base / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                number += 1
+        self.path = path
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Return the folder of a run that there is.
+
+        Raises:
+            FileNotFoundError: if there is no such folder.
+            ValueError: if it is not that of a run.
+        """
+        folder = cls.__new__(cls)
+        folder.path, folder._made = Path(path), []
+        if folder.path.is_file():
+            raise ValueError(f"{path}: expected the folder of a run, got a file")
+        if not folder.path.is_dir():
+            raise FileNotFoundError(f"{path}: there is no such folder")
+        if not (folder.path / "run.json").is_file():
+            raise ValueError(f"{path}: not the folder of a run, as it has no run.json")
+        return folder
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it, and those around it that were made with it, if empty."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others may have runs there by now
+            for folder in self._made:
+                folder.rmdir()
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        """The states that the run can go on from."""
+        return Checkpoints(self.path / "checkpoints")
+
+    @cached_property
+    def best(self) -> Checkpoints:
+        """The state after the best evaluation, to be shown or used."""
+        return Checkpoints(self.path / "best", keep=1)
+
+    @property
+    def learning_curve(self) -> Path:
+        """Where the runner draws the returns."""
+        return self.path / "learning_curve.png"
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other processes from running here for the length of a `with`.
+
+        Raises:
+            WrongStateError: if one does.
+        """
+        return hold_lock(self.path / "lock")
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a process runs here."""
+        return lock_is_held(self.path / "lock")
+
+    # ------------------------------------------------------------------ what was run
+
+    def write_record(
+        self, build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
+    ) -> None:
+        """Write config.json, versions.json and run.json, and git.diff if the source was changed.
+
+        Args:
+            build: the function that puts the run together. One that cannot be found again by its name is
+                noted as such.
+            config: a dataclass object or a dict.
+            repeats: folder of the run that this one repeats.
+
+        Raises:
+            TypeError: if the config holds what is no JSON value.
+            OSError: if something cannot be written.
+        """
+        values = config_values(config)
+        record = describe_run(build, config, repeats)
+        file = record["build"]["file"]
+        if file is not None:
+            record["git"], difference = git_state(Path(file).parent)
+            if 0 < len(difference) <= LARGEST_DIFFERENCE:
+                with replaced_file(self.path / "git.diff") as diff:
+                    diff.write(difference)
+        self._write("config.json", values)
+        self._write("versions.json", versions())
+        self._write("run.json", record)  # last: with it this is the folder of a run
+
+    def read_record(self) -> RunRecord:
+        """Return what run.json and config.json say.
+
+        Raises:
+            ValueError: if one of them is damaged; names it.
+            OSError: if one of them cannot be read.
+        """
+        config = self._read("config.json")
+        record = self._read("run.json")
+        try:
+            return read_record(self.path, record, config)
+        except (KeyError, TypeError) as error:
+            path = self.path / "run.json"
+            raise ValueError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+
+    def read_versions(self) -> dict[str, str]:
+        """Return what versions.json says; raise as `read_record` does."""
+        return {name: str(version) for name, version in self._read("versions.json").items()}
+
+    def write_seeds(self, seeds: Seeds) -> None:
+        """Write seeds.json."""
+        self._write("seeds.json", seeds.state())
+
+    def write_allocators(self, description: Mapping[str, Any]) -> None:
+        """Write allocators.json: what `describe_arrays` says of the buffer."""
+        self._write("allocators.json", description)
+
+    # ------------------------------------------------------------------ what becomes of it
+
+    def note_resume(
+        self, step: int, changes: Mapping[str, Any], config: Any, build: Any = None
+    ) -> None:
+        """Write down that the run goes on, from where, with which changes of its config, and which source.
+
+        build: the function that puts the run together, if it is not the one that is noted; one that cannot
+            be found by its name is not.
+        """
+        record = self._read("run.json")
+        if build is not None and reference_to(build).problem is None:
+            record.update(places_of(build, config))
+        file = record["build"]["file"]
+        git = None if file is None else git_state(Path(file).parent)[0]
+        old = self._read("config.json")
+        before = {path: _value_at(old, path) for path in changes}
+        entry = {
+            "time": now(),
+            "step": step,
+            "changes": dict(changes),
+            "before": before,
+            "git": git,
+        }
+        record.update(history=[*record["history"], entry], outcome=None)
+        if changes:
+            self._write("config.json", config_values(config))
+        self._write("run.json", record)
+
+    def note_outcome(self, outcome: Mapping[str, Any]) -> None:
+        """Write down what came of the run; see RunRecord."""
+        record = self._read("run.json")
+        self._write("run.json", {**record, "outcome": {"ended": now(), **outcome}})
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ValueError(f"{path}: missing, so the run cannot be read") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: damaged: {error}") from error
+        if not isinstance(values, dict):
+            raise ValueError(f"{path}: damaged: expected a dict, got {values!r}")
+        return values
+
+    def _write(self, name: str, values: Mapping[str, Any]) -> None:
+        """Write JSON so that a reader finds the old file or the new one, never half."""
+        text = json.dumps(values, indent=2, default=str) + "\n"
+        with replaced_file(self.path / name) as file:
+            file.write(text.encode())
+
+
+def _value_at(values: Any, path: str) -> Any:
+    for name in path.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, the system and the packages that matter, and the command."""
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    found["command"] = " ".join(sys.argv)
+    return found

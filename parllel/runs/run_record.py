@@ -1,0 +1,125 @@
+"""What a run's folder says of how the run was made."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from parllel.runs.config import change_config, read_config
+from parllel.runs.reference import Reference, reference_to
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What run.json and config.json hold.
+
+    Attributes:
+        path: folder of the run.
+        config: JSON values.
+        build_function: where the function stands that put the run together.
+        config_class: where the config's dataclass stands; None for a dict.
+        command: the command line that began the run.
+        working_directory: where that was.
+        created: local time, ISO 8601.
+        git: see `git_state`; of the build function's file.
+        repeats: folder of the run that this one repeats, or None.
+        history: a dict with `time`, `step`, `changes`, `before` (the values that were changed) and `git` for
+            each time that the run was resumed.
+        outcome: `ended` (time), `elapsed_steps`, `evaluation_return`, `solved` and `stopped_by` of the last
+            time that it ran; None while it runs, and if it failed or was killed.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    build_function: Reference
+    config_class: Reference | None
+    command: list[str]
+    working_directory: str
+    created: str
+    git: dict[str, Any] | None
+    repeats: str | None
+    history: list[dict[str, Any]]
+    outcome: dict[str, Any] | None
+
+    def build(self) -> Any:
+        """Return the build function, imported; raise as `Reference.find` does."""
+        return self.build_function.find()
+
+    def read_config(
+        self, changes: Mapping[str, Any] | None = None, config_class: type | None = None
+    ) -> Any:
+        """Return the config: an object of its class, or a dict.
+
+        changes: as for `change_config`.
+        config_class: default the one that is noted, imported; a dict needs none.
+
+        Raises:
+            ValueError, TypeError: if the class cannot be found, the values do not fit it any more, or as
+                `change_config` does.
+        """
+        values: Any = dict(self.config)
+        if config_class is None and self.config_class is not None:
+            config_class = self.config_class.find()
+        if config_class is not None:
+            try:
+                values = read_config(config_class, values)
+            except (TypeError, ValueError) as error:
+                where = self.path / "config.json"
+                raise ValueError(
+                    f"{where} does not fit {config_class.__name__}: {error}"
+                ) from error
+        return change_config(values, changes) if changes else values
+
+
+def describe_run(
+    build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """Return what run.json holds of a run that begins now, but for the state of git."""
+    return {
+        **places_of(build, config),
+        "command": list(sys.orig_argv),
+        "working_directory": os.getcwd(),
+        "created": now(),
+        "git": None,
+        "repeats": None if repeats is None else str(repeats),
+        "history": [],
+        "outcome": None,
+    }
+
+
+def places_of(build: Any, config: Any) -> dict[str, Any]:
+    """Return what run.json says of where the build function and the config's class stand."""
+    is_dict = isinstance(config, Mapping)
+    return {
+        "build": dataclasses.asdict(reference_to(build)),
+        "config_class": None if is_dict else dataclasses.asdict(reference_to(type(config))),
+    }
+
+
+def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -> RunRecord:
+    """Return the record of what stands in run.json and config.json.
+
+    Raises:
+        KeyError, TypeError: if something is missing or of another kind.
+    """
+    held = dict(values)
+    config_class = held.pop("config_class")
+    names = {field.name for field in dataclasses.fields(RunRecord)}
+    return RunRecord(
+        path=path,
+        config=dict(config),
+        build_function=Reference(**held.pop("build")),
+        config_class=None if config_class is None else Reference(**config_class),
+        **{name: held[name] for name in names & set(held)},
+    )
+
+
+def now() -> str:
+    """Return the local time with its distance from UTC, to the second."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")

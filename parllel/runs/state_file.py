@@ -1,0 +1,202 @@
+"""States on disk: arrays and JSON values in one zip file, written whole or not at all.
+
+    structure.json   {"arrays": [[dtype, shape, offset], ...], "state": {...}}
+    arrays.bin       the elements of all arrays in C order, each array at its offset
+
+The state is in the form of `state_values`. The members are not compressed, so that their sizes are those of
+the file; their checksums are compared when they are read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+
+from parllel.logging import replaced_file
+from parllel.runs.state_values import from_json, to_json
+from parllel.types import State
+
+_Array: TypeAlias = np.ndarray[Any, Any]
+
+_STRUCTURE, _ELEMENTS = "structure.json", "arrays.bin"
+_ALIGNMENT = 16  # bytes
+_CHUNK = 1 << 20  # bytes that are read or written at a time
+_SMALL = 1 << 16  # bytes up to which a copy is cheaper than a view
+_DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,9}")  # what `dtype.str` says of plain dtypes
+
+
+def save_state(path: str | os.PathLike[str], state: State) -> None:
+    """Write `state` to `path`, so that a reader finds the old file or the new one, never half of one.
+
+    Arrays hold numbers, booleans or strings of fixed length; nothing is pickled. What `state_dict` of
+    torch's optimisers and schedulers returns can be saved: keys may be ints, and tensors come back as
+    tensors, on the CPU. Numpy's scalars come back as arrays without dimensions.
+
+    Raises:
+        TypeError: if the state holds anything but dicts, lists, tuples, numbers, strings, None, arrays and
+            tensors; names the place.
+        OSError: if it cannot be written; the old file is still there.
+    """
+    path = Path(path)
+    arrays = _Arrays()
+    structure = to_json(state, arrays.add, "state")
+    with replaced_file(path) as file:
+        _write(file, structure, arrays)
+
+
+def check_state(state: State) -> None:
+    """Raise the TypeError that `save_state` would, and write nothing."""
+    to_json(state, _Arrays().add, "state")
+
+
+def load_state(path: str | os.PathLike[str]) -> State:
+    """Return what `save_state` wrote.
+
+    Raises:
+        ValueError: if the file is damaged or something else; the message names it.
+        OSError: if it cannot be read.
+        MemoryError: if it does not fit into memory.
+    """
+    with open(path, "rb") as file:
+        try:
+            return _read(file)
+        except MemoryError:
+            raise  # every size was compared with that of the file: it is not the file's fault
+        except Exception as error:  # zipfile raises whatever the damaged bytes seem to ask for
+            raise ValueError(f"{path}: not a saved state, or damaged: {error}") from error
+
+
+class _Arrays:
+    """The arrays of a state and where they lie."""
+
+    def __init__(self) -> None:
+        self.arrays: list[_Array] = []
+        self.entries: list[tuple[str, tuple[int, ...], int]] = []
+        self.nbytes = 0
+
+    def add(self, array: _Array, at: str) -> int:
+        """Take an array in, and return its number."""
+        if not _DTYPE.fullmatch(array.dtype.str) or not array.itemsize:
+            raise TypeError(
+                f"{at}: expected arrays of numbers, booleans or strings, got dtype {array.dtype}"
+            )
+        offset = _aligned(self.nbytes)
+        self.arrays.append(array)
+        self.entries.append((array.dtype.str, array.shape, offset))
+        self.nbytes = offset + array.nbytes
+        return len(self.arrays) - 1
+
+    def pieces(self) -> Iterator[Any]:
+        """Yield the bytes of the member, the gaps included."""
+        end = 0
+        for array, (_, _, offset) in zip(self.arrays, self.entries, strict=True):
+            yield bytes(offset - end)
+            if array.nbytes <= _SMALL:
+                yield array.tobytes()
+            else:
+                yield _bytes_of(np.ascontiguousarray(array))
+            end = offset + array.nbytes
+
+
+def _write(file: BinaryIO, structure: Any, arrays: _Arrays) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        content = {"arrays": arrays.entries, "state": structure}
+        archive.writestr(zipfile.ZipInfo(_STRUCTURE), json.dumps(content))
+        member = zipfile.ZipInfo(_ELEMENTS)
+        member.file_size = arrays.nbytes  # it is told in advance whether the file gets large
+        raw: Any = archive.open(member, "w")
+        with io.BufferedWriter(raw, _CHUNK) as elements:
+            for piece in arrays.pieces():
+                elements.write(piece)
+
+
+def _read(file: BinaryIO) -> State:
+    with zipfile.ZipFile(file) as archive:
+        content = json.loads(archive.read(_member(archive, file, _STRUCTURE)))
+        if not isinstance(content, dict) or set(content) != {"arrays", "state"}:
+            raise ValueError("expected arrays and a state in its structure")
+        if not isinstance(content["state"], dict):
+            raise ValueError(f"expected a dict as state, got {content['state']!r:.80}")
+        member = _member(archive, file, _ELEMENTS)
+        layout = _layout(content["arrays"], member.file_size)
+        raw: Any = archive.open(member)
+        with io.BufferedReader(raw, _CHUNK) as elements:
+            arrays = [_read_array(elements, *entry) for entry in layout]
+            elements.read(1)  # the end, where the checksum is compared, if all arrays are empty
+    state: State = from_json(content["state"], arrays)
+    return state
+
+
+def _member(archive: zipfile.ZipFile, file: BinaryIO, name: str) -> zipfile.ZipInfo:
+    """Return a member whose size is no more than what the file can hold."""
+    info = archive.getinfo(name)
+    length = os.fstat(file.fileno()).st_size
+    sizes = (info.compress_size, info.file_size)
+    if info.compress_type != zipfile.ZIP_STORED or sizes[0] != sizes[1] or sizes[0] > length:
+        raise ValueError(f"{name} has sizes {sizes} in a file of {length} bytes")
+    return info
+
+
+def _layout(entries: Any, total: int) -> list[tuple[np.dtype[Any], tuple[int, ...], int, int]]:
+    """Return (dtype, shape, bytes of the gap before it, bytes) of each array; they fill the member."""
+    layout, end = [], 0
+    dtypes: dict[str, np.dtype[Any]] = {}
+    for name, shape, offset in entries:
+        if name not in dtypes:
+            dtypes[name] = _dtype(name)
+        if not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError(f"expected the shape of an array, got {shape!r:.80}")
+        if type(offset) is not int or offset != _aligned(end):
+            raise ValueError(f"expected an array at {_aligned(end)}, got {offset!r:.80}")
+        nbytes = math.prod(shape) * dtypes[name].itemsize
+        layout.append((dtypes[name], tuple(shape), offset - end, nbytes))
+        end = offset + nbytes
+        if end > total:
+            raise ValueError(f"expected arrays within {total} bytes, got one that ends at {end}")
+    if end != total:
+        raise ValueError(f"expected arrays of {total} bytes, got {end}")
+    return layout
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str) or not _DTYPE.fullmatch(name):
+        raise ValueError(f"expected the dtype of an array, got {name!r:.80}")
+    dtype = np.dtype(name)
+    if dtype.str != name or not dtype.itemsize:
+        raise ValueError(f"expected the dtype of an array, got {name!r}")
+    return dtype
+
+
+def _read_array(
+    file: io.BufferedReader, dtype: np.dtype[Any], shape: tuple[int, ...], gap: int, nbytes: int
+) -> _Array:
+    # A copy of its own: a view would keep the elements of all arrays in memory.
+    array: _Array = np.empty(shape, dtype)
+    file.read(gap)
+    if 0 < nbytes <= _SMALL:
+        array[...] = np.frombuffer(file.read(nbytes), dtype).reshape(shape)
+    elif nbytes:
+        target = _bytes_of(array)
+        for begin in range(0, nbytes, _CHUNK):
+            chunk = target[begin : begin + _CHUNK]
+            if file.readinto(chunk) != len(chunk):
+                raise ValueError("the elements end too early")
+    return array
+
+
+def _bytes_of(array: _Array) -> memoryview:
+    """Return the memory of a contiguous array that is not empty."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT

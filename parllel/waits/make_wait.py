@@ -1,0 +1,46 @@
+"""The wait that suits the platform."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.waits.compiled_wait import CompiledWait
+from parllel.waits.futex_wait import FutexWait
+from parllel.waits.semaphore_wait import SemaphoreWait
+from parllel.waits.sleep_slots import SleepSlots
+from parllel.waits.wait import SPIN_US, Wait
+
+
+def available_kinds() -> list[str]:
+    """Return the kinds of wait that work here, the best first."""
+    kinds = [wait.kind for wait in (CompiledWait, FutexWait) if wait.available()]
+    return [*kinds, SemaphoreWait.kind]
+
+
+def make_wait(
+    lines: NDArray[np.int32],
+    kind: str | None = None,
+    *,
+    spin_us: float = SPIN_US,
+    sleep_slots: SleepSlots | None = None,
+) -> Wait:
+    """Return a wait over `lines`.
+
+    kind: "compiled", "futex" or "semaphore"; default the first of `available_kinds()`.
+    sleep_slots: what `SemaphoreWait.make` returned; needed for "semaphore", unused by the others.
+
+    Raises:
+        ValueError: for a kind that is not available here, for "semaphore" without sleep_slots, and as Wait.
+    """
+    kinds = available_kinds()
+    kind = kinds[0] if kind is None else kind
+    if kind not in kinds:
+        raise ValueError(f"kind: expected one of {kinds}, got {kind!r}")
+    if kind == CompiledWait.kind:
+        return CompiledWait(lines, spin_us=spin_us)
+    if kind == FutexWait.kind:
+        return FutexWait(lines, spin_us=spin_us)
+    if sleep_slots is None:
+        raise ValueError("sleep_slots: expected those of SemaphoreWait.make, got None")
+    return SemaphoreWait(lines, sleep_slots, spin_us=spin_us)
