@@ -28,7 +28,7 @@ REACH = ZEROS - 1
 
 
 def stored_nbytes(shape: tuple[int, ...], itemsize: int) -> int:
-    """Return the bytes that stacks of `shape` [rows, B, k, *frame] take, all bookkeeping included."""
+    """Return the bytes that stacks of shape `[rows, B, k, *frame]` take, all bookkeeping included."""
     return sum(aligned(n) for n in _part_nbytes(shape, itemsize))
 
 

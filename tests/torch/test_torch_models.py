@@ -82,3 +82,18 @@ def test_gaussian_model_gives_means_in_the_shape_of_the_action(action_shape):
 def test_sizes_below_one_are_refused():
     with pytest.raises(ValueError, match=r"every size must be at least 1, got \[4, 0, 2\]"):
         mlp(4, 0, 2)
+
+
+def test_weights_do_not_depend_on_the_number_of_threads():
+    before = torch.get_num_threads()
+    try:
+        made = []
+        for n_threads in (1, 2):
+            torch.set_num_threads(n_threads)
+            generator = torch.Generator().manual_seed(0)
+            made.append(MlpModel(4, [64, 64], 1, output_gain=1.0, generator=generator))
+            assert torch.get_num_threads() == n_threads
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(*(model.parameters() for model in made), strict=True):
+        assert torch.equal(one, other)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from parllel.torch.models.mlp_model import HIDDEN_GAIN
+from parllel.torch.models.orthogonal import orthogonal_
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,6 @@ class CnnEncoder(nn.Module):
 
 
 def _orthogonal(layer: nn.Module, generator: torch.Generator) -> nn.Module:
-    nn.init.orthogonal_(layer.weight, HIDDEN_GAIN, generator=generator)  # type: ignore[arg-type]
+    orthogonal_(layer.weight, HIDDEN_GAIN, generator=generator)  # type: ignore[arg-type]
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from parllel.torch.models.orthogonal import orthogonal_
 from parllel.torch.models.tanh import tanh_
 
 HIDDEN_GAIN = math.sqrt(2)
@@ -51,7 +52,7 @@ class MlpModel(nn.Module):
             # A plain Linear would first draw weights from the global generator.
             layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
             gain = output_gain if i == len(hidden_sizes) else HIDDEN_GAIN
-            nn.init.orthogonal_(layer.weight, gain, generator=generator)
+            orthogonal_(layer.weight, gain, generator=generator)
             nn.init.zeros_(layer.bias)
             self.layers.append(layer)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from parllel.buffers import NamedTuple
 from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel
+from parllel.torch.models.orthogonal import orthogonal_
 from parllel.torch.models.tanh import tanh_
 from parllel.types import Tree
 
@@ -64,7 +65,7 @@ class RecurrentTrunk(nn.Module):
                 nn.init.zeros_(parameter)
             else:
                 for gate in parameter.data.split(rnn_size):
-                    nn.init.orthogonal_(gate, generator=generator)
+                    orthogonal_(gate, generator=generator)
 
     def initial_state(self, N: int) -> NamedTuple:
         """Return the state at the start of an episode, zeros [N, rnn_size]."""
@@ -102,6 +103,6 @@ class RecurrentTrunk(nn.Module):
 def head(n_inputs: int, n_outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
     """Return a linear layer with orthogonal weights and no bias at first."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
