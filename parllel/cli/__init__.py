@@ -1,4 +1,4 @@
-"""The `parllel` command: look at runs, and go on with them."""
+"""The `parllel` command: inspect runs, continue them and plot them."""
 
 from parllel.cli.command import main
 

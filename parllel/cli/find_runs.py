@@ -1,4 +1,4 @@
-"""The run folders below a folder."""
+"""Find the run folders in a folder, and tell how each run ended."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from parllel.runs import RunFolder, RunRecord
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Return the folders with a `run.json`, `folder` itself or any below it, by name.
+    """Return every folder with a `run.json`, sorted: `folder` itself, or those below it.
 
-    Nothing is looked for within a run, and links are not followed.
+    A run's own folder is not searched, and links are not followed.
 
     Raises:
-        FileNotFoundError: if there is no such folder.
-        NotADirectoryError: if a file is there.
+        FileNotFoundError: if the folder does not exist.
+        NotADirectoryError: if it is a file.
     """
     if folder.is_file():
         raise NotADirectoryError(f"{folder}: expected a folder, got a file")
@@ -28,13 +28,13 @@ def find_runs(folder: Path) -> list[Path]:
     for path, folders, files in os.walk(folder):
         if "run.json" in files:
             found.append(Path(path))
-            folders.clear()
+            folders.clear()  # videos and checkpoints: no runs, and often many files
         folders.sort()
     return found
 
 
 def json_of(path: Path) -> Any:
-    """Return what a JSON file holds, or None where it cannot be read."""
+    """Return what a JSON file holds, or None if it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -42,12 +42,12 @@ def json_of(path: Path) -> Any:
 
 
 def state_of(folder: RunFolder, record: RunRecord) -> str:
-    """Return how a run stands.
+    """Return the state of a run.
 
-    "running"; "finished": all steps are done; "solved"; "ended" by a callback; "stopped" by a signal;
-    "failed": by an exception, or killed.
+    "running"; "finished": all steps were done; "solved": it reached its target; "ended": by a callback;
+    "stopped": by a signal; "failed": by an exception, or killed.
     """
-    if folder.in_use:
+    if folder.in_use:  # first: a resumed run still has the outcome of its last part
         return "running"
     outcome = record.outcome
     if outcome is None:

@@ -1,4 +1,4 @@
-"""`parllel runs [FOLDER]`: what runs there are, and how they stand."""
+"""`parllel runs [FOLDER]`: list runs and their states."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from parllel.cli.find_runs import find_runs, state_of
 from parllel.pictures import read_curve
 from parllel.runs import RunFolder, RunRecord
 
-WIDTH = 250  # of a table that goes into a file or a pipe
+WIDTH = 250  # characters, of a table that is written to a file or a pipe
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """What is said of a run.
+    """What the list says about a run.
 
     Attributes:
-        path: of its folder.
-        created: local time, ISO 8601; None if its record cannot be read.
-        build: where the function stands that put it together: "module:function", or
-            "cartpole/train_ppo.py:build" in a script.
-        seed: of its config, if that names one.
-        steps: environment steps of its last checkpoint or logged row.
+        path: the run's folder.
+        created: local time, ISO 8601; None if the run's record cannot be read.
+        build: the function that built the run: "module:function", or "cartpole/train_ppo.py:build" if it is
+            in a script.
+        seed: from its config, if there is one.
+        steps: environment steps at its last checkpoint or logged row.
         evaluation_return: mean return of the last evaluation; None without one.
-        state: as `state_of` says it, or "damaged".
-        megabytes: of all its files.
+        state: as `state_of` returns it, or "damaged".
+        megabytes: size of all its files.
         problem: why it is damaged.
     """
 
@@ -51,7 +51,7 @@ class RunLine:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a table, or JSON lines, of the runs by age; return the exit status."""
+    """Print a table, or JSON lines, with the runs in order of age; return the exit status."""
     found = [line_of(path) for path in find_runs(Path(arguments.folder))]
     found.sort(key=lambda line: (line.created or "", line.path))
     if arguments.json:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     seen = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if seen else WIDTH)
-    with console.capture() as table:  # rich ends the program when `head` has seen enough
+    with console.capture() as table:  # rich would exit with status 1 when `head` closes the pipe
         _print(console, found)
     print(table.get(), end="")
     for line in found:
@@ -73,11 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def line_of(path: Path) -> RunLine:
-    """Return what is to be said of the run in a folder; never raises for what is in it."""
+    """Return what the list says about the run in a folder; never raises for what is in it."""
     size = _megabytes(path)
     try:
         return _line_of(RunFolder.open(path), size)
-    except Exception as error:  # whatever one of them holds, the others are to be listed
+    except Exception as error:  # one damaged run must not hide the others
         known = isinstance(error, (OSError, ValueError))
         problem = str(error) if known else f"{path}: {type(error).__name__}: {error}"
         return RunLine(str(path), None, None, None, None, None, "damaged", size, problem)
@@ -99,7 +99,7 @@ def _line_of(folder: RunFolder, size: float) -> RunLine:
 
 
 def _build_name(record: RunRecord) -> str:
-    """Return "module:function"; a script is named by its folder and file, as its module is `__main__`."""
+    """Return "module:function"; for a script, whose module is `__main__`, its folder and file instead."""
     module, _, function = record.build_function.name.partition(":")
     file = record.build_function.file
     if module != "__main__" or file is None:
@@ -108,7 +108,7 @@ def _build_name(record: RunRecord) -> str:
 
 
 def _progress(folder: RunFolder) -> tuple[int | None, float | None]:
-    """Return the steps done, and the last mean return of evaluations, as far as files say it."""
+    """Return the steps done and the mean return of the last evaluation; None for what no file says."""
     steps = [int(found.stem.split("-")[-1]) for found in folder.checkpoints.paths()]
     steps += [int(step) for step in _logged(folder, "step")]
     returns = _logged(folder, "evaluation/return/mean")
@@ -116,7 +116,7 @@ def _progress(folder: RunFolder) -> tuple[int | None, float | None]:
 
 
 def _logged(folder: RunFolder, key: str) -> list[float]:
-    """Return the numbers under a key of progress.csv, as far as there are some."""
+    """Return the numbers under a key of progress.csv; none if it cannot be read."""
     try:
         return [point[1] for point in read_curve(folder.path / "progress.csv", key)]
     except (OSError, ValueError, IndexError, csv.Error):  # nothing yet, another logger, damage
@@ -128,13 +128,13 @@ def _megabytes(path: Path) -> float:
     for file in path.rglob("*"):
         try:
             total += file.lstat().st_size if file.is_file() else 0
-        except OSError:  # a running run removes old checkpoints
+        except OSError:  # a run in progress has just removed an old checkpoint
             continue
     return round(total / 1e6, 3)
 
 
 def _print(console: Console, lines: list[RunLine]) -> None:
-    """Print a table, or where that does not fit a few lines for each run."""
+    """Print a table, or a few lines for each run if the table is too wide for the terminal."""
     endless = console.options.update(max_width=10_000)
     for build in (True, False):
         table = _table(lines, build)
@@ -152,7 +152,7 @@ def _print(console: Console, lines: list[RunLine]) -> None:
 
 
 def _facts(line: RunLine) -> list[list[str]]:
-    """Return what the lines below a run's name say."""
+    """Return the facts of each line below a run's name."""
     number = _number(line.evaluation_return)
     return [
         [
@@ -171,7 +171,7 @@ def _when(line: RunLine) -> str:
 
 
 def _table(lines: list[RunLine], build: bool) -> Table:
-    """build: whether there is a column for what put the runs together."""
+    """Return the runs as a table; `build` adds the column of build functions."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
     table.add_column("when", no_wrap=True)

@@ -1,4 +1,4 @@
-"""`parllel plot RUN...`: curves of runs, those of different seeds together."""
+"""`parllel plot RUN...`: draw learning curves, one for all seeds of an experiment."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from parllel.pictures import Curve, plot_learning_curve, read_curve
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw the picture, say where it is and which runs are not in it, and return the exit status."""
+    """Draw the curves, print where they are and which runs are left out; return the exit status."""
     output = Path(arguments.output)
     if not output.suffix:
         output = output.with_name(f"{output.name}.png")
     paths = [path for one in arguments.runs for path in _runs_at(Path(one))]
-    found, problems = read_curves(dict.fromkeys(paths), arguments.key)  # some may be named twice
+    found, problems = read_curves(
+        dict.fromkeys(paths), arguments.key
+    )  # `plot runs runs/a` names one twice
     if not found:
         raise ValueError(f"nothing to draw: {problems[0]}")
     for problem in problems:
@@ -40,7 +42,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _runs_at(path: Path) -> list[Path]:
-    """Return the run at `path`, or those below it."""
+    """Return the run at `path`, or all runs below it; ValueError without one."""
     found = find_runs(path)
     if not found:
         raise ValueError(f"{path}: no run is there or below")
@@ -48,7 +50,7 @@ def _runs_at(path: Path) -> list[Path]:
 
 
 def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], list[str]]:
-    """Return the curves of those runs that have logged something under a key, and what the others lack."""
+    """Return the curves of the runs that logged numbers under a key, and why the others have none."""
     found: dict[Path, Curve] = {}
     problems = []
     for path in paths:
@@ -69,9 +71,9 @@ def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], lis
 
 
 def curves_of(found: Mapping[Path, Curve], by: str) -> tuple[dict[str, Curve], list[str]]:
-    """Return a curve for each group of runs by its label, and what was done to runs to make one of several.
+    """Return one curve per group of runs, by label, and remarks on how runs of several seeds were joined.
 
-    by: as for `key_of`; groups of several have a band.
+    by: as for `key_of`. The curve of several runs has a band.
     """
     curves: dict[str, Curve] = {}
     remarks = []
@@ -84,7 +86,7 @@ def curves_of(found: Mapping[Path, Curve], by: str) -> tuple[dict[str, Curve], l
             whole = "" if joined == len(members) else f" of {len(members)}"
             name, several = without_seed(name), f" ({joined}{whole} runs)"
         label, number = f"{name}{several}", 1
-        while label in curves:  # another config under the same name
+        while label in curves:  # runs of another config may have the same name
             number += 1
             label = f"{name} #{number}{several}"
         curves[label] = curve

@@ -12,7 +12,7 @@ from parllel.runners import repeat
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do a run again and return the exit status: 130 or 143 if a signal stopped it."""
+    """Repeat a run and return the exit status: 130 or 143 if a signal stopped it."""
     changes = changes_of(arguments.changes)
     check_source(arguments.run, trusted=arguments.trust)
     console = Console()

@@ -1,4 +1,4 @@
-"""What `resume` and `repeat` share."""
+"""Arguments and report of `resume` and `repeat`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def changes_of(pairs: Sequence[str]) -> dict[str, str] | None:
-    """Return `key=value` pairs as a dict, None if there are none; the config's types say how to read them.
+    """Return `key=value` pairs as a dict, None if there are none; values stay strings.
 
     Raises:
-        ValueError: for anything else, or a key that is there twice.
+        ValueError: for an argument that is no such pair, or a key given twice.
     """
     changes: dict[str, str] = {}
     for pair in pairs:
@@ -31,7 +31,7 @@ def changes_of(pairs: Sequence[str]) -> dict[str, str] | None:
 
 
 def report(console: Console, result: RunResult, folder: RunFolder) -> int:
-    """Say what came of a run and where it is, and return the exit status."""
+    """Print the result of a run and where its folder is; return the exit status."""
     how = "Solved" if result.solved else "Finished"
     if result.stopped_by is not None:
         how = f"Stopped by {result.stopped_by}"
@@ -42,7 +42,7 @@ def report(console: Console, result: RunResult, folder: RunFolder) -> int:
         if math.isfinite(result.evaluation_return):  # there was an evaluation
             said += f", last mean return {result.evaluation_return:.1f}"
         said += f". Everything about this run is in {folder.path}"
-    # The run is over, whether or not anybody reads of it; rich ends the program when nobody does.
+    # The run has succeeded even if its output cannot be written; rich exits when the pipe is closed.
     with contextlib.suppress(OSError, SystemExit):
         console.print(said, soft_wrap=True, markup=False, highlight=False)
     return result.exit_status

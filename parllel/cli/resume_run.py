@@ -12,7 +12,7 @@ from parllel.runners import resume
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Go on with a run and return the exit status: 130 or 143 if a signal stopped it."""
+    """Continue a run and return the exit status: 130 or 143 if a signal stopped it."""
     changes = changes_of(arguments.changes)
     check_source(arguments.run, trusted=arguments.trust)
     console = Console()

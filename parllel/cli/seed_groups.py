@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone, and the one curve that they become."""
+"""Group runs that differ only in their seed, and join each group to one curve."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from parllel.pictures import Curve, curve_with_band
 from parllel.runs import RunFolder
 
 _SEED_IN_NAME = re.compile(r"[-_.]?seed[-_=]?\d+", re.IGNORECASE)
-# Keys that say how long a run lasts: to be resumed with another value makes it no other experiment.
+# How long a run lasts: resumed with another value, it is still the same experiment.
 _LENGTHS = ("n_steps", "target_return")
-# What a curve that ends before the others of its group does from there on.
+# What happens to a run that ends before the others of its group, by its state.
 _CARRIED_ON = {"solved": "was solved", "ended": "was ended by a callback"}
 _LEFT_OUT = {"failed": "failed", "stopped": "was stopped", "running": "is still running"}
 
 
 @dataclass(frozen=True)
 class Member:
-    """A run of a group: where it is, what it logged, and how it stands, as `state_of` says it."""
+    """A run of a group: its folder, its curve, and its state as `state_of` returns it."""
 
     path: Path
     curve: Curve
@@ -31,16 +31,16 @@ class Member:
 
     @property
     def end(self) -> float:
-        """The last step that it logged."""
+        """The last step in its curve."""
         return self.curve[-1][0]
 
 
 def key_of(path: Path, by: str) -> str:
-    """Return what the runs of one group have in common.
+    """Return what is the same for all runs of a group.
 
-    by: "config": the build function, and the config that they began with but for `seed`; what a resume made
-        of `n_steps` and `target_return` does not count. "name": the path without the seed and its number.
-        "run": each is a group of its own.
+    by: "config": the build function and the config without `seed`, where `n_steps` and `target_return` are
+        those that the run started with, before any resume changed them. "name": the path without "seed" and
+        its number. "run": every run is a group of its own.
     """
     if by == "run":
         return str(path.resolve())
@@ -71,7 +71,7 @@ def without_seed(name: str) -> str:
 
 
 def member(path: Path, curve: Curve) -> Member:
-    """Return a run with its state; one whose record cannot be read has failed."""
+    """Return a run with its state: "failed" if its record cannot be read."""
     try:
         folder = RunFolder.open(path)
         state = state_of(folder, folder.read_record())
@@ -81,11 +81,12 @@ def member(path: Path, curve: Curve) -> Member:
 
 
 def join(members: Sequence[Member]) -> tuple[Curve, int, list[str]]:
-    """Return the mean of several runs with its band, of how many runs it is, and what was done to them.
+    """Return the mean of several runs with its band, the number of runs in it, and remarks.
 
-    It reaches as far as the runs that did all of their steps. Without any of those it reaches as far as the
-    others got, but for such as did not get half as far as the longest. A run that was solved earlier, or that
-    a callback ended, goes on with its last value; one that failed, was stopped or is running is left out.
+    The mean ends where the runs that did all of their steps end. Without any of those it ends where the
+    others end, not counting runs that are less than half as long as the longest. A run that was solved earlier, or
+    that a callback ended, keeps its last value to the end; one that failed, was stopped or is running and has
+    not come that far is left out.
     """
     end = _common_end(members)
     curves: list[Curve] = []
@@ -108,7 +109,7 @@ def join(members: Sequence[Member]) -> tuple[Curve, int, list[str]]:
         remarks.append(
             f"cut at step {end:,.0f}, which all reach: {longest.path} reaches {longest.end:,.0f}"
         )
-    return curve_with_band(curves), len(curves), remarks  # which ends where the first of them ends
+    return curve_with_band(curves), len(curves), remarks  # the band ends where the shortest ends
 
 
 def _common_end(members: Sequence[Member]) -> float:
@@ -128,13 +129,13 @@ def _ends(members: Iterable[Member], states: Iterable[str]) -> list[float]:
 
 
 def _shortest_of_most(ends: list[float]) -> list[float]:
-    """Return the smallest of those that are half of the largest or more; nothing if there is none."""
+    """Return the smallest end that is at least half of the largest, in a list; [] if there is none."""
     far = [end for end in ends if 2 * end >= max(ends)]
     return [min(far)] if far else []
 
 
 def groups_of(found: Mapping[Path, Curve], by: str) -> dict[str, list[Path]]:
-    """Return the runs that belong together."""
+    """Return the runs of each group, by what they have in common."""
     groups: dict[str, list[Path]] = {}
     for path in found:
         groups.setdefault(key_of(path, by), []).append(path)

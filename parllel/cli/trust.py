@@ -1,7 +1,7 @@
-"""Whether what a run's folder names may be executed.
+"""Decide whether the script that a run's folder names may be executed.
 
-A run is put together again by a function of a script, which its folder names and which is imported for it. A
-folder that came from elsewhere may name any file of this machine, or bring one along.
+To rebuild a run, the script named in its folder is imported. The folder of a run from elsewhere may name any
+file of this machine, or contain a script of its own.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from parllel.runs import Reference, RunFolder
 
 
 def check_source(path: str, *, trusted: bool) -> None:
-    """Refuse to execute what is not below the folder that the command was started in.
+    """Refuse to execute a script outside the current folder, or one in the run's own folder.
 
-    Links and `..` are followed first. What lies in the run's own folder came with it, and is refused too.
+    Links and `..` are resolved first.
 
     Args:
-        path: of the run's folder.
-        trusted: whether it was said that anything may be executed.
+        path: the run's folder.
+        trusted: whether the user gave --trust, which allows any script.
 
     Raises:
-        ValueError: names the file, and how to allow it.
-        FileNotFoundError, ValueError: if there is no run.
+        ValueError: for a script that is refused, naming it and how to allow it, or a folder without a run.
+        FileNotFoundError: if the folder does not exist.
     """
     folder = RunFolder.open(path)
     record = folder.read_record()
@@ -31,10 +31,10 @@ def check_source(path: str, *, trusted: bool) -> None:
         return
     here, run = Path.cwd().resolve(), folder.path.resolve()
     for reference in (record.build_function, record.config_class):
-        if reference is None or reference.problem is not None:  # which is never imported
+        if reference is None or reference.problem is not None:  # never imported
             continue
         if reference is record.config_class and _is_installed(reference):
-            continue  # a dataclass, not called with anything but the config's values
+            continue  # an installed dataclass, which is called with the config's values only
         file = None if reference.file is None else Path(reference.file).resolve()
         if file is not None and file.is_relative_to(here) and not file.is_relative_to(run):
             continue
@@ -46,7 +46,7 @@ def check_source(path: str, *, trusted: bool) -> None:
 
 
 def _is_installed(reference: Reference) -> bool:
-    """Return whether a module's name leads to its file on Python's own path; nothing is imported for it."""
+    """Return whether Python finds a module's file on its own path; nothing is imported."""
     module = reference.name.partition(":")[0]
     if module == "__main__" or reference.file is None:
         return False

@@ -2,7 +2,7 @@
 
 from parllel.pictures.learning_curve import Curve, curve_with_band, plot_learning_curve, read_curve
 from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame, RenderedColumns, RenderingError
-from parllel.pictures.video_file import VideoFile, write_video
+from parllel.pictures.video_file import VideoFile, check_video_path, write_video
 from parllel.pictures.video_folder import VideoFolder
 from parllel.pictures.window import Window, WindowClosedError, has_display
 
@@ -16,6 +16,7 @@ __all__ = [
     "VideoFolder",
     "Window",
     "WindowClosedError",
+    "check_video_path",
     "curve_with_band",
     "has_display",
     "plot_learning_curve",

@@ -32,6 +32,12 @@ _OUTPUT = {
 }
 
 
+def check_video_path(path: Path) -> None:
+    """Raise ValueError unless a path ends in .mp4 or .gif."""
+    if path.suffix.lower() not in _OUTPUT:
+        raise ValueError(f"{path}: expected a file name that ends in .mp4 or .gif")
+
+
 class VideoFile:
     """Write pictures into an .mp4 (H.264) or .gif file.
 
@@ -50,8 +56,7 @@ class VideoFile:
 
     def __init__(self, path: str | os.PathLike[str], fps: float = DEFAULT_FPS) -> None:
         self.path = Path(path)
-        if self.path.suffix.lower() not in _OUTPUT:
-            raise ValueError(f"{self.path}: expected a file name that ends in .mp4 or .gif")
+        check_video_path(self.path)
         if not 0 < fps < float("inf"):
             raise ValueError(f"fps: expected a number above 0, got {fps}")
         self._fps = fps

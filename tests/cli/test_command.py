@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from parllel.cli import main
+from parllel.cli.declaration import DECLARATIONS
 from parllel.runs import RunFolder
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,6 +35,67 @@ def test_the_script_that_is_installed_is_this_command():
     module, _, function = target.partition(":")
     assert name == "parllel"
     assert callable(getattr(importlib.import_module(module), function))
+
+
+DECLARED = """
+def add_commands(commands):
+    cart = commands.add_parser("cart", help="use a cart")
+    nested = cart.add_subparsers(required=True, metavar="COMMAND")
+    push = nested.add_parser("push", help="push the cart")
+    push.add_argument("--times", type=int, default=1)
+    push.add_argument("names", nargs="*")
+    push.set_defaults(call="cart_push:push", rest="names", extra="carts")
+"""
+
+
+@pytest.fixture
+def declared(tmp_path, monkeypatch):
+    """Return what calls `parllel` with a nested command of another package, whose module is given."""
+
+    def declared(module, *argv):
+        (tmp_path / "cart_commands.py").write_text(DECLARED)
+        (tmp_path / "cart_push.py").write_text(module)
+        return main(argv, (*DECLARATIONS, "cart_commands"))
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield declared
+    for name in ("cart_commands", "cart_push"):
+        sys.modules.pop(name, None)
+
+
+def test_a_package_declares_a_nested_command(declared, capsys):
+    module = "def push(arguments):\n    print(arguments.times, arguments.names)\n    return 3\n"
+    assert declared(module, "cart", "push", "a", "--times", "2", "b") == 3
+    assert capsys.readouterr().out == "2 ['a', 'b']\n"
+    for argv in (["--help"], ["cart", "--help"], ["cart", "push", "--help"]):
+        with pytest.raises(SystemExit, match=r"^0$"):
+            declared(module, *argv)
+    helps = capsys.readouterr().out
+    for said in ("\n    cart ", "\n    push ", "--times"):
+        assert said in helps
+    with pytest.raises(SystemExit, match=r"^2$"):
+        declared(module, "cart")
+    assert "required: COMMAND" in capsys.readouterr().err
+
+
+def test_a_nested_command_shows_the_traceback_of_an_error(declared, capsys):
+    module = "def push(arguments):\n    raise ValueError('the cart is stuck')\n"
+    assert declared(module, "cart", "push") == 2
+    assert capsys.readouterr().err.startswith("parllel: the cart is stuck (")
+    for argv in (["cart", "push", "--traceback"], ["cart", "--traceback", "push"]):
+        with pytest.raises(ValueError, match="the cart is stuck"):
+            declared(module, *argv)
+
+
+def test_the_extra_of_a_missing_library_is_named(declared, capsys):
+    assert declared("import wheels_that_are_not_there", "cart", "push") == 2
+    line = "parllel: this command needs wheels_that_are_not_there: pip install 'parllel[carts]'"
+    assert capsys.readouterr().err.startswith(line)
+
+
+def test_a_missing_module_of_parllel_itself_names_no_extra(declared, capsys):
+    assert declared("import parllel.wheels", "cart", "push") == 2
+    assert "No module named 'parllel.wheels'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [(), ("walk",), ("show",), ("runs", "--colour")])
@@ -123,8 +186,8 @@ def test_ctrl_c_is_quiet(call, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("argv", [("runs", "--json"), ("runs",)], ids=" ".join)
-def test_a_reader_that_has_seen_enough(run, argv):
-    # head is gone before the first line comes.
+def test_a_reader_that_closes_the_pipe(run, argv):
+    # `true` has exited before the first line is written.
     line = f"{sys.executable} -m parllel.cli {' '.join(argv)} {run.parent}"
     script = f"{line} | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
@@ -132,7 +195,7 @@ def test_a_reader_that_has_seen_enough(run, argv):
 
 
 @pytest.mark.parametrize("output", ["> /dev/full", "| true", ">&-"])
-def test_a_run_whose_end_nobody_reads_of(run, output):
+def test_a_run_succeeds_without_a_reader_of_its_output(run, output):
     line = f"{sys.executable} -m parllel.cli resume {run} n_steps=100 {output}"
     done = subprocess.run(
         ["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"],
@@ -146,7 +209,7 @@ def test_a_run_whose_end_nobody_reads_of(run, output):
     assert record.outcome["elapsed_steps"] == 100
 
 
-def test_a_table_nobody_can_see(run):
+def test_a_table_without_standard_output(run):
     script = f"{sys.executable} -m parllel.cli runs {run.parent} >&-"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -115,10 +115,14 @@ def test_a_signal_leaves_no_half_of_a_video(run, number, status):
     assert not list(run.glob("policy.mp4*"))
 
 
+def test_a_file_that_is_no_video_is_refused_before_anything_is_built(mistake, run, monkeypatch):
+    monkeypatch.setattr("small_build.build", None)
+    assert "expected a file name that ends in .mp4" in mistake("show", run, "--video", "a.avi")
+
+
 def test_what_cannot_be_shown(mistake, run, tmp_path):
     assert "columns: expected some of 0 to 1, got [2]" in mistake("show", run, "--column", 2)
     assert "n_episodes: expected at least 1, got 0" in mistake("show", run, "--episodes", 0)
-    assert "expected a file name that ends in .mp4" in mistake("show", run, "--video", "a.avi")
     assert "--seed: expected 0 or more, got -1" in mistake("show", run, "--seed", -1)
     assert "fps: expected a number above 0, got -1" in mistake("show", run, "--fps", "-1")
     (tmp_path / "file").touch()

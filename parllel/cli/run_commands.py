@@ -1,0 +1,123 @@
+"""The commands that work on the folders of runs, and their arguments.
+
+Nothing but argparse is imported here: `parllel --help` imports every module that declares commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_EXECUTES = (
+    "This executes the script that the run's folder names. A script that is outside the current folder, or "
+    "that came with the run, is refused unless --trust is given."
+)
+
+
+def add_commands(commands: Any) -> None:
+    """Add `runs`, `show`, `resume`, `repeat` and `plot`."""
+    _add_runs(commands)
+    _add_show(commands)
+    _add_resume(commands)
+    _add_repeat(commands)
+    _add_plot(commands)
+
+
+def _add_runs(commands: Any) -> None:
+    runs = commands.add_parser("runs", help="list the runs in a folder")
+    runs.set_defaults(call="parllel.cli.list_runs:run")
+    runs.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="default: runs")
+    runs.add_argument("--json", action="store_true", help="print one JSON object per line")
+
+
+def _add_show(commands: Any) -> None:
+    show = commands.add_parser(
+        "show",
+        help="play episodes with the newest checkpoint of a run",
+        description=f"Play episodes with the newest checkpoint of a run. {_EXECUTES}",
+    )
+    show.set_defaults(call="parllel.cli.show_policy:run")
+    _add_run(show)
+    show.add_argument(
+        "--best",
+        action="store_true",
+        help="use the checkpoint with the best evaluation, not the newest",
+    )
+    show.add_argument("--episodes", type=int, default=3, metavar="N", help="default: 3")
+    show.add_argument(
+        "--video",
+        metavar="FILE",
+        help="write .mp4 or .gif; default: open a window, or write RUN/policy.mp4 without a display",
+    )
+    show.add_argument("--fps", type=float, help="frames per second; default: the environment's")
+    show.add_argument(
+        "--seed", type=int, help="seed of the episodes; default: continue from the checkpoint"
+    )
+    show.add_argument("--column", type=int, default=0, help="which environment; default: 0")
+
+
+def _add_resume(commands: Any) -> None:
+    resume = commands.add_parser(
+        "resume",
+        help="continue a run from its newest checkpoint",
+        description=f"Continue a run from its newest checkpoint. {_EXECUTES}",
+    )
+    resume.set_defaults(call="parllel.cli.resume_run:run")
+    _add_run(resume)
+    _add_changes(resume)
+
+
+def _add_repeat(commands: Any) -> None:
+    repeat = commands.add_parser(
+        "repeat",
+        help="repeat a run from the beginning",
+        description=f"Repeat a run from the beginning, in a new folder. {_EXECUTES}",
+    )
+    repeat.set_defaults(call="parllel.cli.repeat_run:run")
+    _add_run(repeat)
+    _add_changes(repeat)
+    repeat.add_argument(
+        "--runs",
+        metavar="DIR",
+        help="where to make the new run's folder; default: beside the old one",
+    )
+    repeat.add_argument(
+        "--name", help="name of the new run's folder; default: the old name with a number added"
+    )
+
+
+def _add_plot(commands: Any) -> None:
+    plot = commands.add_parser("plot", help="plot the learning curves of runs")
+    plot.set_defaults(call="parllel.cli.plot_runs:run", rest="runs")
+    plot.add_argument("runs", nargs="+", metavar="RUN", help="folder of one run, or of several")
+    plot.add_argument(
+        "-o", "--output", default="curves.png", metavar="FILE", help="default: curves.png"
+    )
+    plot.add_argument(
+        "--key",
+        default="evaluation/return/mean",
+        help="column of progress.csv; default: evaluation/return/mean",
+    )
+    plot.add_argument(
+        "--by",
+        choices=("config", "name", "run"),
+        default="config",
+        help="draw one curve for runs whose configs differ only in the seed, for runs whose names differ "
+        "only in the seed, or for each run; default: config",
+    )
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="execute the script wherever it is; for runs that you made in another folder",
+    )
+
+
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(rest="changes")
+    parser.add_argument(
+        "changes", nargs="*", metavar="KEY=VALUE", help="change the config: ppo.learning_rate=1e-4"
+    )
