@@ -84,9 +84,9 @@ def join(members: Sequence[Member]) -> tuple[Curve, int, list[str]]:
     """Return the mean of several runs with its band, the number of runs in it, and remarks.
 
     The mean ends where the runs that did all of their steps end. Without any of those it ends where the
-    others end, not counting runs that are less than half as long as the longest. A run that was solved earlier, or
-    that a callback ended, keeps its last value to the end; one that failed, was stopped or is running and has
-    not come that far is left out.
+    others end, not counting runs that are less than half as long as the longest. A run that was solved
+    earlier, or that a callback ended, keeps its last value to the end; one that failed, was stopped or is
+    running and has not come that far is left out.
     """
     end = _common_end(members)
     curves: list[Curve] = []
