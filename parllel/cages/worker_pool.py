@@ -107,7 +107,7 @@ class WorkerPool:
                     left_s = min(left_s, SETTLE_S)
             if not heard:
                 late = [self.workers[w] for w in awaited.values()]
-                errors = errors or [_late(worker, self._timeout_s, doing) for worker in late]
+                errors = errors or [worker.child.late(self._timeout_s, doing) for worker in late]
                 break
         if errors:
             raise first_of(errors)
@@ -148,7 +148,7 @@ class WorkerPool:
             if left_s <= 0:
                 self._check_workers(group, number, doing)
                 self.unfinished = self._busy(group, number)
-                late = [_late(self.workers[w], self._timeout_s, doing) for w in self.unfinished]
+                late = [self.workers[w].child.late(self._timeout_s, doing) for w in self.unfinished]
                 if late:
                     error = first_of(late)
                     self._end_failed(error, set(self.unfinished))
@@ -355,12 +355,5 @@ def _await_closed(
     try:
         worker.receive(number, max(deadline - time.monotonic(), 0.0), "during close")
     except WorkerTimeoutError:
-        raise _late(worker, timeout_s, "during close") from None
+        raise worker.child.late(timeout_s, "during close") from None
     closed.append(worker.child)
-
-
-def _late(worker: WorkerClient, timeout_s: float, doing: str) -> WorkerTimeoutError:
-    return WorkerTimeoutError(
-        f"{worker.name}: process {worker.child.pid} did not answer within {timeout_s:g} s {doing}"
-        f"{worker.child.fork_text()}"
-    )

@@ -12,6 +12,7 @@ from parllel.processes.fork_server import (
 )
 from parllel.processes.in_child import EXCEPTION
 from parllel.processes.launch import StartMethod, check_start_method, default_start_method
+from parllel.processes.orphans import environment_mark
 from parllel.processes.placement import Placement
 from parllel.processes.process_table import (
     ProcessEntry,
@@ -21,6 +22,7 @@ from parllel.processes.process_table import (
     process_runs,
 )
 from parllel.processes.several import Deaths, await_any, end_all
+from parllel.processes.watched_process import StartedProcess, WatchedProcess
 
 __all__ = [
     "EXCEPTION",
@@ -30,6 +32,8 @@ __all__ = [
     "Placement",
     "ProcessEntry",
     "StartMethod",
+    "StartedProcess",
+    "WatchedProcess",
     "affinity_cores",
     "await_any",
     "check_start_method",
@@ -38,6 +42,7 @@ __all__ = [
     "default_start_method",
     "descendants",
     "end_all",
+    "environment_mark",
     "forkserver_descriptors",
     "forkserver_pid",
     "pack_exception",

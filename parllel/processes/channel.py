@@ -67,10 +67,6 @@ class Channel:
     def _waited_for(self) -> list[Connection | int]:
         return [self._connection, *([] if self._death is None else [self._death])]
 
-    def await_death(self, timeout_s: float) -> bool:
-        """Wait for the end of the other side; return whether it came."""
-        return bool(wait([self._death] if self._death is not None else [], timeout_s))
-
     def write(self, message: bytes, timeout_s: float) -> None:
         """Send a message.
 

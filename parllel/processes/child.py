@@ -1,11 +1,11 @@
-"""A child process: started, watched, spoken to over a pipe, and ended.
+"""A child process that runs a function of ours, spoken to over a pipe.
 
     parent                                        child
     Child(target, args) --- start, payload -----> target(connection, *args)
     send_bytes          ------- requests ------->
     receive             <------ replies ---------  (an exception is a reply of its own kind)
-    death               <------ process descriptor becomes readable
                         ------- liveness pipe hangs up -----> killed with its process group
+    (how it is watched and ended: watched_process.py)
 
 The parent closes its copy of the child's end of the pipe and waits on the child's process descriptor as
 well, so it notices a death at once even while a grandchild still holds the pipe.
@@ -13,12 +13,10 @@ well, so it notices a death at once even while a grandchild still holds the pipe
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import multiprocessing
 import os
 import secrets
-import signal
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -32,15 +30,14 @@ from parllel.limits import limits_explained
 from parllel.processes.channel import Channel
 from parllel.processes.exceptions import raise_packed
 from parllel.processes.in_child import EXCEPTION, run_child
-from parllel.processes.launch import check_start_method, start_lean
+from parllel.processes.launch import StartMethod, check_start_method, start_lean
 from parllel.processes.liveness import liveness_connection
-from parllel.processes.orphans import collect, kill_all, marked
-from parllel.processes.process_table import ProcessEntry, descendants
+from parllel.processes.watched_process import StartedProcess, WatchedProcess
 
-_living: weakref.WeakSet[Child] = weakref.WeakSet()
+_our_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-class Child:
+class Child(WatchedProcess):
     """One child process that runs `target(connection, *args)`.
 
     Args:
@@ -67,44 +64,16 @@ class Child:
         name: str = "child",
         start_method: str | None = None,
     ) -> None:
-        self.name = name
         self.start_method = check_start_method(start_method)
-        self._ended = False
-        self._owner = os.getpid()
-        self._mark = secrets.token_hex(16)
         self._threads = _other_threads() if self.start_method == "fork" else 0
-        payload = cloudpickle.dumps((target, args))
+        payload, mark = cloudpickle.dumps((target, args)), secrets.token_hex(16)
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
-                self._start(payload, inherited)
+                process, self.connection = _start(self.start_method, payload, mark, inherited)
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
-        self.pid = int(self._process.pid or 0)
-        self._pidfd = _open_pidfd(self.pid)
+        super().__init__(process, name=name, mark=mark, ends_descendants=True)
         self._channel = Channel(self.connection, self.sentinel)
-
-    def _start(self, payload: bytes, inherited: Any) -> None:
-        mine, theirs = multiprocessing.Pipe(duplex=True)
-        # Registered before the start: a fork copies our end of the pipe, and the child closes it.
-        self.connection: Connection = mine
-        _living.add(self)
-        liveness = None
-        try:
-            liveness = liveness_connection()
-            environ = dict(os.environ) if self.start_method == "forkserver" else None
-            self._process = start_lean(
-                self.start_method,
-                run_child,
-                (theirs, liveness, environ, self._mark, payload, inherited),
-            )
-        except BaseException:
-            self._ended = True
-            mine.close()
-            raise
-        finally:
-            theirs.close()
-            if liveness is not None:
-                liveness.close()
 
     # ------------------------------------------------------------------ talking
 
@@ -153,7 +122,7 @@ class Child:
         try:
             message = self._channel.read(timeout_s)
         except TimeoutError:
-            raise self._late(timeout_s, doing) from None
+            raise self.late(timeout_s, doing) from None
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise self._died(doing) from None
         if message[:1] == EXCEPTION:
@@ -171,7 +140,7 @@ class Child:
         try:
             receive(lambda: self._channel.await_bytes(timeout_s))
         except TimeoutError:
-            raise self._late(timeout_s, doing) from None
+            raise self.late(timeout_s, doing) from None
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise self._died(doing) from None
 
@@ -180,26 +149,23 @@ class Child:
         self._check_open()
         return self._channel.poll()
 
-    def died(self) -> bool:
-        """Return at once whether the process has ended, by itself or by `end`."""
-        return self._ended or self._channel.await_death(0.0)
-
     def _not_taken(self, timeout_s: float) -> WorkerTimeoutError:
         return WorkerTimeoutError(
             f"{self.name}: process {self.pid} did not take a request within {timeout_s:g} s"
         )
 
-    def _late(self, timeout_s: float, doing: str) -> WorkerTimeoutError:
+    def late(self, timeout_s: float, doing: str) -> WorkerTimeoutError:
+        """Return what to raise when no reply came in time."""
         return WorkerTimeoutError(
             f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
-            f"{self.fork_text()}"
+            f"{self._fork_text()}"
         )
 
     def _died(self, doing: str) -> WorkerDiedError:
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
 
-    def fork_text(self) -> str:
-        """Return what may hang a child that is a fork, for messages; nothing for others."""
+    def _fork_text(self) -> str:
+        """Return what may hang a child that is a fork; nothing for others."""
         if not self._threads:
             return ""
         return (
@@ -209,106 +175,42 @@ class Child:
 
     # ------------------------------------------------------------------ ending
 
-    @property
-    def ended(self) -> bool:
-        """Whether `end` was called."""
-        return self._ended
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return not self._ended and self._process.is_alive()
-
-    @property
-    def sentinel(self) -> int:
-        """Descriptor or handle that becomes ready when the process ends."""
-        return self._pidfd if self._pidfd >= 0 else int(self._process.sentinel)
-
-    def exit_text(self) -> str:
-        """Return how the process ended, in words."""
-        code = self._await_exit(0.5)
-        if code is None:
-            return "stopped answering"
-        if code < 0:
-            with contextlib.suppress(ValueError):
-                return f"was killed by {signal.Signals(-code).name}"
-        return f"exited with code {code}"
-
-    def kill(self) -> None:
-        """Kill the process and its group at once, then clean up."""
-        self.end(grace_s=0.0)
-
     def end(self, grace_s: float = 2.0) -> None:
-        """Wait `grace_s` for the process to leave by itself, then kill it and its group."""
-        if self._ended:
-            return
-        self._ended = True
-        _living.discard(self)
-        if os.getpid() != self._owner:  # a forked copy: the process is not ours to end
-            return
+        """End the process as `WatchedProcess.end` does, and close the pipe."""
         try:
-            if grace_s > 0:
-                # Closing the pipe would also ask it to leave, but it may be writing to us still.
-                self._await_exit(grace_s)
-        finally:  # a second Ctrl-C cuts the grace short
-            below = self._below()
-            self._kill_group()
-            kill_all(below)
-            self._clean_up()
-            if hasattr(os, "killpg"):
-                collect(self.pid, below)
-
-    def _below(self) -> list[ProcessEntry]:
-        """Return what the process has started, also in sessions and groups of their own."""
-        with contextlib.suppress(
-            OSError
-        ):  # too many open files, perhaps: the group is killed all the same
-            if not self._channel.await_death(0.0):
-                return descendants(self.pid)
-            # One that left has ended them itself; those of one that crashed are others' children by now.
-            if self._await_exit(0.5) != 0:
-                return marked(self._mark)
-        return []
-
-    def _await_exit(self, timeout_s: float) -> int | None:
-        """Wait for the end of the process and return its exit code, None if it runs on.
-
-        Process.join alone would also wait for a grandchild that holds what it watches.
-        """
-        if self._channel.await_death(timeout_s) and self._process.exitcode is None:
-            self._process.join(timeout_s)  # the word of the fork server is on its way
-        code: int | None = self._process.exitcode
-        return code
-
-    def _clean_up(self) -> None:
-        try:
-            self._await_exit(5.0)
+            # Closing the pipe would also ask it to leave, but it may be writing to us still.
+            super().end(grace_s)
         finally:
             self.connection.close()
-            if self._pidfd >= 0:
-                os.close(self._pidfd)
-                self._pidfd = -1
-            with contextlib.suppress(ValueError):  # still running: unkillable, in the kernel
-                self._process.close()
-
-    def _kill_group(self) -> None:
-        if not hasattr(os, "killpg"):
-            self._process.kill()
-            return
-        # The child leads a group of its own; until it has got so far only the child itself exists.
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if kill is os.killpg or self._process.exitcode is None:
-                    kill(self.pid, signal.SIGKILL)
 
     def _check_open(self) -> None:
         if self._ended:
             raise ClosedError(f"{self.name}: used after it was closed")
 
-    def __del__(self) -> None:
-        if not getattr(self, "_ended", True) and getattr(self, "_process", None) is not None:
-            with contextlib.suppress(Exception):
-                self.kill()
+
+def _start(
+    method: StartMethod, payload: bytes, mark: str, inherited: Any
+) -> tuple[StartedProcess, Connection]:
+    """Start the process; return it and our end of the pipe."""
+    mine, theirs = multiprocessing.Pipe(duplex=True)
+    # Registered before the start: a fork copies our end of the pipe, and the child closes it.
+    _our_ends.add(mine)
+    liveness = None
+    try:
+        liveness = liveness_connection()
+        environ = dict(os.environ) if method == "forkserver" else None
+        process: StartedProcess = start_lean(
+            method, run_child, (theirs, liveness, environ, mark, payload, inherited)
+        )
+    except BaseException:
+        mine.close()
+        raise
+    finally:
+        # Ours of the child's end would hide from us that the child has closed it.
+        theirs.close()
+        if liveness is not None:
+            liveness.close()
+    return process, mine
 
 
 def _other_threads() -> int:
@@ -318,29 +220,13 @@ def _other_threads() -> int:
     return threading.active_count() - 1
 
 
-def _open_pidfd(pid: int) -> int:
-    """Return a descriptor that becomes readable when the process ends, or -1."""
-    if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):
-            return os.pidfd_open(pid)
-    return -1
-
-
-def _end_all() -> None:
-    for child in list(_living):
-        child.kill()
-
-
 def _forget_in_child() -> None:
     """Close the parent's ends of our siblings' pipes, which a fork copied."""
-    for child in list(_living):
-        child._ended = True
+    for connection in list(_our_ends):
         with contextlib.suppress(OSError):
-            child.connection.close()
-    _living.clear()
+            connection.close()
+    _our_ends.clear()
 
 
-# After multiprocessing's own exit function, so before it: that one would wait for our children.
-atexit.register(_end_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)

@@ -14,7 +14,7 @@ from parllel.processes.exceptions import pack_exception
 from parllel.processes.fork_server import leave_to_parent
 from parllel.processes.launch import ONE_THREAD
 from parllel.processes.liveness import end_with_parent
-from parllel.processes.orphans import kill_own_descendants, mark
+from parllel.processes.orphans import environment_mark, kill_own_descendants
 
 EXCEPTION = b"\xff"  # the first byte of a reply that is a packed exception
 
@@ -26,7 +26,7 @@ def _use_one_thread() -> None:
         set_num_threads(1)
 
 
-def _set_up(liveness: Connection | None, environ: dict[str, str] | None, name: str) -> None:
+def _set_up(liveness: Connection | None, environ: dict[str, str] | None, mark: str) -> None:
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # Ctrl-C goes to the parent, which ends us; kills reach grandchildren
     end_with_parent(liveness)
@@ -36,7 +36,7 @@ def _set_up(liveness: Connection | None, environ: dict[str, str] | None, name: s
         leave_to_parent()
         os.environ.update(environ)
     os.environ.update(ONE_THREAD)
-    mark(name)
+    os.environ.update(environment_mark(mark))
     _use_one_thread()
 
 
@@ -44,7 +44,7 @@ def run_child(
     connection: Connection,
     liveness: Connection | None,
     environ: dict[str, str] | None,
-    name: str,
+    mark: str,
     payload: bytes,
     inherited: Any,
 ) -> None:
@@ -53,11 +53,11 @@ def run_child(
     Args:
         connection, liveness: this end of the pipe, and the pipe that hangs up when the parent ends.
         environ: the variables of the parent; None if they are there already.
-        name: what programs are marked with that this process starts.
+        mark: what programs are marked with that this process starts.
         payload, inherited: target and arguments, by cloudpickle, and what comes by multiprocessing.
     """
     try:
-        _set_up(liveness, environ, name)
+        _set_up(liveness, environ, mark)
         target, args = pickle.loads(payload)
         more = {} if inherited is None else {"inherited": inherited}
         target(connection, *args, **more)

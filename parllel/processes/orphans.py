@@ -35,9 +35,9 @@ def adopt_orphans() -> bool:
     return False
 
 
-def mark(name: str) -> None:
-    """Let what this process starts carry a name, by which `marked` finds it when this process is gone."""
-    os.environ[_MARK] = name
+def environment_mark(name: str) -> dict[str, str]:
+    """Return the variable by which `marked` finds programs that carry it, and all that these start."""
+    return {_MARK: name}
 
 
 def marked(name: str) -> list[ProcessEntry]:

@@ -10,17 +10,18 @@ from multiprocessing.connection import Connection, wait
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.processes.child import Child
+from parllel.processes.watched_process import WatchedProcess
 
 
 class Deaths:
-    """Looks whether any of several children has ended, at the cost of one system call.
+    """Looks whether any of several processes has ended, at the cost of one system call.
 
     A thread that sleeps until one does would notice it earlier by some milliseconds. But a process that has
     threads should not fork, and this is the process whose user may want to.
     """
 
-    def __init__(self, children: Sequence[Child]) -> None:
-        self._sentinels = [child.sentinel for child in children]
+    def __init__(self, processes: Sequence[WatchedProcess]) -> None:
+        self._sentinels = [process.sentinel for process in processes]
         self._poller = None
         if hasattr(select, "poll") and sys.platform != "win32":
             self._poller = select.poll()
@@ -28,7 +29,7 @@ class Deaths:
                 self._poller.register(sentinel, select.POLLIN)
 
     def any(self) -> bool:
-        """Return at once whether one has ended, by itself or by `Child.end`."""
+        """Return at once whether one has ended, by itself or by `end`."""
         if self._poller is None:
             return bool(wait(self._sentinels, 0))
         return bool(self._poller.poll(0))
@@ -51,8 +52,8 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
         left_s -= counted_s(began, slice_s)
 
 
-def end_all(children: Sequence[Child], grace_s: float) -> None:
-    """Give all children the same `grace_s` to leave by themselves, then kill those that have not."""
+def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
+    """Give all processes the same `grace_s` to leave by themselves, then end those that have not."""
     deadline = time.monotonic() + grace_s
-    for child in children:
-        child.end(max(deadline - time.monotonic(), 0.0))
+    for process in processes:
+        process.end(max(deadline - time.monotonic(), 0.0))

@@ -1,0 +1,222 @@
+"""A process, whatever started it: watched, and ended with all that it has started.
+
+    this process                                  the process, in a group of its own
+    died       <------ process descriptor ------  readable once it has ended
+    exit_text  <------ exit code ---------------  from what started it: only that may collect the process
+    end        ------- 1. nothing: it was asked to leave in its own language, and has `grace_s` for it
+               ------- 2. SIGTERM to the group --> its programs may tidy up
+               ------- 3. SIGKILL to the group --> and to descendants in groups and sessions of their own
+
+The list of its descendants is taken before the first signal: the children of one that has ended are others'.
+What a crashed process left is found by a mark that all its programs carry in their environment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import weakref
+from multiprocessing.connection import wait
+from typing import Protocol
+
+from parllel.processes.orphans import collect, kill_all, marked
+from parllel.processes.process_table import ProcessEntry, descendants
+
+TERMINATE_S = 0.5  # for what a program does on SIGTERM; a Python child ends at once
+_EXIT_CODE_S = 0.5  # the exit code follows the end within milliseconds
+_living: weakref.WeakSet[WatchedProcess] = weakref.WeakSet()
+
+
+class StartedProcess(Protocol):
+    """What a process is watched by, as `multiprocessing.Process` has it."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id."""
+
+    @property
+    def sentinel(self) -> int:
+        """Handle that becomes ready when it ends; used where the system has no process descriptors."""
+
+    @property
+    def exitcode(self) -> int | None:
+        """Its exit code, -N after signal N; None while it runs."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the exit code."""
+
+    def kill(self) -> None:
+        """Kill the process alone; used where there are no process groups."""
+
+    def close(self) -> None:
+        """Release what belongs to it; ValueError if it still runs."""
+
+
+class WatchedProcess:
+    """A running process: whether it lives, how it ended, and its end in stages.
+
+    Args:
+        process: leads a process group of its own, or will in an instant.
+        name: what error messages call it.
+        mark: of the `environment_mark` that it was started with, to find what it leaves when it ends.
+        ends_descendants: whether it ends what it has started before it leaves with exit code 0.
+
+    `end()` is idempotent, is called at interpreter exit, and leaves no process of the group.
+    """
+
+    def __init__(
+        self, process: StartedProcess, *, name: str, mark: str, ends_descendants: bool = False
+    ) -> None:
+        self.name = name
+        self.pid = process.pid or 0
+        assert self.pid > 0, "a process that was not started: its group would be ours"
+        self._process = process
+        self._mark = mark
+        self._ends_descendants = ends_descendants
+        self._ended = False
+        self._owner = os.getpid()
+        self._pidfd = _open_pidfd(self.pid)
+        _living.add(self)
+
+    # ------------------------------------------------------------------ watching
+
+    @property
+    def sentinel(self) -> int:
+        """Descriptor or handle that becomes ready when the process ends."""
+        return self._pidfd if self._pidfd >= 0 else int(self._process.sentinel)
+
+    @property
+    def ended(self) -> bool:
+        """Whether `end` was called."""
+        return self._ended
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return not self.died()
+
+    def died(self) -> bool:
+        """Return at once whether the process has ended, by itself or by `end`."""
+        return self._ended or self._await_death(0.0)
+
+    def exit_text(self) -> str:
+        """Return how the process ended, in words."""
+        code = self._await_exit(_EXIT_CODE_S)
+        if code is None:
+            return "stopped answering"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"was killed by {signal.Signals(-code).name}"
+        return f"exited with code {code}"
+
+    def _await_death(self, timeout_s: float) -> bool:
+        return bool(wait([self.sentinel], timeout_s))
+
+    def _await_exit(self, timeout_s: float) -> int | None:
+        """Wait for the end of the process and return its exit code, None if it runs on.
+
+        `join` alone would also wait for a grandchild that holds what it watches.
+        """
+        if self._await_death(timeout_s) and self._process.exitcode is None:
+            self._process.join(timeout_s)  # the word of the fork server is on its way
+        return self._process.exitcode
+
+    # ------------------------------------------------------------------ ending
+
+    def kill(self) -> None:
+        """Kill the process and its group at once, then clean up."""
+        self.end(grace_s=0.0)
+
+    def end(self, grace_s: float = 2.0) -> None:
+        """Wait `grace_s` for the process to leave by itself, then terminate it, then kill it and its group.
+
+        Without a grace it is killed at once.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        _living.discard(self)
+        if os.getpid() != self._owner:  # a forked copy: the process is not ours to end
+            return
+        below: list[ProcessEntry] | None = None
+        try:
+            left = grace_s > 0 and self._await_death(grace_s)
+            below = self._below()
+            if grace_s > 0 and not left and hasattr(os, "killpg"):
+                self._signal_group(signal.SIGTERM)
+                self._await_death(TERMINATE_S)
+        finally:  # a second Ctrl-C cuts the grace short
+            if below is None:
+                below = self._below()
+            self._kill_group()
+            kill_all(below)
+            self._clean_up()
+            if hasattr(os, "killpg"):
+                collect(self.pid, below)
+
+    def _below(self) -> list[ProcessEntry]:
+        """Return what the process has started, also in sessions and groups of their own."""
+        # Too many open files, perhaps: the group is killed all the same.
+        with contextlib.suppress(OSError):
+            if not self._await_death(0.0):
+                return descendants(self.pid)
+            # The children of one that has ended are others' by now.
+            if not self._ends_descendants or self._await_exit(_EXIT_CODE_S) != 0:
+                return marked(self._mark)
+        return []
+
+    def _clean_up(self) -> None:
+        try:
+            self._await_exit(5.0)
+        finally:
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+                self._pidfd = -1
+            with contextlib.suppress(ValueError):  # still running: unkillable, in the kernel
+                self._process.close()
+
+    def _kill_group(self) -> None:
+        if hasattr(os, "killpg"):
+            self._signal_group(signal.SIGKILL)
+        else:
+            self._process.kill()
+
+    def _signal_group(self, number: int) -> None:
+        # The process leads a group of its own; until it has got so far only the process itself exists.
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if send is os.killpg or self._process.exitcode is None:
+                    send(self.pid, number)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            with contextlib.suppress(Exception):
+                self.kill()
+
+
+def _open_pidfd(pid: int) -> int:
+    """Return a descriptor that becomes readable when the process ends, or -1."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            return os.pidfd_open(pid)
+    return -1
+
+
+def _end_all() -> None:
+    for process in list(_living):
+        process.kill()
+
+
+def _forget_in_child() -> None:
+    """Leave the processes of the one that forked to it."""
+    for process in list(_living):
+        process._ended = True
+    _living.clear()
+
+
+# After multiprocessing's own exit function, so before it: that one would wait for our children.
+atexit.register(_end_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
