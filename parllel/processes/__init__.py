@@ -1,4 +1,12 @@
-"""Child processes: started in any way, watched, ended with all that is theirs."""
+"""Start child processes, watch them, and end them with everything that they have started.
+
+parent                                               child
+Child       start, exchange messages, end      <-->  in_child: set up, run the target
+Channel     messages over one pipe             <-->  Channel, or a plain Connection
+liveness    hold a pipe open                    -->  die when it hangs up
+ForkServer  ask for a fork, read the exit code <-->  in_fork_server: end what children leave behind
+orphans     find and kill what remains, by process_table (/proc)
+"""
 
 from parllel.counted_time import counted_s
 from parllel.processes.channel import Channel

@@ -1,12 +1,14 @@
-"""Messages between parent and child, without ever waiting longer than agreed, or for the dead.
+"""Send messages between parent and child, and give up at a time-out or when the other side dies.
 
-    pipe            readable: a message, or the start of one, or the end of the pipe
-    process         readable: the child ended. The pipe need not end with it: a grandchild may hold it
+    parent                                           child
+    write    ------ message, over the pipe ------->  read
+    read     <----- message, over the pipe --------  write
+    _death   <----- the system: child has ended
 
-The format is that of `Connection.send_bytes`, so either end may use that. What it lacks: `recv_bytes`
-waits for the rest of a message that has begun, for ever if its sender was stopped or killed in the
-middle and the pipe is held open, and `send_bytes` for room in a pipe that nobody empties. Here each part
-of a message is waited for on both. A short message takes one system call in and one out.
+The format is that of `Connection.send_bytes`, so the other end may be a plain Connection. But `recv_bytes`
+blocks for ever if the sender is stopped in the middle of a message, or killed while another process keeps
+the pipe open; and `send_bytes` blocks while the pipe is full. A channel waits for the pipe and for the end of
+the process together, before each part of a message. A short message takes one `write` and one `read` call.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from parllel.counted_time import SLICE_S, counted_s
 _LENGTH = struct.Struct("!i")  # -1 announces a longer length
 _LONG_LENGTH = struct.Struct("!Q")
 _LONGEST = 0x7FFFFFFF
-# Read together with the length: a short message then takes one call instead of two. No more than
-# this, as messages that descriptors follow, which are longer, must not be read past their end.
+# Bytes to read along with the length, so that a short message takes one call instead of two. Not more:
+# `reduction.send_handle` may follow a longer message, and reading past its end would lose the descriptor.
 _SHORT = 12
-# An empty pipe has room for this. Only one request is under way at a time, so the pipe is empty.
+# Bytes that fit into an empty pipe. The parent sends one request at a time, so it finds the pipe empty.
 _ROOM = 16384
 
 
@@ -35,9 +37,9 @@ class Channel:
     """One end of a pipe between parent and child.
 
     Args:
-        connection: this end; the channel uses it but does not own it.
-        death: descriptor or handle that becomes ready when the other side ends; None in a child, whose
-            life ends with its parent's anyway: its reads have no time-out.
+        connection: this end; the channel uses it but does not close it.
+        death: descriptor or handle that becomes ready when the other side ends. None in a child, which
+            the system kills when its parent ends, see `liveness`.
     """
 
     def __init__(self, connection: Connection, death: int | None = None) -> None:
@@ -45,7 +47,8 @@ class Channel:
         self._death = death
         self._ahead: list[bytes] = []  # what was read of the next message, in parts
         self._poller = None
-        # One object for all waits: making one per wait costs more than a step.
+        # One poll object for all waits: to make one per wait costs more than the step of an environment.
+        # `select.select` would not do instead, as it refuses descriptors above 1023.
         if hasattr(select, "poll") and sys.platform != "win32":
             self._fd = connection.fileno()
             self._poller = select.poll()
@@ -54,13 +57,14 @@ class Channel:
                 self._poller.register(death, select.POLLIN)
 
     def poll(self) -> bool:
-        """Return at once whether there is something to read, or the child is dead."""
+        """Return at once whether there is something to read, or the other side has ended."""
         if self._poller is not None:
             return bool(self._ahead or self._poller.poll(0))
         return bool(wait(self._waited_for(), 0))
 
     def await_bytes(self, timeout_s: float) -> None:
-        """Wait until something of the next message is there; raise as `read` does."""
+        """Wait until part of the next message has come; raise as `read` does."""
+        # What was read ahead has left the pipe, so polling the pipe would miss it.
         if not self._ahead:
             self._await_bytes(timeout_s)
 
@@ -70,12 +74,14 @@ class Channel:
     def write(self, message: bytes, timeout_s: float) -> None:
         """Send a message.
 
-        timeout_s: `math.inf` leaves the waiting to the kernel, which has room for more than `await_room`
-            knows of: a child's last words need nobody who reads them.
+        timeout_s: `math.inf` blocks in the kernel instead of polling. The kernel accepts more than `poll`
+            reports room for, so a child can leave its exception in the pipe and exit although the parent
+            reads it later, or never.
 
         Raises:
-            TimeoutError: if there was no room for all of it in time; the pipe is useless then.
-            BrokenPipeError: if the other side is gone.
+            TimeoutError: if the message was not taken in time. Part of it may have been sent, so the pipe
+                cannot be used again.
+            BrokenPipeError: if the other side has ended.
         """
         if self._poller is None:  # Windows
             self._connection.send_bytes(message)
@@ -86,17 +92,20 @@ class Channel:
         )
         left = memoryview(head + message)
         while left:
+            # A short message fits into the empty pipe, so a request per step costs no call to poll.
             if size > _ROOM and timeout_s < math.inf:
                 timeout_s = self.await_room(timeout_s)
+            # In parts: a blocking write of more than there is room for would outlast the time-out.
             left = left[os.write(self._fd, left[:_ROOM]) :]
 
     def await_room(self, left_s: float) -> float:
-        """Wait until something can be sent without waiting, and return what is left of the time.
+        """Wait until a write would not block, and return what is left of the time.
 
         Raises: as `write` does.
         """
         if self._poller is None:
             return left_s
+        # A poll object of its own: that of the channel must not report room where `read` waits for bytes.
         poller = select.poll()
         poller.register(self._fd, select.POLLOUT)
         if self._death is not None:
@@ -107,7 +116,7 @@ class Channel:
             if self._death in ready:
                 raise BrokenPipeError
             left_s -= counted_s(began, slice_s)
-            if ready:
+            if ready:  # also if the other end is closed: writing then raises BrokenPipeError
                 return left_s
             if left_s <= 0:
                 raise TimeoutError
@@ -116,12 +125,13 @@ class Channel:
         """Return the next message; None waits until there is one or the pipe ends.
 
         Raises:
-            TimeoutError: if it is not whole in time.
-            EOFError: if none comes any more.
+            TimeoutError: if the message is not complete in time.
+            EOFError: if the pipe or the other side ended first.
 
-        Whatever ends a wait, Ctrl-C too, the part of the message that came is kept for the next call.
+        If an exception interrupts the read, KeyboardInterrupt included, the next call continues with the
+        part of the message that has come.
         """
-        if self._poller is None:  # Windows, where messages come whole
+        if self._poller is None:  # Windows, where the system delivers whole messages
             if timeout_s is not None:
                 self._await_bytes(timeout_s)
             return self._connection.recv_bytes()
@@ -133,6 +143,7 @@ class Channel:
             (size,) = _LONG_LENGTH.unpack_from(first, start)
             start += _LONG_LENGTH.size
         end = start + size
+        # Nothing has been taken from `_ahead` so far: an interrupted read starts over from the length.
         if len(first) >= end:
             self._ahead = [first[end:]] if len(first) > end else []
             return first[start:end]
@@ -142,9 +153,9 @@ class Channel:
         return b"".join(parts)
 
     def _first(self, size: int, left_s: float | None, more: int = 0) -> tuple[bytes, float | None]:
-        """Return what was not taken yet, `size` bytes at least, and what is left of the time.
+        """Return the next bytes without taking them, at least `size`, and what is left of the time.
 
-        Up to `more` bytes beyond them may be read.
+        Up to `more` bytes beyond `size` may be read.
         """
         if len(self._ahead) != 1 or len(self._ahead[0]) < size:
             left_s = self._fill(size, left_s, more)
@@ -153,7 +164,7 @@ class Channel:
         return self._ahead[0], left_s
 
     def _fill(self, size: int, left_s: float | None, more: int = 0) -> float | None:
-        """Read until `size` bytes are there, and return what is left of the time."""
+        """Read until `_ahead` holds `size` bytes, and return what is left of the time."""
         left = size - sum(map(len, self._ahead))
         while left > 0:
             if left_s is not None:
@@ -174,9 +185,11 @@ class Channel:
             slice_s = SLICE_S if left_s > SLICE_S else max(left_s, 0.0)
             began = monotonic()
             readable, dead = self._look(slice_s)
-            passed_s = monotonic() - began  # as `counted_s`, whose call would show in every step
+            # `counted_s` written out: the cost of the call would show in every step.
+            passed_s = monotonic() - began
             left_s -= passed_s if passed_s < slice_s else slice_s
-            # What it wrote before it died may have come between the looks at pipe and process.
+            # The poll may see the process dead and the pipe still empty, if the last message came in
+            # between. Nothing follows a death, so a second look is certain.
             if readable or (dead and self._look(0.0)[0]):
                 return left_s
             if dead:
@@ -185,7 +198,7 @@ class Channel:
                 raise TimeoutError
 
     def _look(self, timeout_s: float) -> tuple[bool, bool]:
-        """Wait for either; return whether the pipe is readable and whether the child is dead."""
+        """Wait for either; return whether the pipe is readable and whether the other side has ended."""
         if self._poller is None:
             found = wait(self._waited_for(), timeout_s)
             return self._connection in found, self._death in found

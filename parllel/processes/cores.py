@@ -1,4 +1,8 @@
-"""How many cores this process may use, which is often fewer than the machine has."""
+"""Count the cores that this process may use, which are often fewer than the machine has.
+
+scheduler        affinity mask, set by taskset or a job scheduler ------>  affinity_cores
+control groups   cpu.max or cpu.cfs_quota_us, set by a container ------->  cgroup_quotas
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,29 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def usable_cores() -> int:
-    """Return how many cores there are to use: at least 1, at most the affinity mask and the quota.
+    """Return how many processes may be busy at once: at least 1, at most the affinity mask and the quota.
 
     A quota of 2.5 cores counts as 2, since a third busy process would be stopped half of the time.
     """
+    # `os.cpu_count` ignores both limits: workers for all cores of the machine would take turns.
     counts = [affinity_cores(), *(int(quota) for quota in cgroup_quotas())]
     return max(1, min(counts))
 
 
 def affinity_cores() -> int:
-    """Return how many cores the affinity mask allows; all there are where there is no such mask."""
+    """Return how many cores the affinity mask allows; all cores on systems without such a mask."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cgroup_quotas(root: Path = _CGROUPS, process: Path = Path("/proc/self/cgroup")) -> list[float]:
-    """Return the processor quotas of the control groups above this process, in cores.
+    """Return the processor quotas of this process's control group and those above it, in cores.
 
-    Version 2 (`cpu.max`) at each level, and version 1 (`cpu.cfs_quota_us`) at the root and the group itself.
+    Reads `cpu.max` of version 2 and `cpu.cfs_quota_us` of version 1, below `root` and `root/cpu`.
     """
+    # Both versions give the path of the group after the second colon; in a container it may be that of the
+    # host, which does not exist here, while the files at the root are those of the container.
     groups: list[str] = []
     with contextlib.suppress(OSError):
         groups = [line.split(":", 2)[-1].lstrip("/") for line in process.read_text().splitlines()]
@@ -37,6 +44,7 @@ def cgroup_quotas(root: Path = _CGROUPS, process: Path = Path("/proc/self/cgroup
     for group in groups:
         for base in (root, root / "cpu"):
             folder = base / group
+            # Every level may have a quota of its own, and the smallest counts.
             while folder not in (base, base.parent):
                 folders.add(folder)
                 folder = folder.parent

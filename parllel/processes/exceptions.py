@@ -1,6 +1,9 @@
-"""Exceptions on their way from a child to its parent.
+"""Carry an exception from a child to its parent.
 
-A child that fails may have nobody who reads: what it says fits into an empty pipe, so that it never waits.
+    child    pack_exception ---- one message of some 144 KiB at most ----> raise_packed    parent
+
+The child may fail while the parent is busy or already gone, so its message must fit into an empty pipe:
+otherwise the child would block on a write that no process reads. Hence the limits on all sizes.
 """
 
 from __future__ import annotations
@@ -17,20 +20,23 @@ import cloudpickle
 
 from parllel.errors import WorkerError, WorkerTracebackError, add_note, notes_of
 
-MOST_BYTES = 2**16  # of an exception, and of its traceback
+MOST_BYTES = 2**16  # limit for the pickled exception, and for the text of its traceback
 _SUMMARY_BYTES = 2**14
-# Of an exception that is too long: its arguments together, each of its attributes, all of these.
+# Limits within an exception that is shortened: all its arguments, each note, all its attributes. They sum up
+# to less than MOST_BYTES, which leaves room for what pickle adds.
 _ARGUMENT_BYTES, _ATTRIBUTE_BYTES, _ATTRIBUTES_BYTES = 3 * 2**14, 2**11, 2**13
 
 
 def pack_exception(error: BaseException) -> bytes:
-    """Return `error` and its traceback as bytes that `raise_packed` understands.
+    """Return `error` and its traceback as bytes for `raise_packed`.
 
     Texts of more than 64 KiB lose their middle; larger arguments become their `repr`. An exception that
-    does not survive pickling is replaced by a WorkerError that names its type.
+    cannot be pickled is replaced by a WorkerError that names its type.
     """
+    # As text, since traceback objects cannot be pickled, and before the exception is changed.
     text = cut(_traceback(error), MOST_BYTES)
     summary = cut(_summary(error), _SUMMARY_BYTES)
+    # The most faithful first; the last one always works.
     candidates: list[Callable[[], BaseException]] = [
         lambda: error,
         lambda: _shortened(error),
@@ -40,18 +46,20 @@ def pack_exception(error: BaseException) -> bytes:
         with contextlib.suppress(Exception):
             carried = candidate()
             packed = cloudpickle.dumps((carried.with_traceback(None), _arguments(carried)))
-            # Some exceptions pickle but cannot be rebuilt, for want of constructor arguments.
+            # Rebuild it here to find out: an exception whose constructor takes other arguments than
+            # `args` pickles well and fails only at the other end.
             if len(packed) <= MOST_BYTES and type(_rebuilt(packed)) is type(carried):
+                # Packed on its own, so that the parent still gets the texts if it lacks the class.
                 return pickle.dumps((packed, summary, text))
     raise AssertionError("a WorkerError can always be pickled")
 
 
 def cut(text: str, most_bytes: int) -> str:
-    """Return a text of at most so many bytes, which keeps its beginning and its end."""
+    """Cut a text to at most `most_bytes` bytes of UTF-8, keeping its beginning and its end."""
     if len(text) <= most_bytes and len(_encoded(text)) <= most_bytes:
         return text
-    half = most_bytes // 2 - 32  # leaves room for the note
-    # By character first: a text may have a hundred megabytes.
+    half = most_bytes // 2 - 32  # leaves room for the line that says how much is missing
+    # Cut by character before encoding: a message may have a hundred megabytes.
     head = _encoded(text[:half])[:half].decode("utf-8", "ignore")
     tail = _encoded(text[-half:])[-half:].decode("utf-8", "ignore")
     n_left_out = len(text) - len(head) - len(tail)
@@ -59,27 +67,29 @@ def cut(text: str, most_bytes: int) -> str:
 
 
 def _encoded(text: str) -> bytes:
+    # Messages may hold lone surrogates (of file names), which strict UTF-8 refuses.
     return text.encode("utf-8", "backslashreplace")
 
 
 def _traceback(error: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except Exception as problem:  # a chain of hundreds of exceptions takes too deep a recursion
+    except Exception as problem:  # a chain of hundreds of exceptions exceeds the recursion limit
         return f"{_summary(error)}\n(no traceback: {type(problem).__name__})\n"
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # later versions print the notes themselves
         text += "".join(f"{note}\n" for note in notes_of(error))
     return text
 
 
 def _shortened(error: BaseException) -> BaseException:
-    """Return a copy with the same class, arguments that were too long cut, and small attributes.
+    """Return a copy of the same class, with long arguments cut and large attributes left out.
 
-    Raises what pickling raises: an attribute that cannot be pickled is not to be missed in silence.
+    Raises what pickling raises: an attribute that cannot be pickled must not vanish silently.
     """
     reduced: Any = error.__reduce__()  # has what `args` lacks, such as the file of an OSError
     most = _ARGUMENT_BYTES // max(len(reduced[1]), 1)
     args = [_shortened_value(arg, most) for arg in reduced[1]]
+    # Without `__init__`, which may take other arguments, or compute the message from them once more.
     copy: BaseException = type(error).__new__(type(error), *args)
     if _arguments(error) is not None:
         copy.args = tuple(args)
@@ -101,6 +111,7 @@ def _shortened_value(value: Any, most_bytes: int) -> Any:
         return value[:most_bytes]
     if _size(value) <= most_bytes:
         return value
+    # reprlib abbreviates containers without rendering all of them first.
     short = reprlib.Repr()
     short.maxother = 1000
     return cut(short.repr(value), most_bytes)
@@ -111,7 +122,7 @@ def _size(value: Any) -> int:
 
 
 def _arguments(error: BaseException) -> tuple[Any, ...] | None:
-    """Return what the constructor is called with when it is rebuilt; None if the class has its own way."""
+    """Return the `args` to restore after unpickling; None if the class defines how it is pickled."""
     cls = type(error)
     plain = cls.__reduce__ is BaseException.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
     return error.args if plain else None
@@ -120,7 +131,9 @@ def _arguments(error: BaseException) -> tuple[Any, ...] | None:
 def _rebuilt(packed: bytes) -> BaseException:
     error: BaseException
     error, args = pickle.loads(packed)
-    if args is not None:  # a constructor that words the text puts it around the text once more
+    # Unpickling calls the constructor with the finished message. One that builds its message from its
+    # arguments, as in `super().__init__(f"failed with code {code}")`, would then wrap it a second time.
+    if args is not None:
         error.args = args
     return error
 
@@ -134,17 +147,19 @@ def _summary(error: BaseException) -> str:
 
 
 def raise_packed(packed: bytes, where: str) -> Any:
-    """Raise what `pack_exception` packed, as itself, with the child's traceback as its cause.
+    """Raise the exception that `pack_exception` packed, with the child's traceback as its cause.
 
-    where: names the child and what it was doing; becomes part of the cause and a note.
+    where: names the child and what it was doing; part of the cause, and added as a note.
     """
     inner, summary, text = pickle.loads(packed)
     try:
         error = _rebuilt(inner)
-    except Exception as problem:  # its class exists only in the child
+    except (
+        Exception
+    ) as problem:  # the child imported its class from a module that this process lacks
         error = WorkerError(f"{summary} (which cannot be loaded here: {problem})")
     if not isinstance(error, Exception):
-        # SystemExit or KeyboardInterrupt of a child must not end the parent.
+        # The SystemExit or KeyboardInterrupt of a child must not end the parent.
         error = WorkerError(f"{where}: {type(error).__name__}: {error}")
     add_note(error, f"in {where}")
     raise error from WorkerTracebackError(f"{where}; traceback of the child:\n\n{text}")

@@ -1,11 +1,14 @@
-"""A fork server of our own, which is never waited for without an end and leaves no files.
+"""Run a private instance of multiprocessing's fork server, with time-outs and without files.
 
-    parent --- descriptors, over a socket ----> server --- fork ---> child
-           <-- process id, later exit code ---  (a pipe for each child)
+    parent                                          server                  child
+    connect -- descriptors, over a socket -------->  fork --------------->  starts
+            <- child's process id, over a pipe ----  writes it
+            <- its exit code, over the same pipe --  waits for it <-------  ends
+    "alive" pipe hangs up with the parent -------->  exits
 
-It has numpy and gymnasium loaded and nothing of the user's. multiprocessing's server does the work. What that
-lacks: a bound on the wait for a server that is stopped, a socket whose path is short wherever TMPDIR is, and
-a folder for it that is gone when the parent is killed.
+The server has imported numpy and gymnasium and nothing of the user's. To multiprocessing's ForkServer, which
+does the work, this adds time-outs for a server that is stopped, a socket whose path is short enough wherever
+TMPDIR is, and a socket without a name, so that no file remains when the parent is killed.
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.limits import limits_text
 
-START_S = 60.0  # as a worker has by default for its first answer
+START_S = 60.0  # for each fork; cages allow their workers as long for the first answer
 _GUARD = "parllel.processes.in_fork_server"
+# Linux can open a socket as a path (O_PATH), and reach it by /proc although its name is gone.
 _HAS_PATHS = hasattr(os, "O_PATH") and Path("/proc/self/fd").is_dir()
 
 _preload: list[str] = []
@@ -36,47 +40,56 @@ _server: ForkServer | None = None
 
 
 class ForkServer:
-    """The server of this process; it starts with the first child.
+    """The fork server of one process; it starts when the first child is started.
 
     Attributes:
-        owner: the process that started it; a fork of that has one of its own.
+        owner: id of the process that made this object. A fork of that process makes its own.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
         from multiprocessing import forkserver
 
         self.owner = os.getpid()
+        # An instance of our own, as the user may configure and use multiprocessing's global one.
         self._server: Any = forkserver.ForkServer()
         self._server.set_forkserver_preload([_GUARD, *preload])
-        # A descriptor of the socket as a file, by which it is found without a name.
+        # An O_PATH descriptor of the server's socket, by which we connect after its name is removed.
         self._socket = -1
 
     @property
     def pid(self) -> int | None:
-        """Its process id, if it runs."""
+        """The server's process id, or None if it has not been started."""
         pid = self._server._forkserver_pid
         return None if pid is None else int(pid)
 
     @property
     def descriptors(self) -> list[int]:
-        """What it holds open in this process."""
+        """The descriptors that this process holds open for the server."""
         alive = self._server._forkserver_alive_fd
         return [fd for fd in (alive, self._socket) if fd is not None and fd >= 0]
 
     def connect(self, fds: list[int]) -> tuple[int, int]:
-        """Have it fork; return where to read what becomes of the child, and where to write to it.
+        """Fork a child in the server.
+
+        fds: descriptors to hand to the child.
+
+        Returns:
+            Descriptors of two pipes: one to read the child's process id and later its exit code, one to
+            write its pickled target to.
 
         Raises:
-            WorkerTimeoutError: if it does not answer in a minute; it is killed, and the next start has a
-                new one.
-            WorkerDiedError: if it ends instead.
-            OSError: if a limit is reached.
+            WorkerTimeoutError: if the server does not answer in a minute. It is killed, and the next start
+                uses a new one.
+            WorkerDiedError: if the server ends instead.
+            OSError: if a limit of this process is reached.
         """
         self._ensure_running()
         _reserve_files(len(fds))
         with self._bounded_handshake():
             reading, writing = self._server.connect_to_new_process(fds)
         try:
+            # Before multiprocessing writes the target and reads the id: with a server that is stopped both
+            # calls would block for ever.
             self._await_fork(reading)
         except BaseException:
             os.close(reading)
@@ -88,24 +101,26 @@ class ForkServer:
         if not _HAS_PATHS:
             self._server.ensure_running()
             return
-        places: list[str] = []
-        with _address_of_sockets(lambda: _short_address(places)):
+        made: list[str] = []
+        with _socket_address_from(lambda: _short_address(made)):
             try:
                 self._server.ensure_running()
-                if places:
-                    self._take_socket(places[1])
+                # Empty if the server runs already; then there is no new socket either.
+                if made:
+                    self._keep_socket(made[1])
             finally:
-                if places:
-                    _remove(*places)
+                # At once, and not at exit: a parent that is killed would leave the folder behind.
+                if made:
+                    _remove(*made)
 
-    def _take_socket(self, address: str) -> None:
-        if self._socket >= 0:
+    def _keep_socket(self, address: str) -> None:
+        if self._socket >= 0:  # of a server that has died
             os.close(self._socket)
         self._socket = os.open(address, os.O_PATH | os.O_CLOEXEC)
         self._server._forkserver_address = f"/proc/self/fd/{self._socket}"
 
     def _await_fork(self, reading: int) -> None:
-        """Wait for the id of the child, which its pipe brings first, without taking it."""
+        """Wait until the child's process id has come, and leave it for multiprocessing to read."""
         poller = select.poll()
         poller.register(reading, select.POLLIN)
         left_s, began = START_S, monotonic()
@@ -114,39 +129,43 @@ class ForkServer:
             began = monotonic()
             if left_s <= 0:
                 raise self._late()
+        # A hang-up without an id: the server closed its end of the pipe by ending.
         if not events[0][1] & select.POLLIN:
             raise WorkerDiedError(
-                f"fork server, process {self.pid}: it ended instead of starting a process; {limits_text()}"
+                f"fork server, process {self.pid}: ended instead of starting a process; {limits_text()}"
             )
 
     @contextmanager
     def _bounded_handshake(self) -> Iterator[None]:
-        """Bound the wait for the key of the server, which Python asks for from 3.14 on before all else."""
+        """Limit the time of the key exchange with which a request begins since Python 3.14."""
         if not hasattr(self._server, "_forkserver_authkey"):
             yield
             return
+        # The exchange reads from the socket within multiprocessing, where we cannot poll. Killing the
+        # server from a thread closes the socket and so ends that read.
         bound = threading.Timer(START_S, os.kill, (self.pid, signal.SIGKILL))
         bound.start()
         try:
             yield
         except (EOFError, OSError) as error:
-            if bound.is_alive():
+            if bound.is_alive():  # not the timer's doing
                 raise
             raise self._late() from error
         finally:
             bound.cancel()
+            # Joined, as a timer that has just fired might kill the next server, or a later process.
             bound.join()
 
     def _late(self) -> WorkerTimeoutError:
         pid = self.pid
         self.kill()
         return WorkerTimeoutError(
-            f"fork server, process {pid}: it did not start a process within {START_S:g} s, as if it was "
-            "stopped, and has been killed; the next start has a new one"
+            f"fork server, process {pid}: did not start a process within {START_S:g} s (perhaps it was "
+            "stopped) and was killed; the next start uses a new one"
         )
 
     def kill(self) -> None:
-        """End it at once; its children live on."""
+        """Kill the server; its children live on."""
         global _server
         if _server is self:
             _server = None
@@ -154,47 +173,53 @@ class ForkServer:
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+            # Collected here: multiprocessing collects only a server that it finds dead itself.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         for fd in self.descriptors:
             os.close(fd)
+        # multiprocessing would otherwise wait for this process, and close these numbers a second time.
         self._server._forkserver_pid = None
         self._server._forkserver_alive_fd = None
         self._socket = -1
 
 
 def preload_in_forkserver(module: str) -> None:
-    """Let forkserver children find `module` imported; effective until the first one is started."""
+    """Import `module` in the fork server, so that children find it loaded; call before the first child."""
     if module not in _preload:
         _preload.append(module)
 
 
 def fork_server() -> ForkServer:
-    """Return the server of this process, a new one if it has none."""
+    """Return the fork server of this process, making one if there is none."""
     global _server
+    # After a fork the global still names the parent's server. multiprocessing would take it for a child of
+    # this process, and fail when it asks the system whether that has ended.
     if _server is None or _server.owner != os.getpid():
         _server = ForkServer(_preload)
     return _server
 
 
 def forkserver_pid() -> int | None:
-    """Return the process id of our fork server, or None if it was not needed yet."""
+    """Return the id of this process's fork server, or None if none has been started."""
     return None if _server is None or _server.owner != os.getpid() else _server.pid
 
 
 def forkserver_descriptors() -> list[int]:
-    """Return what our fork server holds open in this process."""
+    """Return the descriptors that this process holds open for its fork server."""
     return [] if _server is None or _server.owner != os.getpid() else _server.descriptors
 
 
 def leave_to_parent() -> None:
-    """In a child, let go of the pipe by which its server knows that the parent lives.
+    """Close, in a child, its copy of the pipe by which the fork server notices the end of the parent.
 
-    multiprocessing hands it on to every child, and what a child forks would hold it for ever.
+    multiprocessing hands the pipe to every child, so that a child may use the server as well. A process that
+    the child forks would inherit it and, if it outlives the parent, keep the server alive.
     """
     from multiprocessing import forkserver
 
     theirs: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    # With a process id the pipe is that of a server which this process itself has started.
     if theirs._forkserver_pid is None and theirs._forkserver_alive_fd is not None:
         fd, theirs._forkserver_alive_fd = theirs._forkserver_alive_fd, None
         with contextlib.suppress(OSError):
@@ -202,21 +227,25 @@ def leave_to_parent() -> None:
 
 
 def _reserve_files(n: int) -> None:
-    """Raise OSError if as many more files cannot be opened, and four pipe ends, a socket and a spare one.
+    """Raise OSError unless `n` more files can be opened, and four pipe ends, a socket and a spare one.
 
-    The server does not survive a request that breaks off in the middle.
+    A request that breaks off, because this process has too many open files, would kill the server.
     """
     with contextlib.ExitStack() as stack:
         for _ in range(n + 6):
             stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
 
 
-def _short_address(places: list[str]) -> str:
-    """Make a folder for a socket; note it, and the address there, which is short however long TMPDIR is."""
+def _short_address(made: list[str]) -> str:
+    """Make a folder for a socket and return the socket's address there.
+
+    made: receives what `_remove` takes: the folder, the address, and a descriptor of the folder.
+    """
     folder = tempfile.mkdtemp(prefix="parllel-")
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    places += [folder, f"/proc/self/fd/{descriptor}/socket", str(descriptor)]
-    return places[1]
+    # Through the descriptor: the address of a socket may have some 100 characters, TMPDIR alone more.
+    made += [folder, f"/proc/self/fd/{descriptor}/socket", str(descriptor)]
+    return made[1]
 
 
 def _remove(folder: str, address: str, descriptor: str) -> None:
@@ -227,8 +256,8 @@ def _remove(folder: str, address: str, descriptor: str) -> None:
 
 
 @contextmanager
-def _address_of_sockets(make: Callable[[], str]) -> Iterator[None]:
-    """Have multiprocessing ask `make` for an address, in this thread and for the time of one start only."""
+def _socket_address_from(make: Callable[[], str]) -> Iterator[None]:
+    """Make multiprocessing call `make` for the addresses of sockets, in this thread and this context only."""
     thread, module = threading.get_ident(), cast(Any, connection)
     theirs = module.arbitrary_address
 

@@ -1,4 +1,10 @@
-"""What a child does before and after its target: be a group, end with the parent, say what went wrong."""
+"""Set up a child process, run its target, report its exception, and end what it has started.
+
+parent                                           child
+"liveness" pipe, which hangs up with it ------>  killed with its process group
+environment, target, arguments --------------->  run_child: set up, then target(connection, ...)
+Child.receive <-- EXCEPTION + packed error ----  if the target raises
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,8 @@ EXCEPTION = b"\xff"  # the first byte of a reply that is a packed exception
 
 
 def _use_one_thread() -> None:
-    """Let torch, which only a fork can have here, wait for no threads: those of its pool are the parent's."""
+    """Set torch to one thread: a forked child would wait for threads of a pool that only the parent has."""
+    # Only a fork can have imported torch by now. Others import it later, and then read ONE_THREAD.
     set_num_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
     if set_num_threads is not None:
         set_num_threads(1)
@@ -28,11 +35,15 @@ def _use_one_thread() -> None:
 
 def _set_up(liveness: Connection | None, environ: dict[str, str] | None, mark: str) -> None:
     if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # Ctrl-C goes to the parent, which ends us; kills reach grandchildren
+        # A group of its own: Ctrl-C in a terminal reaches only the parent, which then ends the child, and
+        # one kill reaches the programs that the child has started.
+        os.setpgid(0, 0)
+    # After setpgid: what is killed with the parent is the group that the process has at this moment.
     end_with_parent(liveness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A fork inherits the handler of the parent's script, which is meant for the parent alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if environ is not None:  # from a fork server, which is older than this environment
+    if environ is not None:  # the fork server has the variables of the time at which it was started
         leave_to_parent()
         os.environ.update(environ)
     os.environ.update(ONE_THREAD)
@@ -48,13 +59,15 @@ def run_child(
     payload: bytes,
     inherited: Any,
 ) -> None:
-    """Be the child: run the target, report what it raises.
+    """Run the target of a child process, and send what it raises to the parent.
 
     Args:
-        connection, liveness: this end of the pipe, and the pipe that hangs up when the parent ends.
-        environ: the variables of the parent; None if they are there already.
-        mark: what programs are marked with that this process starts.
-        payload, inherited: target and arguments, by cloudpickle, and what comes by multiprocessing.
+        connection: this end of the pipe to the parent.
+        liveness: the pipe that hangs up when the parent ends; None on Windows.
+        environ: the parent's environment variables; None if the child has them already.
+        mark: name for `orphans.environment_mark`, which the programs inherit that this process starts.
+        payload: target and arguments, pickled by cloudpickle.
+        inherited: an object that multiprocessing itself handed over, for the target; None if there is none.
     """
     try:
         _set_up(liveness, environ, mark)
@@ -62,11 +75,13 @@ def run_child(
         more = {} if inherited is None else {"inherited": inherited}
         target(connection, *args, **more)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # the parent no longer listens
+        with contextlib.suppress(OSError):  # the parent has closed the pipe
             connection.send_bytes(EXCEPTION + pack_exception(error))
         if not isinstance(error, Exception):
             raise  # SystemExit keeps its exit code
     finally:
-        # An idle child hears of the end of its parent by its pipe, perhaps before the kernel kills its group.
+        # While they still are descendants: the parent cannot tell whose they were once this process has
+        # ended. This also runs if the parent dies, as an idle child sees its pipe close and may do so before
+        # the kernel kills its group, which does not contain programs in sessions of their own.
         kill_own_descendants()
         connection.close()

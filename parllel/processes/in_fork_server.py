@@ -1,10 +1,12 @@
-"""What our fork server imports first: it ends what its children leave, after the parent is gone.
+"""Make the fork server, on import, end what its children leave behind once the parent is gone.
 
-    parent --- "alive" pipe ---> server: ends when the parent does, however it ends
-    worker killed: its children become the server's, whatever session or group they are in
+    parent   holds the "alive" pipe; the kernel closes it, however the parent ends
+    server   sees the pipe hang up, and exits; its exit function kills its descendants
+    worker   killed with the parent; its own children become the server's, in whatever session they are
 
-The kernel kills a worker and its group with the parent; what is in a session of its own remains for the
-server. Nothing else may import this module: to import is all that multiprocessing's server can be asked for.
+The kernel kills a worker and its process group with the parent, but not what runs in a session of its own.
+Only the fork server may import this module. It takes effect on import because multiprocessing's server can
+be asked to import modules, and to do nothing else.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ _PATIENCE_S = 5.0
 
 
 def _end_descendants(server: int) -> None:
-    # A fork of it has this exit function too. And a server that failed itself has a parent that lives.
+    # The children are forks of the server and have this exit function too. And a server that failed with an
+    # exception may have a parent that lives, and still uses its workers.
     if os.getpid() == server and not hasattr(sys, "last_value"):
         kill_own_descendants(_PATIENCE_S)
 
 
 if adopt_orphans():
     atexit.register(_end_descendants, os.getpid())
-    # It collects them as well, and would say so for each.
+    # The server also collects the orphans, and would warn of each as a process that it does not know.
     warnings.filterwarnings("ignore", message="forkserver: waitpid returned unexpected pid")

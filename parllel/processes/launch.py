@@ -1,8 +1,12 @@
-"""Starting interpreters lean: without the user's main module, without threads of BLAS.
+"""Start processes without the user's main module, without BLAS threads, from a fork server of our own.
 
-multiprocessing imports the parent's main script into every child that it spawns. A training script would
-pull torch into every worker that way, so it is told not to; what a child needs from
-`__main__` travels inside the cloudpickled payload. Children of the forkserver come from a server of our own.
+    parent                                                child
+    start_lean: ONE_THREAD in os.environ ------------->   libraries read it when they are imported
+                no path of __main__ in what is sent --->  the main script is not imported
+                connect to our own ForkServer --------->  forked by a server without the user's modules
+
+multiprocessing imports the parent's main script into every child that it spawns, which would pull torch into
+every worker of a training script. What a child needs from `__main__` is in the cloudpickled payload instead.
 """
 
 from __future__ import annotations
@@ -28,17 +32,20 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+# Workers share the cores: with a thread per core each, their small matrix products would mostly wait.
 ONE_THREAD = dict.fromkeys(_THREAD_VARIABLES, "1")
+# One start at a time, as each changes os.environ and functions of multiprocessing. Reentrant, as a forked
+# child runs its target inside the parent's `with`, and may start children of its own there.
 _lock = threading.RLock()
 
 
 def default_start_method() -> StartMethod:
-    """Return forkserver where it exists (fork and threads do not mix), else spawn."""
+    """Return "forkserver" where it exists, else "spawn": a plain fork inherits locks that threads hold."""
     return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 def check_start_method(method: str | None) -> StartMethod:
-    """Return a usable start method; ValueError names those that this platform has."""
+    """Return `method`, or the default for None; raise ValueError if this platform does not have it."""
     if method is None:
         return default_start_method()
     known = multiprocessing.get_all_start_methods()
@@ -48,12 +55,14 @@ def check_start_method(method: str | None) -> StartMethod:
 
 
 def start_lean(method: StartMethod, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Start a process and return it (a multiprocessing Process)."""
+    """Start `target(*args)` in a process and return the multiprocessing Process."""
     context = multiprocessing.get_context(method)
     process = context.Process(target=target, args=args)  # type: ignore[attr-defined]
-    # Not daemonic, as an environment may start processes of its own; we end our children ourselves.
+    # A daemonic process may not have children, but an environment may start processes of its own.
+    # `Child` ends the process at exit, as multiprocessing would end a daemon.
     process.daemon = False
-    with _lock, _environment(ONE_THREAD), _own_rules():
+    # The variables must be set before the interpreter of a spawned child, or of the server, starts.
+    with _lock, _environment(ONE_THREAD), _patched_start():
         process.start()
     return process
 
@@ -73,8 +82,9 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _own_rules() -> Iterator[None]:
-    """Bend two functions of multiprocessing, for this thread and the time of one start only."""
+def _patched_start() -> Iterator[None]:
+    """Replace two functions of multiprocessing during one start, without effect on other threads."""
+    # The user's own code may start processes meanwhile, in threads that do not take `_lock`.
     thread = threading.get_ident()
     theirs = spawn.get_preparation_data
 
@@ -87,15 +97,15 @@ def _own_rules() -> Iterator[None]:
 
     spawn.get_preparation_data = without_main  # type: ignore[assignment]
     try:
-        with _own_forkserver(thread):
+        with _patched_forkserver(thread):
             yield
     finally:
         spawn.get_preparation_data = theirs
 
 
 @contextmanager
-def _own_forkserver(thread: int) -> Iterator[None]:
-    if sys.platform == "win32":
+def _patched_forkserver(thread: int) -> Iterator[None]:
+    if sys.platform == "win32":  # has no fork server, and importing the module fails
         yield
         return
     from multiprocessing import forkserver

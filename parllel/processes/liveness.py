@@ -1,12 +1,12 @@
-"""Children end when their parent does, however it ends.
+"""End children when their parent ends, however it ends.
 
-    parent   holds the write end of one pipe and never writes
-    child    holds the read end; when the parent is gone, the pipe hangs up
+    parent   holds the write end of one pipe and never writes to it
+    child    holds a read end; when the parent ends, the kernel closes the pipe and the read end hangs up
 
-On Linux the kernel itself then kills the child's whole process group, so this works while the child hangs in
-compiled code that holds the interpreter lock, and takes grandchildren along. (The parent-death signal
-would fire when the *thread* that forked ends, and would watch the wrong process under forkserver.)
-Elsewhere a thread of the child waits for the hang-up.
+On Linux the kernel answers the hang-up by killing the child's whole process group. This works even while the
+child hangs in compiled code that holds the interpreter lock, and includes the programs that it has started.
+(The parent-death signal would fire when the *thread* that forked ends, and would watch the fork server
+instead of the parent.) Elsewhere a thread of the child waits for the hang-up.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from multiprocessing.connection import Connection, wait
 
 from parllel.limits import limits_text
 
-_pipe: tuple[int, int] | None = None
-_lock = threading.Lock()
+_pipe: tuple[int, int] | None = None  # one for all children
+_lock = threading.Lock()  # for the first start of children in several threads
 
 
 def liveness_connection() -> Connection | None:
-    """Return a read end to hand to a child; None on Windows, where a process handle serves."""
+    """Return a read end to hand to a child; None on Windows, where children wait for a process handle."""
     if sys.platform == "win32":
         return None
     global _pipe
@@ -38,7 +38,7 @@ def liveness_connection() -> Connection | None:
 
 
 def _forget_in_child() -> None:
-    """Close the parent's ends, which a fork copied: they would keep our siblings alive."""
+    """Close the copies of both ends that a fork inherits: a write end kept open hides the parent's end."""
     global _pipe
     if _pipe is not None:
         for fd in _pipe:
@@ -52,34 +52,39 @@ if hasattr(os, "register_at_fork"):
 
 
 def end_with_parent(liveness: Connection | None) -> None:
-    """Arrange in a child, once, that it ends when the parent does."""
+    """Make this child end when its parent does; call once, in the child."""
     by_kernel = False
     if liveness is not None and sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             _kill_group_on_hangup(liveness.fileno())
             by_kernel = True
+    # On Linux as well: the kernel's signal misses a child that has moved to another process group.
     watch = threading.Thread(target=_exit_on_hangup, args=(liveness,), daemon=True)
     watch.name = "parllel-liveness"
     try:
         watch.start()
-    except RuntimeError as error:  # a limit of threads; the kernel needs none
-        if not by_kernel:
+    except RuntimeError as error:  # a limit on threads was reached
+        if not by_kernel:  # else the kernel's signal suffices
             raise RuntimeError(f"{error}; {limits_text()}") from error
 
 
 def _kill_group_on_hangup(fd: int) -> None:
     import fcntl
 
-    # The owner of a signal belongs to an open file description, which all children share: take a
-    # description of our own. It stays open for the life of the process.
+    # The receiver of the signal is a property of the open file description, which all children share
+    # through their descriptors. Opening the pipe by /proc makes a new description for this child. It is
+    # never closed, so that the signal can come as long as the process lives.
     own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     os.set_inheritable(own, False)
+    # SIGKILL instead of the default SIGIO, which a library may handle or block; to the group (negative);
+    # O_ASYNC last, as it starts the signals.
     fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     poller = select.poll()
     poller.register(own, select.POLLIN)
-    if poller.poll(0):  # the parent was gone before we were ready
+    # The parent may have ended before O_ASYNC was set: that hang-up sent no signal.
+    if poller.poll(0):
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -91,4 +96,5 @@ def _exit_on_hangup(liveness: Connection | None) -> None:
         if parent is None:
             return
         wait([parent.sentinel])
+    # `sys.exit` would end only this thread.
     os._exit(1)

@@ -1,8 +1,13 @@
-"""Descendants that nobody would end: found, ended and collected.
+"""Find, kill and collect descendants that a kill of the process group does not reach.
 
-A process group reaches most of what an environment starts, but not what has a session or group of its own,
-such as a game's server started with `start_new_session=True`. Where the parent is process 1 of a container,
-nobody else collects what remains of them.
+    child         environment_mark: a variable that all programs inherit which it starts
+    parent        child alive:    descendants, by their parents in /proc   -> kill_all
+                  child crashed:  marked, by their environment in /proc    -> kill_all
+    fork server   adopt_orphans: becomes the parent of what killed workers leave -> kill_own_descendants
+
+An environment may start a program in a session of its own, such as a game's server started with
+`start_new_session=True`. If this process is process 1 of a container, or adopts orphans, it has to collect
+them once killed, or they stay in the process table.
 """
 
 from __future__ import annotations
@@ -17,16 +22,15 @@ from typing import Any
 
 from parllel.processes.process_table import PROC, ProcessEntry, descendants, process_entry
 
-_SET_SUBREAPER = 36  # of prctl
+_SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 _MARK = "PARLLEL_WORKER"
-_COLLECT_S = 1.0  # a killed process is gone in far less, unless the kernel holds it
+_COLLECT_S = 1.0  # a killed process ends in far less, unless it waits for a device
 
 
 def adopt_orphans() -> bool:
-    """Let descendants of this process whose parents end become its children; Linux only.
+    """Make this process the parent of descendants whose own parents end; return whether it worked.
 
-    Returns:
-        Whether it worked.
+    Linux only. Elsewhere, orphans become children of process 1.
     """
     import ctypes
 
@@ -36,26 +40,27 @@ def adopt_orphans() -> bool:
 
 
 def environment_mark(name: str) -> dict[str, str]:
-    """Return the variable by which `marked` finds programs that carry it, and all that these start."""
+    """Return the environment variable by which `marked` finds programs, and all programs they start."""
     return {_MARK: name}
 
 
 def marked(name: str) -> list[ProcessEntry]:
-    """Return the running programs that carry a name, if this system shows what each was started with.
+    """Return the running programs that were started with a mark; none where there is no /proc.
 
-    A fork that never became another program does not carry it, nor one that was given other variables.
+    A fork that has not executed another program is missing, as is a program started with other variables.
     """
     found, wanted = [], f"{_MARK}={name}".encode()
     for folder in PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # another user's, or it ended
+        with contextlib.suppress(OSError):  # another user's process, or one that has just ended
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(process_entry(int(folder.name)))
     return [entry for entry in found if entry is not None and entry.runs]
 
 
 def kill_all(entries: Iterable[ProcessEntry]) -> None:
-    """Kill processes, unless their numbers belong to others by now."""
+    """Kill processes, sparing later ones that were given the same ids."""
     for entry in entries:
+        # The id alone is not enough: the process may have ended since it was found.
         now = process_entry(entry.pid)
         if now is not None and now.identity == entry.identity and now.runs:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -63,10 +68,12 @@ def kill_all(entries: Iterable[ProcessEntry]) -> None:
 
 
 def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:
-    """Kill all descendants of this process but the tracker of multiprocessing, which tidies up after it."""
+    """Kill all descendants of this process except multiprocessing's resource tracker."""
+    # The tracker unlinks shared memory that is left behind, and exits by itself after its last user.
     tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
     deadline = time.monotonic() + timeout_s
-    # Again and again: the children of one that was killed come to us, and it may have started more.
+    # Until a search finds none: a process may have started another after the search and before its death,
+    # and the children of a killed one may become children of this process.
     while True:
         found = [e for e in descendants(os.getpid()) if e.runs and e.pid != tracker._pid]
         kill_all(found)
@@ -76,18 +83,22 @@ def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:
 
 
 def collect(group: int, killed: Collection[ProcessEntry]) -> None:
-    """Collect those of a killed group, and of other killed processes, that became children of this one.
+    """Collect killed processes that have become children of this one, so that no zombies remain.
 
-    They do where this is process 1, or adopts orphans. Elsewhere it takes two system calls.
+    group: id of a process group that was killed.
+    killed: processes outside the group that were killed.
+
+    They become children of this process if it is process 1, or adopts orphans. Elsewhere this returns after
+    a system call for each.
     """
-    waiting = {-group, *(entry.pid for entry in killed)}
+    waiting = {-group, *(entry.pid for entry in killed)}  # negative for waitpid: all of the group
     deadline = time.monotonic() + _COLLECT_S
     while True:
         for pid in list(waiting):
             try:
                 while os.waitpid(pid, os.WNOHANG)[0]:
                     pass
-            except ChildProcessError:
+            except ChildProcessError:  # all collected, or not children of this process
                 waiting.discard(pid)
         if not waiting or time.monotonic() > deadline:
             return

@@ -1,8 +1,11 @@
 """Keep processes that work at the same time on different cores, without pinning them.
 
-Two processes that wake each other in turn are never both runnable for long, so the scheduler may see no
-reason to part them: they stay on one core and take twice as long, spins included. Who finds itself on the
-core of another moves away once; the scheduler may move it on from there as any process.
+    others         the kernel writes their last core to /proc/<thread>/stat
+    this process   reads it every 20 ms, and moves away if it shares a core with one of them
+
+Two processes that wake each other alternately are never both runnable for long, so the scheduler may leave
+them on one core, where they take twice as long, spins included. A process that finds itself on the core of
+another moves away once; after that the scheduler is free to move it again.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ import time
 from collections.abc import Sequence
 
 _EVERY_S = 0.02
-_PROCESSOR = 36  # of the fields of /proc/.../stat that follow the name
+_PROCESSOR = (
+    36  # index of `processor` among the fields of /proc/<thread>/stat after the program's name
+)
 
 
 class Placement:
-    """Move this process away from cores on which certain others run; Linux only, elsewhere it does nothing.
+    """Move this process away from cores on which certain other threads run; does nothing outside Linux.
 
     Args:
-        others: ids of threads, or of processes for their first thread.
+        others: ids of threads; the id of a process is that of its main thread.
     """
 
     def __init__(self, others: Sequence[int]) -> None:
@@ -29,6 +34,7 @@ class Placement:
         self._allowed: frozenset[int] = frozenset()
         if hasattr(os, "sched_getaffinity"):
             self._allowed = frozenset(os.sched_getaffinity(0))
+        # With fewer cores than threads some have to share one: moving would only cost.
         if len(self._allowed) > len(others):
             for thread in (os.getpid(), *others):
                 with contextlib.suppress(OSError):
@@ -37,7 +43,7 @@ class Placement:
             self.close()
 
     def check(self) -> None:
-        """Move if need be, at most every 20 ms; in between it costs a look at the clock."""
+        """Move away if a core is shared; looks at most every 20 ms, and at the clock in between."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + _EVERY_S
@@ -49,18 +55,25 @@ class Placement:
             mine, *theirs = map(_core_of, self._files)
             free = self._allowed.difference(theirs)
             if mine in theirs and free:
+                # Narrowing the mask makes the kernel move the process at once. Widening it again leaves the
+                # process where it is, and leaves the choice to the scheduler from now on.
                 os.sched_setaffinity(0, free)
                 os.sched_setaffinity(0, self._allowed)
-        except (OSError, IndexError, ValueError):  # one of them has ended, or there is no such file
+        except (
+            OSError,
+            IndexError,
+            ValueError,
+        ):  # one of them has ended, or a container forbids it
             self.close()
 
     def close(self) -> None:
-        """Do nothing from now on; may be called twice."""
+        """Close the files; `check` does nothing from now on. May be called twice."""
         files, self._files = self._files, []
         for file in files:
             os.close(file)
 
 
 def _core_of(file: int) -> int:
-    """Return the core that a thread last ran on."""
+    """Return the core on which a thread last ran, read from its open stat file."""
+    # After the last parenthesis, as the program's name before it may contain spaces.
     return int(os.pread(file, 1024, 0).rpartition(b")")[2].split()[_PROCESSOR])

@@ -1,6 +1,9 @@
-"""The processes of this machine as /proc shows them.
+"""Read the processes of this machine from /proc.
 
-Everything here finds nothing where there is no /proc.
+    kernel         writes /proc/<pid>/{stat,cmdline,task/*/children}, anew at each read
+    this process   reads them; between two reads any process may end, and its id may go to another
+
+Where there is no /proc, nothing is found.
 """
 
 from __future__ import annotations
@@ -25,42 +28,44 @@ class ProcessEntry(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What tells it from a later process of the same id."""
+        """What distinguishes this process from a later one with the same id."""
         return self.pid, self.started
 
     @property
     def runs(self) -> bool:
-        """Whether it is more than an entry that waits to be collected by its parent."""
+        """Whether the process has not ended; a zombie, which its parent has yet to collect, has."""
         return self.state not in "ZX"
 
 
 def process_entry(pid: int) -> ProcessEntry | None:
-    """Return the entry of a process, or None if there is none."""
-    with suppress(OSError, ValueError, IndexError):
+    """Return the entry of a process, or None if there is none with this id."""
+    with suppress(OSError, ValueError, IndexError):  # it may end while it is read
         content = (PROC / str(pid) / "stat").read_text(errors="replace")
-        # The name of the program is in parentheses and may hold anything, even parentheses.
+        # The name of the program is in parentheses and may contain anything, even parentheses.
         rest = content[content.rindex(")") + 2 :].split()
         return ProcessEntry(pid, int(rest[1]), rest[0], int(rest[19]))
     return None
 
 
 def process_runs(pid: int) -> bool:
-    """Return whether a process lives; one that ended and was not collected yet does not."""
+    """Return whether a process is running; a zombie is not."""
     entry = process_entry(pid)
     return entry is not None and entry.runs
 
 
 def descendants(pid: int) -> list[ProcessEntry]:
-    """Return the children of a process, their children, and so on, uncollected ones included."""
+    """Return the children of a process, their children, and so on, zombies included."""
     if not PROC.is_dir():
         return []
+    # Two sources: most kernels list children by parent; others need a look at every process of the machine.
     children = _listed_children if _lists_children() else _table_of_children().__getitem__
     found: list[ProcessEntry] = []
     parents = [pid]
     while parents:
         parent = parents.pop()
         entries = [process_entry(child) for child in children(parent)]
-        # The number of one that ended meanwhile may be somebody else's already.
+        # A child may have ended since it was listed, and its id may belong to an unrelated process by now,
+        # which the caller might kill.
         below = [entry for entry in entries if entry is not None and entry.parent == parent]
         found += below
         parents += [entry.pid for entry in below]
@@ -69,12 +74,13 @@ def descendants(pid: int) -> list[ProcessEntry]:
 
 @cache
 def _lists_children() -> bool:
-    """Return whether this system lists the children of a thread; that is far less to read."""
+    """Return whether this kernel lists the children of each thread, which is far less to read."""
     return (PROC / "self" / "task" / str(os.getpid()) / "children").exists()
 
 
 def _listed_children(pid: int) -> list[int]:
-    # The system may pass one over while another one ends: what is read twice is true.
+    # The kernel may skip a child while another one ends (see `children` in proc(5)). A list that is read
+    # twice in a row is taken as complete; ten attempts, as a process may start children all the time.
     found = _read_children(pid)
     for _ in range(10):
         before, found = found, _read_children(pid)
@@ -86,6 +92,7 @@ def _listed_children(pid: int) -> list[int]:
 def _read_children(pid: int) -> list[int]:
     found: list[int] = []
     with suppress(OSError):
+        # By thread, as the kernel lists only the children that the thread itself has started.
         for thread in os.listdir(PROC / str(pid) / "task"):
             with suppress(OSError), open(f"{PROC}/{pid}/task/{thread}/children") as file:
                 found += map(int, file.read().split())
@@ -93,7 +100,7 @@ def _read_children(pid: int) -> list[int]:
 
 
 def _table_of_children() -> defaultdict[int, list[int]]:
-    """Return the children of all processes."""
+    """Return the ids of all processes by their parents."""
     table: defaultdict[int, list[int]] = defaultdict(list)
     for name in os.listdir(PROC):
         entry = process_entry(int(name)) if name.isdigit() else None
@@ -103,8 +110,9 @@ def _table_of_children() -> defaultdict[int, list[int]]:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line of a process, shortened, or what there is instead."""
+    """Return the command line of a process in at most 200 characters, else its name, else "?"."""
     with suppress(OSError):
+        # Empty for zombies and threads of the kernel, which have a name all the same.
         words = (PROC / str(pid) / "cmdline").read_text(errors="replace").split("\0")
         line = " ".join(words).strip()
         if line:

@@ -1,4 +1,9 @@
-"""Several children at once."""
+"""Wait for several processes at once.
+
+children                               parent
+each: a message over its pipe ------>  await_any
+each: its end ---------------------->  await_any, Deaths
+"""
 
 from __future__ import annotations
 
@@ -14,14 +19,15 @@ from parllel.processes.watched_process import WatchedProcess
 
 
 class Deaths:
-    """Looks whether any of several processes has ended, at the cost of one system call.
+    """Check whether any of several processes has ended, in one system call.
 
-    A thread that sleeps until one does would notice it earlier by some milliseconds. But a process that has
-    threads should not fork, and this is the process whose user may want to.
+    A thread that waits for the processes would notice an end some milliseconds sooner. But a process with
+    threads should not fork, and this is the user's process, which may.
     """
 
     def __init__(self, processes: Sequence[WatchedProcess]) -> None:
         self._sentinels = [process.sentinel for process in processes]
+        # One poll object for all checks, as they are made during steps. Windows has only `wait`.
         self._poller = None
         if hasattr(select, "poll") and sys.platform != "win32":
             self._poller = select.poll()
@@ -29,21 +35,24 @@ class Deaths:
                 self._poller.register(sentinel, select.POLLIN)
 
     def any(self) -> bool:
-        """Return at once whether one has ended, by itself or by `end`."""
+        """Return at once whether a process has ended, by itself or by `end`."""
         if self._poller is None:
             return bool(wait(self._sentinels, 0))
         return bool(self._poller.poll(0))
 
 
 def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child], float]:
-    """Wait until some children have sent something, or have ended.
+    """Wait until at least one child has sent something, or has ended.
 
-    Returns these, none if the time is over, and what is left of it.
+    Returns:
+        These children, none if the time is up; and what is left of the time.
     """
+    # Both for each child: a grandchild may hold the pipe of a child that has died.
     handles: list[Connection | int] = [child.connection for child in children]
     handles += [child.sentinel for child in children]
     left_s = timeout_s
     while True:
+        # Asked before the wait, as a channel may have read part of a message ahead, which `wait` cannot see.
         heard = [child for child in children if child.poll()]
         if heard or left_s <= 0:
             return heard, left_s
@@ -53,7 +62,8 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
 
 
 def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
-    """Give all processes the same `grace_s` to leave by themselves, then end those that have not."""
+    """Give all processes together `grace_s` to exit by themselves, then end those that have not."""
+    # One deadline: with a grace for each, many processes that hang would take that many times as long.
     deadline = time.monotonic() + grace_s
     for process in processes:
         process.end(max(deadline - time.monotonic(), 0.0))

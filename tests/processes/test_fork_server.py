@@ -44,8 +44,8 @@ def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(fork_server, "START_S", 0.2)
     with pytest.raises(
         WorkerTimeoutError,
-        match=rf"cage 3: could not start its process: fork server, process {server}: it did not start "
-        r"a process within 0\.2 s, as if it was stopped, and has been killed; the next start has a new",
+        match=rf"cage 3: could not start its process: fork server, process {server}: did not start "
+        r"a process within 0\.2 s \(perhaps it was stopped\) and was killed; the next start uses a new one",
     ):
         # More than a pipe takes: nothing may be written before the server has answered.
         Child(targets.echo_inherited, (bytes(200_000),), name="cage 3", start_method="forkserver")
@@ -71,7 +71,7 @@ def test_a_fork_server_that_owes_its_key_is_replaced(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(theirs, "_forkserver_authkey", b"key", raising=False)
     monkeypatch.setattr(theirs, "connect_to_new_process", connect)
     with pytest.raises(
-        WorkerTimeoutError, match=rf"process {server}: it did not start a process with"
+        WorkerTimeoutError, match=rf"process {server}: did not start a process within"
     ):
         Child(targets.echo, start_method="forkserver")
     monkeypatch.setattr(fork_server, "START_S", LONG_S)
@@ -85,7 +85,7 @@ def test_a_fork_server_that_ends_instead_of_starting_a_process() -> None:
     threading.Timer(0.1, os.kill, (server, signal.SIGKILL)).start()
     with pytest.raises(
         WorkerDiedError,
-        match=rf"child: .* process {server}: it ended instead of .*; limits of process",
+        match=rf"child: .* process {server}: ended instead of .*; limits of process",
     ):
         Child(targets.echo, start_method="forkserver")
     ready(Child(targets.echo, start_method="forkserver")).kill()
@@ -97,7 +97,7 @@ def test_children_outlive_a_fork_server_that_fails() -> None:
     assert server is not None
     used = len(os.listdir(f"/proc/{server}/fd"))
     resource.prlimit(server, resource.RLIMIT_NOFILE, (used, used))  # it needs more for a request
-    with pytest.raises(WorkerDiedError, match="it ended instead of starting a process"):
+    with pytest.raises(WorkerDiedError, match="ended instead of starting a process"):
         Child(targets.echo, start_method="forkserver")
     until(lambda: not process_runs(server))
     child.send_bytes(b"still here")
