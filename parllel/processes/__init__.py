@@ -1,11 +1,13 @@
 """Start child processes, watch them, and end them with everything that they have started.
 
-parent                                               child
-Child       start, exchange messages, end      <-->  in_child: set up, run the target
-Channel     messages over one pipe             <-->  Channel, or a plain Connection
-liveness    hold a pipe open                    -->  die when it hangs up
-ForkServer  ask for a fork, read the exit code <-->  in_fork_server: end what children leave behind
-orphans     find and kill what remains, by process_table (/proc)
+    parent                                               child
+    Child       start, exchange messages, end      <-->  in_child: set up, run the target
+    Channel     messages over one pipe             <-->  Channel, or a plain Connection
+    liveness    hold a pipe open                    -->  die when it hangs up
+    ForkServer  ask for a fork, read the exit code <-->  in_fork_server: end what children leave behind
+    orphans     find and kill what remains, by process_table (/proc)
+
+`WatchedProcess` is the part of `Child` that also serves programs which are not Python.
 """
 
 from parllel.counted_time import counted_s

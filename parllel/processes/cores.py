@@ -1,7 +1,9 @@
 """Count the cores that this process may use, which are often fewer than the machine has.
 
-scheduler        affinity mask, set by taskset or a job scheduler ------>  affinity_cores
-control groups   cpu.max or cpu.cfs_quota_us, set by a container ------->  cgroup_quotas
+    affinity mask                  set by taskset or a job scheduler ------>  affinity_cores
+    cpu.max or cpu.cfs_quota_us    set by the runtime of a container ------->  cgroup_quotas
+
+Both hold for this process and its workers together.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Set up a child process, run its target, report its exception, and end what it has started.
 
-parent                                           child
-"liveness" pipe, which hangs up with it ------>  killed with its process group
-environment, target, arguments --------------->  run_child: set up, then target(connection, ...)
-Child.receive <-- EXCEPTION + packed error ----  if the target raises
+    parent                                           child
+    "liveness" pipe, which hangs up with it ------>  killed with its process group
+    environment, target, arguments --------------->  run_child: set up, then target(connection, ...)
+    Child.receive <-- EXCEPTION + packed error ----  if the target raises
+
+The parent imports this module only to name `run_child` as the function with which a child starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Wait for several processes at once.
 
-children                               parent
-each: a message over its pipe ------>  await_any
-each: its end ---------------------->  await_any, Deaths
+    processes                                  this process
+    a child: message over its pipe --------->  await_any
+    any: the system reports its end -------->  await_any, Deaths
+    all at once: exit, or be killed <--------  end_all
+
+A loop over the processes that waits for each would notice a death only when it came to that process.
 """
 
 from __future__ import annotations
