@@ -2,6 +2,7 @@
 
 from parllel.arrays.arena import STORAGES, Arena, Storage, aligned, available_memory
 from parllel.arrays.array import Array
+from parllel.arrays.batch_views import BatchViews
 from parllel.arrays.block import Block, new_key
 from parllel.arrays.frame_block import stored_nbytes
 from parllel.arrays.kinds import (
@@ -28,6 +29,7 @@ __all__ = [
     "Arena",
     "Array",
     "Basic",
+    "BatchViews",
     "Block",
     "LazyFramesArray",
     "ManagedMemoryArray",

@@ -201,11 +201,15 @@ class LazyFramesArray(Array):
         for i in np.argsort(rows, kind="stable").tolist():
             memory.write(int(rows[i]), int(columns[i]), values[i])
 
-    def writers(self, t: int, columns: slice) -> FrameRow:
-        """Return what a cage writes row `t` of `columns` to, quicker than by indexing the array."""
+    def writers(self, t: int, columns: slice, number: int | None = None) -> FrameRow:
+        """Return what a cage writes row `t` of `columns` to, quicker than by indexing the array.
+
+        number: of the batch whose row it is; default the one that the array shows.
+        """
         memory = self._memory
         check_row(t, len(self), self.padding)
-        return FrameRow(memory, memory.padding + memory.window + t, columns.start)
+        window = memory.window if number is None else number * memory.window_rows
+        return FrameRow(memory, memory.padding + window + t, columns.start)
 
 
 class FrameRow:

@@ -1,6 +1,14 @@
 """Trees of arrays: nodes, samples, allocation, and their way to other processes."""
 
 from parllel.buffers.allocation import Field, add_fields, allocate, check_names, insert_field
+from parllel.buffers.batches import (
+    ByBatch,
+    batch_number,
+    count_batches,
+    follows_batches,
+    most_kept,
+    moving,
+)
 from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.buffers.link import REGISTER, Link, Ref
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
@@ -21,6 +29,7 @@ from parllel.buffers.tree import (
 __all__ = [
     "REGISTER",
     "AgentSamples",
+    "ByBatch",
     "DtypeRules",
     "EnvSamples",
     "Field",
@@ -32,6 +41,7 @@ __all__ = [
     "StorageRules",
     "add_fields",
     "allocate",
+    "batch_number",
     "buffer_arrays",
     "buffer_asarray",
     "buffer_close",
@@ -42,7 +52,11 @@ __all__ = [
     "buffer_rotate",
     "buffer_set_attr",
     "check_names",
+    "count_batches",
     "describe_arrays",
+    "follows_batches",
     "insert_field",
+    "most_kept",
+    "moving",
     "summarize_arrays",
 ]

@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 import cloudpickle
 
 from parllel.arrays import Arena, Array, Basic, Place, aligned
+from parllel.buffers.batches import batch_number, moving
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.buffers.unsendable import unsendable_part
@@ -285,18 +286,13 @@ def _moving_arrays(tree: Tree) -> list[Array]:
     wholes = [
         leaf for _, leaf in buffer_leaves(tree) if isinstance(leaf, Array) and not leaf.is_view
     ]
-    return [array for array in buffer_arrays(wholes) if array.block.n_windows > 1]
+    return moving(buffer_arrays(wholes))
 
 
 def _window_number(tree: Tree) -> int | None:
-    """Return which window the arrays of a tree are on; None if none of them has several."""
-    numbers = {array.block.window_number for array in _moving_arrays(tree)}
-    if len(numbers) > 1:
-        raise RegistrationError(
-            "expected arrays that are all on the same side, or batch of a replay, got numbers "
-            f"{sorted(numbers)}; rotate them together"
-        )
-    return numbers.pop() if numbers else None
+    """Return which batch the arrays of a tree show; None if none of them has several."""
+    arrays = _moving_arrays(tree)
+    return batch_number(arrays) if arrays else None
 
 
 def _decode(location: Any, array: Array) -> Place:

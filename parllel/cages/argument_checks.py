@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from parllel.errors import WrongStateError
 from parllel.types import State
 
 
@@ -19,6 +20,14 @@ def check_group(group: int, n_groups: int, name: str) -> None:
     if not 0 <= group < n_groups:
         expected = "0, as there is one" if n_groups == 1 else f"0 to {n_groups - 1}"
         raise IndexError(f"{name}: group {group}: expected {expected}")
+
+
+def check_batch(number: int, n_batches: int, name: str) -> None:
+    """Raise IndexError unless the buffer has a batch `number`; WrongStateError if it has none at all."""
+    if not n_batches:
+        raise WrongStateError(f"{name}: batch {number}: no samples buffer was set")
+    if not 0 <= number < n_batches:
+        raise IndexError(f"{name}: batch {number}: expected 0 to {n_batches - 1}")
 
 
 def check_states(states: Sequence[State], n: int, name: str) -> None:

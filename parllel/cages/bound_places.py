@@ -1,37 +1,34 @@
 """Where the processes of a cage are going to read and write, compared with where they are meant to.
 
-Each process says of every leaf which array it has, and where in that its first and its last row lie, as numpy
-has them. The main process works out the same from its own columns: neither the message that binds nor what a
-worker takes for its share is trusted.
+Each process says of every leaf which array it has, and where in its memory the first and the last row of
+the first and of the last batch lie, as numpy has them. The main process works out the same from its own
+columns: neither the message that binds nor what a worker takes for its share is trusted. This is done once
+for all batches of a buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from parllel.arrays import Array, LazyFramesArray
 from parllel.buffers import buffer_leaves
+from parllel.cages.leaf_rows import Span
 from parllel.cages.rows import Rows
 from parllel.errors import RegistrationError
 from parllel.types import Tree
 
-# Bytes from the array's first element, shape, bytes from one element to the next; for stacks that are stored
-# frame by frame the row of the memory, and the column.
-Span: TypeAlias = tuple[Any, ...]
-Bound: TypeAlias = list[tuple[str, Array, Span, Span]]
+# Of each leaf its name, the array, and its spans.
+Bound: TypeAlias = list[tuple[str, Array, list[Span]]]
 
 
 def places_of(rows: Rows) -> Bound:
-    """Return of each leaf its name, the array, and where in it the first and the last row lie."""
+    """Return of each leaf its name, the array, and where in its memory its rows lie."""
     # A view travels as its absolute place. Of a whole array that has several windows the number of the
     # present one would, and whoever takes it in changes over to it.
-    return [
-        (name, array[:], _span_of(array, first), _span_of(array, last))
-        for name, array, first, last in rows.bound
-    ]
+    return [(leaf.name, leaf.array[:], leaf.spans()) for leaf in rows.leaves]
 
 
 def check_places(
@@ -69,34 +66,37 @@ def check_places(
 def _check_leaves(
     leaves: Sequence[tuple[str, Array, int]], places: Bound, columns: slice, who: str
 ) -> None:
-    said: dict[str, list[tuple[Array, Span, Span]]] = {}
-    for path, *place in places:
-        said.setdefault(path, []).append(tuple(place))  # type: ignore[arg-type]
+    said: dict[str, list[tuple[Array, list[Span]]]] = {}
+    for path, array, spans in places:
+        said.setdefault(path, []).append((array, spans))
     for path, leaf, more in leaves:
-        rows = (0, len(leaf) - 1 + more)
-        first, last = (_expected_span(leaf, t, columns) for t in rows)
+        expected = _expected_spans(leaf, len(leaf) + more, columns)
         what = f"columns {columns.start} to {columns.stop - 1} of {leaf!r}"
         if path not in said:
             raise RegistrationError(f"{who} is not bound to {path}: expected {what}")
-        for array, *spans in said[path]:
-            if array != leaf[:] or spans != [first, last]:
+        for array, spans in said[path]:
+            if array != leaf[:] or spans != expected:
                 raise RegistrationError(
-                    f"{who} is bound to another place of {path}: expected {what}, its first and last row at "
-                    f"{first} and {last}, got {spans[0]} and {spans[1]} of {array!r}"
+                    f"{who} is bound to another place of {path}: expected {what}, the first and the last row "
+                    f"of its first and of its last batch at {expected}, got {spans} of {array!r}"
                 )
 
 
-def _span_of(array: Array, view: Any) -> Span:
+def _expected_spans(array: Array, n_rows: int, columns: slice) -> list[Span]:
+    """Work out what `LeafRows.spans` is to return, without making a view."""
+    block = array.block
+    n_batches = 1 if array.is_view else block.n_windows
+    firsts = [block.padding + number * block.window_rows for number in (0, n_batches - 1)]
     if isinstance(array, LazyFramesArray):
-        place: Span = view.place
-        return place
-    return view.ctypes.data - np.asarray(array).ctypes.data, view.shape, view.strides
-
-
-def _expected_span(array: Array, t: int, columns: slice) -> Span:
-    """Work out what `_span_of` is to be, without making a view."""
-    if isinstance(array, LazyFramesArray):
-        return array.block.padding + array.block.window + t, columns.start
+        return [(first + t, columns.start) for first in firsts for t in (0, n_rows - 1)]
+    # A view begins where it is; a whole array where its memory does, in which the batches lie.
     body = np.asarray(array)
-    offset = t * body.strides[0] + columns.start * body.strides[1]
-    return offset, (columns.stop - columns.start, *body.shape[2:]), body.strides[1:]
+    begin = body.ctypes.data - block.public().ctypes.data if array.is_view else 0
+    firsts = [0, 0] if array.is_view else firsts
+    by_row, by_column = body.strides[:2]
+    cell = (columns.stop - columns.start, *body.shape[2:]), body.strides[1:]
+    return [
+        (begin + (first + t) * by_row + columns.start * by_column, *cell)
+        for first in firsts
+        for t in (0, n_rows - 1)
+    ]

@@ -62,6 +62,19 @@ class CageInterface(ABC):
             RegistrationError: if the memory cannot be reached by the cage's process.
         """
 
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number` of a buffer that holds several: the rows that follow are its.
+
+        The cage stays bound, so nothing is checked anew or sent to workers. A sampler calls it between
+        batches, when all that was started has been finished. It binds a cage that does not override this
+        anew instead.
+
+        Raises:
+            IndexError: if the buffer has no batch of that number.
+            WrongStateError: if something is under way, or there is no buffer.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is bound anew for each batch")
+
     @abstractmethod
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Begin to reset a group's environments (all, or those that need it) into observation row `t`."""

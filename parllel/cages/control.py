@@ -14,6 +14,13 @@ the number of rows that worker w has finished; main looks at it when it has wait
     main:    record of command n; go = n                     worker: go > handled; record of handled + 1;
              waits for W words of a group to be n                    does it; done = handled + 1
 
+record of a command   word 0, from its lowest bit:  operation, 3 bits | group, 3 bits | batch, 25 bits
+                      word 1:                       row, relative to that batch
+
+The batch is the number of the one that rows belong to, in a buffer that holds several. It comes with each
+command, so nothing else has to be sent when it changes: a worker that reads another number than before
+goes over to it first. Main changes it only while no command is under way, so all that follow agree on it.
+
 A record is only overwritten `n_groups + 2` commands later. By then each worker has read it: of any group,
 and of calls, one command at a time is under way, and every worker takes commands in their order.
 """
@@ -33,9 +40,11 @@ STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT = range(6)
 # What stands for the row in the record of a call: those of every batch need no message.
 BY_PIPE, COLLECT_ALL, COLLECT_TRUNCATED, COLLECT_AT_ONCE = range(4)
 _PAYLOAD = 2  # words of a line before its payload
-_RECORD = 2  # words: command with its group, row
+_RECORD = 2  # words: command with its group and batch, row
 MOST_GROUPS = (LINE_WORDS - _PAYLOAD) // _RECORD - 2
-_GROUP_SHIFT = 8
+_GROUP_SHIFT, _BATCH_SHIFT = 3, 6
+_THREE_BITS = 7
+MOST_BATCHES = 2 ** (31 - _BATCH_SHIFT)
 MAIL_LINES = 256  # 16 KiB for each worker
 
 
@@ -98,23 +107,29 @@ class Control:
         self._mail: list[Any] = [box.data.cast("B") for box in mail]
         self._records: Any = self._words[_PAYLOAD:LINE_WORDS]
         self.number = 0
+        self._batch = 0  # shifted to its place in a record
         self._post_go = self.wait.poster(GO)
 
     def command(self, operation: int, group: int, row: int) -> int:
-        """Tell all workers what to do, and return the number of the command."""
+        """Tell all workers what to do in the current batch, and return the number of the command."""
         size, records = self.size, self._records
         self.number = number = self.number % size.last_number + 1
         at = number % size.n_records * _RECORD
-        records[at] = operation | group << _GROUP_SHIFT
+        records[at] = operation | group << _GROUP_SHIFT | self._batch
         records[at + 1] = row
         self._post_go(number)
         return number
 
-    def record(self, number: int) -> tuple[int, int, int]:
-        """Return `(operation, group, row)` of a command."""
+    def use_batch(self, number: int) -> None:
+        """Let the rows of further commands belong to a batch, below `MOST_BATCHES`; none may be under way."""
+        self._batch = number << _BATCH_SHIFT
+
+    def record(self, number: int) -> tuple[int, int, int, int]:
+        """Return `(operation, group, row, batch)` of a command."""
         at = number % self.size.n_records * _RECORD
         word, row = self._records[at : at + _RECORD]
-        return word & ((1 << _GROUP_SHIFT) - 1), word >> _GROUP_SHIFT, row
+        group = word >> _GROUP_SHIFT & _THREE_BITS
+        return word & _THREE_BITS, group, row, word >> _BATCH_SHIFT
 
     def put_mail(self, worker: int, message: bytes) -> bool:
         """Leave the answer to a call where main finds it, if there is room; call before the post."""

@@ -26,23 +26,25 @@ class EnvInfoRows:
     """Rows of some columns, one field for each key that is stored.
 
     Args:
-        leaves: path of keys and the rows of each field.
+        leaves: path of keys and dtype of each field.
         defaults: what stands where an info has no such key, [1, B, ...] for each field; None: KeyError.
         columns: which columns these are.
         name: what messages call the environments.
+
+    Attributes:
+        rows: of each field in the current batch; to be set.
     """
 
     def __init__(
         self,
-        leaves: Sequence[tuple[tuple[str, ...], Any]],
+        leaves: Sequence[tuple[tuple[str, ...], np.dtype[Any]]],
         defaults: Tree,
         columns: slice,
         name: str,
     ) -> None:
         self._name, self._first = name, columns.start
-        self._leaves = [
-            (path[0], path[1:], path, rows, *_taken(rows[0].dtype)) for path, rows in leaves
-        ]
+        self._leaves = [(path[0], path[1:], path, *_taken(dtype)) for path, dtype in leaves]
+        self.rows: list[list[Any]] = []
         self._defaults: dict[tuple[str, ...], Any] = {
             tuple(path.split(".")): np.array(leaf[0, columns])
             for path, leaf in buffer_leaves(defaults)
@@ -59,7 +61,7 @@ class EnvInfoRows:
             TypeError: for None and others that are no numbers, and for fractions in a field of integers.
         """
         absent = []
-        for key, deeper, path, rows, types, kinds in self._leaves:
+        for (key, deeper, path, types, kinds), rows in zip(self._leaves, self.rows, strict=True):
             value = info.get(key, _ABSENT)
             if deeper and value is not _ABSENT:
                 value = self._below(i, path, value)

@@ -12,10 +12,16 @@ from parllel.buffers import NamedArrayTuple, Samples
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.environments import Environments
+from parllel.cages.rows import Rows
 from parllel.cages.spaces import Spaces, check_alike
 from parllel.cages.trajectories import Packed
 from parllel.cages.vectorized_cage import set_env_attribute
-from parllel.cages.worker_policy import MakePolicy, WorkerPolicy, make_policy
+from parllel.cages.worker_policy import (
+    MakePolicy,
+    WorkerPolicy,
+    goes_over,
+    make_policy,
+)
 from parllel.errors import add_note, first_of
 from parllel.types import State, Tree
 
@@ -32,6 +38,9 @@ class EnvironmentShare:
         needs_reset: [n] of the cage, in memory that all its processes share.
         reset_automatically: as the environments were made.
         after_row: called in a rollout, with the group and how many rows of it are done.
+
+    Attributes:
+        batch: number of the batch that rows belong to.
     """
 
     def __init__(
@@ -47,6 +56,9 @@ class EnvironmentShare:
         self._needs_reset = needs_reset
         self._automatic = reset_automatically
         self._after_row = after_row
+        self._rows: list[Rows] = []
+        self._of_policies: list[Callable[[int], None]] = []
+        self.batch = 0
         self._policies: list[WorkerPolicy | None] = [None] * len(makes)
         self.groups: list[Environments | None] = []
         try:
@@ -137,14 +149,26 @@ class EnvironmentShare:
         samples: the whole buffer, for policies; None where there are none.
         """
         bound = []
+        self._rows, self._of_policies = [], []
         for envs, policy, share in zip(self.groups, self._policies, self._shares, strict=True):
             columns = slice(lo + share.start, lo + share.stop)
             if envs is not None:
                 rows = envs.bind(action, NamedArrayTuple(**fields), columns)
+                self._rows.append(rows)
+                self.batch = rows.batch
                 bound.append(places_of(rows))
             if policy is not None and samples is not None:
                 policy.bind(samples, columns)
+                self._of_policies.append(goes_over(policy, samples, columns))
         return bound
+
+    def use_batch(self, number: int) -> None:
+        """Go over to a batch of the buffer, environments and policies of all groups."""
+        self.batch = number
+        for rows in self._rows:
+            rows.use_batch(number)
+        for use_batch in self._of_policies:
+            use_batch(number)
 
     def collect(
         self, truncated_only: bool, at_once: bool = False

@@ -10,9 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
-from parllel.buffers import NamedArrayTuple, Samples
+from parllel.buffers import (
+    NamedArrayTuple,
+    Samples,
+    batch_number,
+    buffer_arrays,
+    count_batches,
+)
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
+    check_batch,
     check_counts,
     check_factory,
     check_group,
@@ -95,7 +102,8 @@ class ProcessCage(CageInterface):
         self._reset_automatically = reset_automatically
         self._spaces: Spaces | None = None
         self._needs_reset = np.ones(1, bool)
-        self._rows = 0  # of the buffer that the cage is bound to
+        # Of the buffer that the cage is bound to: rows, number of the current batch, how many there are.
+        self._rows = self._batch = self._n_batches = 0
         self._completed = self._final = False
         self._child = Child(
             WithRegistry(serve),
@@ -144,7 +152,15 @@ class ProcessCage(CageInterface):
         bound = self._call("bind", action, fields, columns.start, columns.stop)
         names, shares = [self._child.name], [[slice(0, 1)]]
         check_places([[bound]], names, shares, columns.start, action, fields)
+        arrays = buffer_arrays((action, fields))
+        self._batch, self._n_batches = batch_number(arrays), count_batches(arrays)
         self._rows = len(fields["reward"])
+
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number`, which comes with the next row that the worker is asked for."""
+        self._check_idle("use_batch")
+        check_batch(number, self._n_batches, self._child.name)
+        self._batch = number
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Tell the worker to reset into row `t`."""
@@ -163,7 +179,7 @@ class ProcessCage(CageInterface):
         self._check_bound("decorrelation")
         check_row(t, self._rows + 1, self._child.name)
         check_counts(counts, 1, self._child.name)
-        self._requests.begin("decorrelate", [int(count) for count in counts], t)
+        self._requests.begin("decorrelate", [int(count) for count in counts], t, self._batch)
         self._requests.pending = ("decorrelation", "decorrelation")
 
     def _start_row_op(self, op: int, t: int, what: str, group: int, everyone: bool = False) -> None:
@@ -171,7 +187,7 @@ class ProcessCage(CageInterface):
         if group:
             check_group(group, 1, self._child.name)
         check_row(t, self._rows + (op == OP_RESET), self._child.name)
-        self._requests.start_row(op, t, what, everyone=everyone)
+        self._requests.start_row(op, t, self._batch, what, everyone=everyone)
 
     def _check_bound(self, what: str) -> None:
         self._check_idle(what)

@@ -58,10 +58,10 @@ class Requests:
 
     # ------------------------------------------------------------------ asking
 
-    def start_row(self, op: int, t: int, what: str, *, everyone: bool) -> None:
-        """Ask for a step or reset of a row that the worker is bound to."""
+    def start_row(self, op: int, t: int, batch: int, what: str, *, everyone: bool) -> None:
+        """Ask for a step or reset of a row of a batch that the worker is bound to."""
         self._sequence += 1
-        request = ROW_REQUEST.pack(ROW, op, self._sequence & 0xFFFFFFFF, t, everyone)
+        request = ROW_REQUEST.pack(ROW, op, self._sequence & 0xFFFFFFFF, t, batch, everyone)
         try:
             self._child.send_bytes(request, self.timeout_s)
         except FOUND_DEAD as error:

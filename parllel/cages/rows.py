@@ -1,27 +1,58 @@
-"""Views of the rows that a cage reads and writes, made once when it is bound to a buffer.
+"""What a cage reads and writes of a batch, row by row.
 
-Rows of stacked frames that are stored frame by frame have no views; what stands for these is written alike.
+    bound once     views of the memory of all batches, for the cage's columns
+    use_batch(k)   lists of row views, sliced out of these, or kept since batch k was current before
+
+Nothing is checked, and nothing sent anywhere, when the batch changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array, LazyFramesArray
-from parllel.buffers import EnvSamples, NamedArrayTuple, NamedTuple, Samples, buffer_leaves
+from parllel.arrays import Array
+from parllel.buffers import (
+    ByBatch,
+    EnvSamples,
+    NamedArrayTuple,
+    NamedTuple,
+    Samples,
+    batch_number,
+    buffer_leaves,
+    count_batches,
+    most_kept,
+)
 from parllel.cages.env_info_rows import EnvInfoRows
+from parllel.cages.leaf_rows import FlagRows, LeafRows
 from parllel.cages.paths import at_path
 from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
 from parllel.cages.trajectories import is_number
 from parllel.types import Tree
 
-MOST_CELLS = 2**16  # views that are made when a cage is bound, of about 100 bytes each
+MOST_CELLS = 2**16  # views that are kept for all batches together, of about 100 bytes each
 CAGE_FIELDS = ("observation", "reward", "terminated", "truncated", "done", "env_info")
+Path: TypeAlias = tuple[str, ...]
+Leaves: TypeAlias = list[tuple[Path, list[Any]]]
+
+
+@dataclass
+class _Batch:
+    """The views of one batch, by the names that they have in `Rows`."""
+
+    observation: Leaves
+    single: list[Any] | None
+    results: list[tuple[Any, ...]]
+    flags: list[list[NDArray[Any]]]
+    env_info: list[list[Any]]
+    agent_info: Any
+    cells: list[list[NDArray[Any]]] | None
+    action: Leaves
+    read_actions: ActionReader | None
 
 
 class Rows:
@@ -34,10 +65,28 @@ class Rows:
         columns: which columns belong to the cage.
         environment: spaces to check the buffers against.
 
+    Attributes:
+        T: rows of a batch.
+        batch: the number of the current one: that which the arrays show, until `use_batch`.
+        n_batches: how many the buffer holds.
+        leaves: what was bound.
+        env_info: what writes infos; None if none are stored.
+        observation, single, results, flags, agent_info, cells, action, read_actions: of the current batch.
+
     Raises:
         ValueError: if a buffer's shape does not fit the space, or observations have no padding row to take
             the one that follows the batch; names the field.
     """
+
+    observation: Leaves
+    single: list[Any] | None  # rows of observations that are one array
+    results: list[tuple[Any, ...]]  # what a row of results is written to, looked up together
+    flags: list[list[NDArray[Any]]]
+    agent_info: Any
+    # A view of each cell of the observations, where that is not too many and nothing else is stored.
+    cells: list[list[NDArray[Any]]] | None
+    action: Leaves
+    read_actions: ActionReader | None
 
     def __init__(
         self, action: Tree, env: NamedArrayTuple, columns: slice, environment: Spaces
@@ -48,60 +97,90 @@ class Rows:
         for path, leaf in buffer_leaves(env.observation, "env.observation"):
             if leaf.padding < 1:
                 raise ValueError(f"{name}: {path}: expected padding of at least 1, got {leaf!r}")
-        self.T = len(env.reward)
-        # Of each leaf its name, the array, and the views of its first and last row.
-        self.bound: list[tuple[str, Array, Any, Any]] = []
-        self.observation = self._leaves(env.observation, self.T + 1, "env.observation")
-        self.single = self.observation[0][1] if isinstance(env.observation, Array) else None
-        # What a row of results is written to, looked up together.
-        results = (
-            self._views(getattr(env, field), self.T, f"env.{field}")
-            for field in ("reward", "terminated", "truncated", "done")
-        )
-        self.results = list(zip(*results, strict=True))
-        self.flags = [_together(flags) for _, *flags in self.results]
-        info = None if env.env_info is None else self._leaves(env.env_info, self.T, "env.env_info")
-        defaults = env.env_info_default if "env_info_default" in env._fields else None
-        self.env_info = (
-            None if info is None else EnvInfoRows(info, defaults, columns, environment.name)
-        )
-        agent_info = env.agent_info if "agent_info" in env._fields else None
-        self.agent_info = None
-        if agent_info is not None:
-            self.agent_info = self._nested(agent_info, "env.agent_info")
-        # A view of each cell of the observations, where that is not too many and nothing else is stored.
-        self.cells: list[list[NDArray[Any]]] | None = None
-        n = self.hi - self.lo
-        if self.single is not None and not self.env_info and n * self.T <= MOST_CELLS:
-            self.cells = [[row[i, ...] for i in range(n)] for row in self.single]
-        self.read_actions: ActionReader | None = None
-        self.action: list[tuple[tuple[str, ...], list[NDArray[Any]]]] = []
         if action is not None:
             _check(action, example_of(environment.action), f"{name}: agent.action")
-            self.action = self._leaves(action, self.T, "agent.action")
-            nested = self._nested(action, "agent.action")
-            self.read_actions = action_reader(environment.action, nested)
+        self.T = len(env.reward)
+        self.leaves: list[LeafRows] = []
+        self._observation = self._bind(env.observation, self.T + 1, "env.observation")
+        self._single = isinstance(env.observation, Array)
+        self._results = [
+            self._bind_one(getattr(env, field), self.T, f"env.{field}")
+            for field in ("reward", "terminated", "truncated", "done")
+        ]
+        self._flags = FlagRows(self._results[1:])
+        self._infos: list[tuple[Path, LeafRows]] = []
+        self.env_info: EnvInfoRows | None = None
+        if env.env_info is not None:
+            self._infos = self._bind(env.env_info, self.T, "env.env_info")
+            defaults = env.env_info_default if "env_info_default" in env._fields else None
+            leaves = [(path, leaf.array.dtype) for path, leaf in self._infos]
+            self.env_info = EnvInfoRows(leaves, defaults, columns, name)
+        agent_info = env.agent_info if "agent_info" in env._fields else None
+        self._agent_info = self._bind_nested(agent_info, "env.agent_info")
+        self._action_space = environment.action
+        self._action = [] if action is None else self._bind(action, self.T, "agent.action")
+        self._nested_action = self._bind_nested(action, "agent.action")
+        self._bind_batches()
 
-    def _views(self, array: Array, rows: int, name: str) -> list[Any]:
-        columns = slice(self.lo, self.hi)
-        if isinstance(array, LazyFramesArray):
-            views: list[Any] = [array.writers(t, columns) for t in range(rows)]
-        else:
-            views = [np.asarray(array[t, columns]) for t in range(rows)]
-        self.bound.append((name, array, views[0], views[-1]))
-        return views
+    def _bind_batches(self) -> None:
+        arrays = [leaf.array for leaf in self.leaves]
+        self.n_batches = count_batches(arrays)
+        n_views = sum(leaf.n_rows for leaf in self.leaves)
+        n_cells = (self.hi - self.lo) * self.T
+        plain = self._single and not self.env_info
+        self._has_cells = plain and n_cells <= MOST_CELLS
+        most = most_kept(MOST_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
+        self._batches = ByBatch(self._views_of, most)
+        self.use_batch(batch_number(arrays))
 
-    def _leaves(self, tree: Tree, rows: int, name: str) -> list[tuple[tuple[str, ...], list[Any]]]:
+    def use_batch(self, number: int) -> None:
+        """Go over to a batch of the buffer: rows are its rows from now on."""
+        batch = self._batches.at(number)
+        self.batch = number
+        self.observation, self.single = batch.observation, batch.single
+        self.results, self.flags = batch.results, batch.flags
+        self.agent_info, self.cells = batch.agent_info, batch.cells
+        self.action, self.read_actions = batch.action, batch.read_actions
+        if self.env_info is not None:
+            self.env_info.rows = batch.env_info
+
+    def _views_of(self, number: int) -> _Batch:
+        observation = [(path, leaf.of(number)) for path, leaf in self._observation]
+        nested = _nested_of(self._nested_action, number)
+        return _Batch(
+            observation,
+            observation[0][1] if self._single else None,
+            list(zip(*(leaf.of(number) for leaf in self._results), strict=True)),
+            self._flags.of(number),
+            [leaf.of(number) for _, leaf in self._infos],
+            _nested_of(self._agent_info, number),
+            _cells_of(observation[0][1], self.hi - self.lo) if self._has_cells else None,
+            [(path, leaf.of(number)) for path, leaf in self._action],
+            None if nested is None else action_reader(self._action_space, nested),
+        )
+
+    def _bind_one(self, array: Array, n_rows: int, name: str) -> LeafRows:
+        leaf = LeafRows(name, array, slice(self.lo, self.hi), n_rows)
+        self.leaves.append(leaf)
+        return leaf
+
+    def _bind(self, tree: Tree, n_rows: int, name: str) -> list[tuple[Path, LeafRows]]:
         return [
-            (tuple(path.split(".")) if path else (), self._views(leaf, rows, _joined(name, path)))
+            (
+                tuple(path.split(".")) if path else (),
+                self._bind_one(leaf, n_rows, _joined(name, path)),
+            )
             for path, leaf in buffer_leaves(tree)
         ]
 
-    def _nested(self, tree: Tree, name: str) -> Any:
+    def _bind_nested(self, tree: Tree, name: str) -> Any:
+        if tree is None:
+            return None
         if isinstance(tree, Array):
-            return self._views(tree, self.T, name)
+            return self._bind_one(tree, self.T, name)
         return {
-            field: self._nested(value, f"{name}.{field}") for field, value in tree._asdict().items()
+            field: self._bind_nested(value, f"{name}.{field}")
+            for field, value in tree._asdict().items()
         }
 
     def write_observation(self, t: int, i: int, observation: Tree) -> None:
@@ -186,28 +265,17 @@ def _joined(name: str, path: str) -> str:
     return f"{name}.{path}" if path else name
 
 
-def _together(views: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return one array over equal views at equal distances in one memory; else the views themselves.
-
-    Fields of one type are allocated side by side, and one call that writes all costs a third.
-    """
-    first, second = views[:2]
-    places = [view.ctypes.data for view in views]
-    distance = places[1] - places[0]
-    alike = all(view.dtype == first.dtype and view.strides == first.strides for view in views)
-    even = all(b - a == distance for a, b in pairwise(places))
-    if not (alike and even and distance > 0 and _owner(first) is _owner(second)):
-        return views
-    shape, strides = (len(views), *first.shape), (distance, *first.strides)
-    return [np.lib.stride_tricks.as_strided(first, shape, strides)]
+def _nested_of(node: Any, number: int) -> Any:
+    if isinstance(node, dict):
+        return {name: _nested_of(part, number) for name, part in node.items()}
+    return None if node is None else node.of(number)
 
 
-def _owner(view: NDArray[Any]) -> Any:
-    """Return the object whose memory it is."""
-    owner: Any = view
-    while getattr(owner, "base", None) is not None:
-        owner = owner.base
-    return owner.obj if isinstance(owner, memoryview) else owner
+def _cells_of(rows: Sequence[Any], n: int) -> list[list[NDArray[Any]]]:
+    """Return views of the `n` cells of each row, those of single numbers included."""
+    if isinstance(rows[0], np.ndarray) and rows[0].ndim > 1:
+        return [list(row) for row in rows]  # half the time of indexing each
+    return [[row[i, ...] for i in range(n)] for row in rows]
 
 
 def _cell(node: Any, t: int, i: int) -> Tree:

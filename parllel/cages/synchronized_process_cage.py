@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
-from parllel.buffers import Samples
+from parllel.buffers import Samples, batch_number, buffer_arrays, count_batches
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
+    check_batch,
     check_counts,
     check_factories,
     check_group,
@@ -148,7 +149,7 @@ class SynchronizedProcessCage(CageInterface):
         """Prepare what each row needs."""
         control = self._pool.control
         size, n_groups = control.size, control.size.n_groups
-        self._rows = 0  # of the buffer that the cage is bound to
+        self._rows = self._n_batches = 0  # of the buffer that the cage is bound to
         self._reward: Array | None = None  # of that buffer
         self._has_policy = False
         # By group: number of the command under way, 0 for none; what it is; whether main's part of it is due;
@@ -223,7 +224,8 @@ class SynchronizedProcessCage(CageInterface):
         the workers then.
         """
         self._check_idle("set_policy")
-        self._rows, self._ready, self._has_policy = 0, dict.fromkeys(self._ready, 0), False
+        self._rows = self._n_batches = 0
+        self._ready, self._has_policy = dict.fromkeys(self._ready, 0), False
         self._pool.call("set_policy", policy)
         self._has_policy = True
 
@@ -243,9 +245,20 @@ class SynchronizedProcessCage(CageInterface):
         names = [*(worker.name for worker in self._pool.workers), f"{self._name}: main process"]
         n = len(bound)  # main may have no share
         check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
+        arrays = buffer_arrays((action, fields))
+        self._n_batches = count_batches(arrays)
+        self._pool.control.use_batch(batch_number(arrays))
         reward = fields["reward"]
         self._rows, self._reward, self._column = len(reward), reward, columns.start
         self._ready = {g: self._rows if begun else 0 for g, begun in enumerate(self._begun)}
+
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number`, which comes with the next command of the workers."""
+        self._check_idle("use_batch")
+        check_batch(number, self._n_batches, self._name)
+        self._pool.control.use_batch(number)
+        if self._pool.main is not None:
+            self._pool.main.use_batch(number)
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Let the workers reset a group into row `t`."""

@@ -107,7 +107,9 @@ class SynchronizedWorker:
                 go = wait.wait(GO, handled, _WAIT_S)
                 while more and handled != go:
                     handled = self._size.following(handled)
-                    operation, group, row = control.record(handled)
+                    operation, group, row, batch = control.record(handled)
+                    if batch != self._participant.batch:
+                        self._participant.use_batch(batch)
                     if operation == CALL_OPERATION:
                         more = self._call(handled, row)
                     else:

@@ -11,11 +11,16 @@ from numpy.typing import NDArray
 
 from parllel.buffers import NamedArrayTuple, Samples
 from parllel.cages.answers import FinalObservation
-from parllel.cages.argument_checks import check_factories, check_group, check_states
+from parllel.cages.argument_checks import (
+    check_batch,
+    check_factories,
+    check_group,
+    check_states,
+)
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import Environments
 from parllel.cages.make_envs import EnvFactory
-from parllel.cages.rows import cage_part
+from parllel.cages.rows import Rows, cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info
@@ -65,6 +70,7 @@ class VectorizedCage(CageInterface):
         self._n = len(env_factories)
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
+        self._rows: Rows | None = None
         self._closed = False
         self._under_way: tuple[str, int | None] | None = None  # what was started, at which row
 
@@ -94,7 +100,14 @@ class VectorizedCage(CageInterface):
         """Bind the cage to its columns of `samples`."""
         self._check_idle("set_samples_buffer")
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
-        self._envs.bind(action, NamedArrayTuple(**fields), columns)
+        self._rows = self._envs.bind(action, NamedArrayTuple(**fields), columns)
+
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number` of the buffer."""
+        self._check_idle("use_batch")
+        check_batch(number, 0 if self._rows is None else self._rows.n_batches, self._name)
+        assert self._rows is not None
+        self._rows.use_batch(number)
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Reset, now; `finish_row` completes the call."""

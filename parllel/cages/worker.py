@@ -1,6 +1,6 @@
 """What runs in the process of a ProcessCage.
 
-    parent -> worker   ROW, op, sequence, row, everyone      steps and resets of bound rows: no pickling
+    parent -> worker   ROW, op, sequence, row, batch, everyone   steps and resets of bound rows: no pickling
                        CALL, (sequence, op, arguments)       everything else, buffers by name
                        REGISTER ...                          introduces a buffer
     worker -> parent   ROW, sequence, flags                  flags: what there is to collect
@@ -24,13 +24,14 @@ from typing import Any
 from parllel.buffers import REGISTER, Link, NamedArrayTuple
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.environments import Environments
+from parllel.cages.rows import Rows
 from parllel.cages.step_result import deliver, plain_action
 from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.errors import WrongStateError
 from parllel.processes import EXCEPTION, Channel, pack_exception
 
 ROW, CALL, ERROR = b"R", b"C", b"E"
-ROW_REQUEST = struct.Struct("<cBIi?")  # ROW, op, sequence, row, everyone
+ROW_REQUEST = struct.Struct("<cBIiI?")  # ROW, op, sequence, row, batch, everyone
 ROW_REPLY = struct.Struct("<cI???")  # ROW, sequence, needs_reset, completed, final
 SEQUENCE = struct.Struct("<cI")
 LEFT_BEHIND = -1  # number of the answer to a question that a worker which failed is never asked
@@ -51,6 +52,7 @@ class Worker:
         if inherited is not None:
             self._link.adopt(inherited)
         self._envs = make()
+        self._rows: Rows | None = None
         self._row_ops = {
             OP_STEP: lambda t, everyone: self._envs.step_row(t),
             OP_RANDOM: lambda t, everyone: self._envs.random_row(t),
@@ -61,7 +63,7 @@ class Worker:
             "step": self._step,
             "random_step": self._random_step,
             "reset": self._reset,
-            "decorrelate": self._envs.decorrelate,
+            "decorrelate": self._decorrelate,
         }
         self._calls: dict[str, Callable[..., Any]] = {
             "bind": self._bind,
@@ -111,9 +113,10 @@ class Worker:
         self._channel.write(message, timeout_s=math.inf)
 
     def _row(self, message: bytes) -> None:
-        _, op, sequence, t, everyone = ROW_REQUEST.unpack(message)
+        _, op, sequence, t, batch, everyone = ROW_REQUEST.unpack(message)
         envs = self._envs
         try:
+            self._use_batch(batch)
             self._row_ops[op](t, everyone)
         except WrongStateError as error:  # nothing has happened
             self._send(SEQUENCE.pack(ERROR, sequence) + pack_exception(error))
@@ -149,7 +152,17 @@ class Worker:
         return bool(self._envs.needs_reset[0])
 
     def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> Bound:
-        return places_of(self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi)))
+        self._rows = self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi))
+        return places_of(self._rows)
+
+    def _use_batch(self, number: int) -> None:
+        """Go over to the batch that a request is for."""
+        if self._rows is not None and number != self._rows.batch:
+            self._rows.use_batch(number)
+
+    def _decorrelate(self, counts: list[int], t: int, batch: int) -> None:
+        self._use_batch(batch)
+        self._envs.decorrelate(counts, t)
 
     def _step(self, action: Any, outs: dict[str, Any]) -> Any:
         step = self._envs.step_one(0, action)

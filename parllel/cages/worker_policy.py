@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from parllel.buffers import Samples
+from parllel.buffers import Samples, buffer_arrays, follows_batches, moving
 
 
 class WorkerPolicy(Protocol):
@@ -13,6 +13,9 @@ class WorkerPolicy(Protocol):
 
     Made in the process that steps them, one object for each group. A cage knows nothing else of it: where
     parameters and noise come from is between it and whoever made it.
+
+    A policy may have a method `use_batch(number)`, which is then called in place of `bind` where another
+    batch of a buffer that holds several becomes the current one.
     """
 
     def bind(self, samples: Samples, columns: slice) -> None:
@@ -23,6 +26,21 @@ class WorkerPolicy(Protocol):
 
     def step(self, t: int) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+
+
+def goes_over(policy: WorkerPolicy, samples: Samples, columns: slice) -> Callable[[int], None]:
+    """Return what takes a policy to another batch of the samples that it is bound to."""
+    arrays = moving(buffer_arrays(samples))
+
+    def use_batch(number: int) -> None:
+        for array in arrays:  # a process other than main, which rotated them, has not heard of it
+            array.block.show(number)
+        if follows_batches(policy):
+            policy.use_batch(number)  # type: ignore[attr-defined]
+        else:
+            policy.bind(samples, columns)
+
+    return use_batch
 
 
 # Pickled by cloudpickle, with the buffers that it holds by name.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parllel.arrays import Array
+from parllel.arrays import Array, BatchViews
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,
@@ -18,7 +18,7 @@ from parllel.buffers import (
 )
 from parllel.cages import SynchronizedProcessCage
 from parllel.cages.environment_share import EnvironmentShare
-from parllel.cages.rows import Rows
+from parllel.cages.leaf_rows import LeafRows
 from parllel.errors import RegistrationError, WrongStateError
 from parllel.testing import CountingEnv
 from parllel.testing.row_reference import make_samples
@@ -33,9 +33,11 @@ def make(**options: Any) -> SynchronizedProcessCage:
     return SynchronizedProcessCage([CountingEnv] * N, seeds=range(N), index=4, **settings)
 
 
-def refused(match: str, **options: Any) -> None:
+def refused(match: str, *, batches: int = 1, **options: Any) -> None:
     """Expect the buffer to be refused, and rows as well then."""
-    samples = make_samples(CountingEnv(), T, B, storage="managed")
+    samples: Any = make_samples(CountingEnv(), T, B, storage="managed")
+    if batches > 1:
+        samples = allocate(samples, BatchSpec(T, B), storage="managed", batches=batches)
     with make(**options) as cage:
         with pytest.raises(RegistrationError, match=match):
             cage.set_samples_buffer(samples, slice(2, 2 + N))
@@ -79,26 +81,35 @@ LEAVES = [
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_one_leaf_that_is_one_column_off(monkeypatch: pytest.MonkeyPatch, leaf: str) -> None:
     """The others are right, and so is what was asked for."""
-    views = Rows._views
+    bind = LeafRows.__init__
 
-    def shifted(self: Rows, array: Array, rows: int, name: str) -> Any:
-        self.lo, self.hi = self.lo + (name == leaf), self.hi + (name == leaf)
-        found = views(self, array, rows, name)
-        self.lo, self.hi = self.lo - (name == leaf), self.hi - (name == leaf)
-        return found
+    def shifted(self: LeafRows, name: str, array: Array, columns: slice, n_rows: int) -> None:
+        by = int(name == leaf)
+        bind(self, name, array, slice(columns.start + by, columns.stop + by), n_rows)
 
-    monkeypatch.setattr(Rows, "_views", shifted)
+    monkeypatch.setattr(LeafRows, "__init__", shifted)
     refused(rf"worker 0 .*is bound to another place of {leaf}: expected columns 2 to 3 of")
 
 
 def test_rows_that_are_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(self: Rows, array: Array, rows: int, name: str) -> Any:
-        found = [np.asarray(array[t, self.lo : self.hi]) for t in [0, *range(rows - 1)]]
-        self.bound.append((name, array, found[0], found[-1]))
-        return found
+    rows_of = LeafRows.of
 
-    monkeypatch.setattr(Rows, "_views", late)
+    def late(self: LeafRows, number: int) -> Any:
+        rows = rows_of(self, number)
+        return [rows[0], *rows[:-1]]
+
+    monkeypatch.setattr(LeafRows, "of", late)
     refused(r"worker 0 .*is bound to another place of agent.action: expected columns 2 to 3 of")
+
+
+def test_the_last_of_several_batches_that_is_one_row_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = BatchViews.start
+
+    def late(self: BatchViews, number: int) -> int:
+        return start(self, number) - (number == 2)
+
+    monkeypatch.setattr(BatchViews, "start", late)
+    refused(r"worker 0 .*is bound to another place of agent.action", batches=3)
 
 
 @pytest.mark.parametrize("what", ["a leaf", "a group"])

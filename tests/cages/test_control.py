@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
-from parllel.cages.control import CALL, GO, MOST_GROUPS, RANDOM, STEP, Control, ControlSize
+from parllel.cages.control import (
+    CALL,
+    GO,
+    MOST_BATCHES,
+    MOST_GROUPS,
+    RANDOM,
+    STEP,
+    Control,
+    ControlSize,
+)
 from parllel.testing import CountingEnv
 from parllel.testing.row_reference import assert_same_batches, draw_actions, make_samples
 from parllel.testing.vector_cage_hooks import FIRST, record_columns
@@ -45,13 +54,15 @@ def test_records_reach_the_other_end(kind: str) -> None:
     lines, sleep_slots = size.allocate(kind)
     mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots) for _ in range(2))
     mine.number = size.last_number - 3
-    sent: list[tuple[int, tuple[int, int, int]]] = []
+    sent: list[tuple[int, tuple[int, int, int, int]]] = []
     for i in range(3 * size.n_records):
         group, row = i % (MOST_GROUPS + 1), (0, 2**31 - 1, i)[i % 3]
         operation = CALL if group == MOST_GROUPS else (STEP, RANDOM)[i % 2]
+        batch = (0, MOST_BATCHES - 1, i)[i // 2 % 3]
+        mine.use_batch(batch)
         number = mine.command(operation, group, row)
         assert theirs.wait.load(GO) == number
-        sent.append((number, (operation, group, row)))
+        sent.append((number, (operation, group, row, batch)))
         # The last ones, as many as there are records, can still be read.
         for number, record in sent[-size.n_records :]:
             assert theirs.record(number) == record

@@ -1,0 +1,92 @@
+"""Buffers of several batches: which of them is current is a number.
+
+The arrays of such a buffer, a replay or one with two sides, are rotated together before each batch. What
+reads and writes them is bound to the memory once, and from then on given the number of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from parllel.arrays import Array
+from parllel.errors import RegistrationError
+
+V = TypeVar("V")
+
+
+def batch_number(arrays: Iterable[Array]) -> int:
+    """Return the number of the batch that arrays show, 0 if each holds one only.
+
+    Raises:
+        RegistrationError: if they show different ones.
+    """
+    numbers = {array.block.window_number for array in moving(arrays)}
+    if len(numbers) > 1:
+        raise RegistrationError(
+            "expected arrays that are all on the same side, or batch of a replay, got numbers "
+            f"{sorted(numbers)}; rotate them together"
+        )
+    return numbers.pop() if numbers else 0
+
+
+def count_batches(arrays: Iterable[Array]) -> int:
+    """Return how many batches arrays hold, those aside that hold one.
+
+    Raises:
+        ValueError: if they hold different numbers, so that they cannot be rotated together.
+    """
+    counts = {array.block.n_windows for array in moving(arrays)}
+    if len(counts) > 1:
+        raise ValueError(
+            f"samples: expected arrays that hold one batch, or all the same number, got {sorted(counts)}"
+        )
+    return counts.pop() if counts else 1
+
+
+def moving(arrays: Iterable[Array]) -> list[Array]:
+    """Return the arrays that hold several batches; views of them stay where they are."""
+    return [array for array in arrays if not array.is_view and array.block.n_windows > 1]
+
+
+def follows_batches(part: object, bind: str = "bind") -> bool:
+    """Return whether an object goes over to another batch by `use_batch`, instead of being bound anew.
+
+    Whatever its method `bind` looks up belongs to one batch. A subclass that overrides it and not `use_batch`
+    keeps more than its parent knows of, which would silently stay at the batch before.
+    """
+    for cls in type(part).__mro__:
+        if "use_batch" in vars(cls):
+            return True
+        if bind in vars(cls):
+            return False
+    return False
+
+
+class ByBatch(Generic[V]):
+    """What is looked up for each batch of a buffer: made when it is first asked for, and kept.
+
+    Args:
+        make: makes it for the batch of a number.
+        most: how many are kept; those of further batches are made each time.
+    """
+
+    __slots__ = ("_kept", "_make", "_most")
+
+    def __init__(self, make: Callable[[int], V], most: int) -> None:
+        self._make, self._most = make, most
+        self._kept: dict[int, V] = {}
+
+    def at(self, number: int) -> V:
+        """Return what belongs to a batch."""
+        found = self._kept.get(number)
+        if found is None:
+            found = self._make(number)
+            if len(self._kept) < self._most:
+                self._kept[number] = found
+        return found
+
+
+def most_kept(most: int, of_one: int, n_batches: int) -> int:
+    """Return how many batches to keep `of_one` views of: all, or none if that is more than `most`."""
+    return n_batches if n_batches * of_one <= most else 0
