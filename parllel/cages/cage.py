@@ -89,21 +89,21 @@ class Cage(VectorizedCage):
         }
         self._begin("step_async")
         given = check_outs(outs, self._name)
-        step = self._envs.step_one(0, plain_action(self.spaces, action))
+        step = self._envs.stepper.step_one(0, plain_action(self.spaces, action))
         self._result = deliver(step._asdict(), given)
 
     def random_step_async(self, *, out_action: Any = None, **outs: Any) -> None:
         """Step with an action drawn from the action space; out arguments as for `step_async`."""
         self._begin("random_step_async")
         given = check_outs({"action": out_action, **by_part(outs)}, self._name)
-        action, step = self._envs.random_one(0)
+        action, step = self._envs.stepper.random_one(0)
         self._result = deliver({"action": action, **step._asdict()}, given)
 
     def reset_async(self, *, out_obs: Any = None, out_info: Any = None) -> None:
         """Reset the environment."""
         self._begin("reset_async")
         given = check_outs({"observation": out_obs, "info": out_info}, self._name)
-        observation, info = self._envs.reset_one(0)
+        observation, info = self._envs.stepper.reset_one(0)
         self._result = deliver({"observation": observation, "info": info}, given)
 
     def await_step(self) -> StepResult:

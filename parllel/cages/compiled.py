@@ -22,7 +22,7 @@ def add_up(
     sums: NDArray[np.float64],
     out_ended: NDArray[np.float64],
 ) -> None:
-    """Do what `parllel.cages.trajectories.add_up` does."""
+    """Do what `parllel.cages.batched_trajectories.add_up` does."""
     n = rewards.shape[1]
     reached = np.zeros(n, np.int64)
     # After the events each environment is brought to the end: its episode goes on.

@@ -30,13 +30,14 @@ from parllel.cages.bound_places import check_places
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environments import Environments
+from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.requests import Requests
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.step_result import STEP_OUTS, StepResult, by_part, check_outs
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.worker import (
     METHOD,
     OP_RANDOM,

@@ -31,13 +31,14 @@ from parllel.cages.control import (
 )
 from parllel.cages.environment_share import METHOD
 from parllel.cages.environments import Environments
+from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.rows import cage_part, disown
 from parllel.cages.shares import divide
 from parllel.cages.spaces import Spaces
 from parllel.cages.start_workers import PoolSettings, start_pool
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info, unpack
+from parllel.cages.trajectories import TrajInfoFactory, unpack
 from parllel.cages.worker_policy import MakePolicy
 from parllel.cages.worker_pool import POLL_S
 from parllel.errors import WrongStateError, first_of

@@ -19,11 +19,12 @@ from parllel.cages.argument_checks import (
 )
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import Environments
+from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.rows import Rows, cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory, sees_agent_info
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.errors import ClosedError, WrongStateError
 from parllel.types import State
 
@@ -202,7 +203,7 @@ class VectorizedCage(CageInterface):
 
     @property
     def _name(self) -> str:
-        return self._envs.name(0)
+        return self._envs.name
 
     def _check_open(self) -> None:
         if self._closed:

@@ -165,15 +165,15 @@ class Worker:
         self._envs.decorrelate(counts, t)
 
     def _step(self, action: Any, outs: dict[str, Any]) -> Any:
-        step = self._envs.step_one(0, action)
+        step = self._envs.stepper.step_one(0, action)
         return deliver(step._asdict(), outs), bool(self._envs.needs_reset[0])
 
     def _random_step(self, outs: dict[str, Any]) -> Any:
-        action, step = self._envs.random_one(0)
+        action, step = self._envs.stepper.random_one(0)
         return deliver({"action": action, **step._asdict()}, outs), bool(self._envs.needs_reset[0])
 
     def _reset(self, outs: dict[str, Any]) -> Any:
-        observation, info = self._envs.reset_one(0)
+        observation, info = self._envs.stepper.reset_one(0)
         result = deliver({"observation": observation, "info": info}, outs)
         return result, bool(self._envs.needs_reset[0])
 

@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.buffers import NamedArrayTuple
-from parllel.cages import TrajInfo, VectorizedCage, trajectories
+from parllel.cages import TrajInfo, VectorizedCage, batched_trajectories
+from parllel.cages.batched_trajectories import BatchedTrajectories
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.environments import Environments
+from parllel.cages.follow import follow
+from parllel.cages.per_step_trajectories import PerStepTrajectories
 from parllel.cages.rows import cage_part
-from parllel.cages.trajectories import BatchedTrajectories, PerStepTrajectories, follow
 from parllel.errors import notes_of
 from parllel.testing.cage_hooks import run
 from parllel.testing.row_reference import make_samples
@@ -94,7 +96,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 20)), max_
 
 def perform(envs: Environments, what: str, k: int) -> list[TrajInfo]:
     """Do one thing to environments; return the episodes that it collects."""
-    n = len(envs)
+    n = len(envs.envs)
     if what == "rows":
         for t in range(k):
             envs.step_row(t % T)
@@ -105,9 +107,9 @@ def perform(envs: Environments, what: str, k: int) -> list[TrajInfo]:
     elif what == "reset done":
         envs.reset_rows(0, everyone=False)
     elif what == "reset one" or (what == "plain" and envs.needs_reset[k % n]):
-        envs.reset_one(k % n)
+        envs.stepper.reset_one(k % n)
     elif what == "plain":
-        envs.step_one(k % n, 1)
+        envs.stepper.step_one(k % n, 1)
     elif what == "prepare":
         envs.prepare(0)
     elif what == "decorrelate" and not envs.needs_reset.any():
@@ -138,8 +140,8 @@ def test_sums_are_those_of_a_plain_loop(
     pile: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trajectories, "_PILED_REWARDS", pile)
-        patch.setattr(trajectories, "_MIN_ROWS", pile if pile < 10 else 64)
+        patch.setattr(batched_trajectories, "_PILED_REWARDS", pile)
+        patch.setattr(batched_trajectories, "_MIN_ROWS", pile if pile < 10 else 64)
         piled = environments(partial(TrajInfo, discount), scripts, automatic, scale)
     recorded = environments(Recorder, scripts, automatic, scale)
     assert type(piled._trajs) is BatchedTrajectories
@@ -173,7 +175,7 @@ def test_the_compiled_pass_is_the_plain_one(data: st.DataObject, n: int, rows: i
     ).astype(np.int64)
     start = np.array([0.0, 0.5, 0.0, 0.9])
     made = []
-    for function in (compiled.add_up, trajectories.add_up):
+    for function in (compiled.add_up, batched_trajectories.add_up):
         sums, ended = np.random.default_rng(seed).normal(size=(n, 4)), np.zeros((count, 4))
         function(rewards, rows, events, start, 0.97, sums, ended)
         ended[events[:, 2] == 0] = 0  # says nothing where an episode begins
@@ -389,7 +391,7 @@ def test_nothing_that_is_done_ahead_of_time_loads_the_compiler() -> None:
     code = (
         "import sys\n"
         "from parllel.cages import TrajInfo\n"
-        "from parllel.cages.trajectories import follow\n"
+        "from parllel.cages.follow import follow\n"
         "trajs = follow(TrajInfo, 2)\n"
         "for reward in (1.0, 3.0):\n"
         "    trajs.add_row([reward] * 2, [(0, True, False)])\n"
@@ -405,7 +407,7 @@ def test_the_compiler_is_loaded_for_several_environments_alone(n: int, loaded: b
     code = (
         "import sys\n"
         "from parllel.cages import TrajInfo\n"
-        "from parllel.cages.trajectories import follow\n"
+        "from parllel.cages.follow import follow\n"
         f"trajs = follow(TrajInfo, {n})\n"
         "assert 'numba' not in sys.modules\n"
         f"trajs.add_row([1.0] * {n}, [(0, True, False)])\n"

@@ -1,0 +1,217 @@
+"""Episodes that are added up a batch of rows at a time.
+
+Where the factory makes plain `TrajInfo`s, or a subclass that leaves `step` alone, rewards pile up row by row
+and are added up when they are asked for, by a compiled loop where there are several environments.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import End, Packed, Trajectories, TrajInfoFactory, is_number
+from parllel.types import State, Tree
+
+_PILED_REWARDS = 2**15  # 256 KiB; then they are added up
+_MIN_ROWS = 64
+_COMPILED = "parllel.cages.compiled"
+
+
+class BatchedTrajectories(Trajectories):
+    """Pile up rows of rewards, and add them up in one pass.
+
+    Args:
+        example: what `make` made: its numbers are those that every episode starts from.
+    """
+
+    per_step = False
+
+    def __init__(self, make: TrajInfoFactory, n: int, example: TrajInfo) -> None:
+        super().__init__(make, n)
+        self._discount = float(example._discount)
+        self._start = np.array(_numbers(example), np.float64)
+        self._sums = np.tile(self._start, (n, 1))  # as of before the pile
+        self._rewards = np.zeros((max(_MIN_ROWS, _PILED_REWARDS // n), n))
+        self._memory: Any = self._rewards  # what struct takes for a buffer and numpy's types do not
+        # Numbers of all kinds to float64, at a third of what numpy takes for a list.
+        self._pack = struct.Struct(f"{n}d").pack_into
+        self._piled = 0
+        # Row, environment, 1 for an end or 0 for a beginning, and so on: what follows starts with that row.
+        self._events: list[int] = []
+        # Environment and sums of each episode that ended, in the order of time, in parts.
+        self._reported: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        self._n_ended = 0
+
+    def begin(self, i: int) -> None:
+        """Note the row."""
+        if self._piled:
+            self._events += (self._piled, i, 0)
+        else:
+            self._sums[i] = self._start
+
+    def step(
+        self,
+        i: int,
+        observation: Tree,
+        action: Tree,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+    ) -> None:
+        """Add it to what there is, the pile included."""
+        self._add_step(i, reward)
+
+    def _add_step(self, i: int, reward: float) -> None:
+        self._add_up()
+        length, return_, discounted, weight = self._sums[i].tolist()
+        self._sums[i] = (
+            length + 1,
+            return_ + reward,
+            discounted + weight * reward,
+            weight * self._discount,
+        )
+
+    def end(self, i: int) -> None:
+        """Report the sums."""
+        self._add_up()
+        self._reported.append((np.array([i]), self._sums[i : i + 1].copy()))
+        self._sums[i] = self._start
+
+    def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
+        """Put a row on the pile."""
+        k = self._piled
+        self._pack(self._memory, k * self._n * 8, *rewards)
+        self._piled = k + 1
+        if ended:
+            for i, _, _ in ended:
+                self._events += (k + 1, i, 1)
+            self._n_ended += len(ended)
+        row: NDArray[np.float64] = self._rewards[k]
+        if self._piled == len(self._rewards):
+            self._add_up()
+        return row
+
+    def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
+        """Take in the steps one by one."""
+        for i, reward in enumerate(rewards):
+            if is_number(reward):
+                self._add_step(i, float(reward))
+        for i, _, _ in ended:
+            self.end(i)
+
+    def state(self, i: int) -> State:
+        """Add up, and return the sums."""
+        self._add_up()
+        return {"sums": self._sums[i].tolist()}
+
+    def load_state(self, i: int, state: State) -> None:
+        """Set the sums; ValueError if they are not four numbers."""
+        self._add_up()
+        if "sums" not in state:
+            raise ValueError(
+                f"TrajInfo: expected the state of plain sums, got class {state.get('class')}"
+            )
+        sums = np.array(state["sums"], np.float64)
+        if sums.shape != self._start.shape:
+            raise ValueError(f"TrajInfo: state: expected 4 sums, got {state['sums']}")
+        self._sums[i] = sums
+
+    def prepare(self) -> None:
+        """Add up, unless the compiler had to be loaded for it."""
+        # That takes long, and a worker does not hear meanwhile that it is to close.
+        if self._n == 1 or _COMPILED in sys.modules:
+            self._add_up()
+
+    def take_packed(self, *, at_once: bool = False) -> Packed:
+        """Add up, and return the numbers of each episode."""
+        self._add_up(at_once=at_once)
+        parts, self._reported = self._reported, []
+        if not parts:
+            return b""
+        envs = np.concatenate([envs for envs, _ in parts])
+        numbers: NDArray[np.float64] = np.concatenate([numbers for _, numbers in parts])
+        return numbers[np.argsort(envs, kind="stable")].tobytes()
+
+    def count(self) -> int:
+        """Return how many episodes `take` would return."""
+        return sum(len(envs) for envs, _ in self._reported) + self._n_ended
+
+    def forget_after(self, count: int) -> None:
+        """Drop all but the first `count` episodes that `take` would return."""
+        self._add_up()
+        kept = []
+        for envs, numbers in self._reported:
+            kept.append((envs[:count], numbers[:count]))
+            count -= len(envs[:count])
+        self._reported = kept
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether `take` would return anything."""
+        return self.count() > 0
+
+    def _add_up(self, *, at_once: bool = False) -> None:
+        if not self._piled:
+            return
+        add = add_up
+        if self._n > 1 and not (
+            at_once and _COMPILED not in sys.modules
+        ):  # one environment is not worth the third of a second of the compiler
+            from parllel.cages import compiled
+
+            add = compiled.add_up
+        events = np.array(self._events, np.int64).reshape(-1, 3)
+        ended = np.empty((len(events), 4))
+        add(self._rewards, self._piled, events, self._start, self._discount, self._sums, ended)
+        ends = events[:, 2] == 1
+        self._reported.append((events[ends, 1], ended[ends]))
+        self._events, self._n_ended, self._piled = [], 0, 0
+
+
+def add_up(
+    rewards: NDArray[np.float64],
+    rows: int,
+    events: NDArray[np.int64],
+    start: NDArray[np.float64],
+    discount: float,
+    sums: NDArray[np.float64],
+    out_ended: NDArray[np.float64],
+) -> None:
+    """Add rewards to the sums of each episode in the order of time, as `TrajInfo.step` does.
+
+    rewards: [at least rows, n].  events: [e, 3] of row, environment, and whether an episode ends in
+    front of that row or one begins whatever was before; in the order of time.  start: [4], what
+    length, return, discounted return and weight of an episode are at first.  sums: [n, 4], those
+    of the episodes in progress, which are carried on.  out_ended: [e, 4], where an episode ends.
+    """
+    columns = rewards[:rows].T.tolist()
+    reached = [0] * len(columns)
+
+    def go_on(i: int, stop: int) -> None:
+        length, return_, discounted, weight = sums[i].tolist()
+        for reward in columns[i][reached[i] : stop]:
+            length += 1.0
+            return_ += reward
+            discounted += weight * reward
+            weight *= discount
+        sums[i] = length, return_, discounted, weight
+
+    for e, (row, i, ends) in enumerate(events.tolist()):
+        if ends:
+            go_on(i, row)
+            out_ended[e] = sums[i]
+        sums[i] = start
+        reached[i] = row
+    for i in range(len(columns)):
+        go_on(i, rows)
+
+
+def _numbers(traj: TrajInfo) -> tuple[float, float, float, float]:
+    return traj.length, traj.return_, traj.discounted_return, traj._weight

@@ -1,0 +1,39 @@
+"""The choice of how episodes are followed."""
+
+from __future__ import annotations
+
+from parllel.cages.batched_trajectories import BatchedTrajectories
+from parllel.cages.per_step_trajectories import PerStepTrajectories
+from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import Trajectories, TrajInfoFactory
+
+
+def follow(make: TrajInfoFactory, n: int) -> Trajectories:
+    """Return trajectories of n environments, in the faster way that what `make` makes allows."""
+    example = made_by(make)
+    sees_agent_info = _has_own(example, "see_agent_info")
+    if sees_agent_info or _has_own(example, "step"):
+        return PerStepTrajectories(make, n, example, sees_agent_info=sees_agent_info)
+    return BatchedTrajectories(make, n, example)
+
+
+def sees_agent_info(make: TrajInfoFactory) -> bool:
+    """Return whether what `make` makes wants to know what the agent says of each step."""
+    return _has_own(made_by(make), "see_agent_info")
+
+
+def made_by(make: TrajInfoFactory) -> TrajInfo:
+    """Return what the factory makes; TypeError unless it is one and makes a TrajInfo."""
+    if not callable(make):
+        raise TypeError(
+            f"traj_info: expected a class or function that makes a TrajInfo, got {make!r}"
+        )
+    traj = make()
+    if not isinstance(traj, TrajInfo):
+        raise TypeError(f"traj_info: expected it to make a TrajInfo, got {traj!r}")
+    return traj
+
+
+def _has_own(traj: TrajInfo, method: str) -> bool:
+    own = getattr(type(traj), method, None) is not getattr(TrajInfo, method)
+    return own or method in vars(traj)

@@ -1,0 +1,84 @@
+"""Episodes whose TrajInfo has a `step` of its own, which is called at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import End, Trajectories, TrajInfoFactory
+from parllel.env_states import freeze, thaw
+from parllel.types import State, Tree
+
+
+class PerStepTrajectories(Trajectories):
+    """Call `TrajInfo.step` at every step.
+
+    Args:
+        example: what `make` made, taken for the first environment.
+        sees_agent_info: whether it has a `see_agent_info` of its own.
+    """
+
+    per_step = True
+
+    def __init__(
+        self, make: TrajInfoFactory, n: int, example: TrajInfo, *, sees_agent_info: bool
+    ) -> None:
+        super().__init__(make, n)
+        self._trajs = [example, *(make() for _ in range(n - 1))]
+        self.sees_agent_info = sees_agent_info
+
+    def see_agent_info(self, i: int, agent_info: Tree) -> None:
+        """Hand it on."""
+        self._trajs[i].see_agent_info(agent_info)
+
+    def begin(self, i: int) -> None:
+        """Make a new TrajInfo."""
+        self._trajs[i] = self._make()
+
+    def step(
+        self,
+        i: int,
+        observation: Tree,
+        action: Tree,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+    ) -> None:
+        """Hand it on."""
+        self._trajs[i].step(observation, action, reward, terminated, truncated, info)
+
+    def end(self, i: int) -> None:
+        """Report the TrajInfo and make a new one."""
+        self._completed.append((i, self._trajs[i]))
+        self._trajs[i] = self._make()
+
+    def state(self, i: int) -> State:
+        """Return class and state of its TrajInfo; TypeError for what no file can hold."""
+        traj = self._trajs[i]
+        name = type(traj).__qualname__
+        return {"class": name, "traj": freeze(traj.state(), f"{name}.state()")}
+
+    def load_state(self, i: int, state: State) -> None:
+        """Load it into a new TrajInfo; ValueError if it is that of another class."""
+        traj = self._trajs[i] = self._make()
+        expected, came = type(traj).__qualname__, state.get("class", "of plain sums")
+        if came != expected:
+            raise ValueError(f"TrajInfo: expected the state of class {expected}, got {came}")
+        traj.load_state(thaw(state["traj"]))
+
+    def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
+        """End episodes; the steps have been told already."""
+        row = np.array([float(reward) for reward in rewards])
+        for i, _, _ in ended:
+            self.end(i)
+        return row
+
+    def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
+        """End episodes; the steps have been told already."""
+        for i, _, _ in ended:
+            self.end(i)

@@ -1,0 +1,87 @@
+"""What a checkpoint keeps of environments, between two rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parllel.cages.env_stepper import EnvStepper
+from parllel.env_states import (
+    env_state,
+    load_env_state,
+    load_space_state,
+    missing_env_state,
+    space_state,
+)
+from parllel.types import State
+
+
+def environment_states(stepper: EnvStepper) -> list[State]:
+    """Return what a checkpoint keeps of each environment.
+
+    `missing` names what does not offer its state, `env` is None then.
+    """
+    return [_state(stepper, i) for i in range(len(stepper.envs))]
+
+
+def _state(stepper: EnvStepper, i: int) -> State:
+    prepared, env = stepper.prepared[i], stepper.envs[i]
+    with stepper.named(i, "state"):
+        saved = env_state(env)
+        missing = missing_env_state(env) if saved is None else None
+        episode = stepper.trajs.state(i)
+    return {
+        "env": saved,
+        "missing": missing,
+        "waits": not stepper.reset_automatically,
+        "seed": stepper.seeds[i],
+        "needs_reset": bool(stepper.needs_reset[i]),
+        # Of a reset ahead of time the observation, which is in no row yet.
+        "prepared": None if prepared is None else [prepared[0]],
+        "episode": episode,
+        "action_space": space_state(stepper.action_spaces[i]),
+    }
+
+
+def load_environment_states(stepper: EnvStepper, states: Sequence[State], salt: int) -> None:
+    """Take back what `environment_states` returned, into environments that were made alike.
+
+    Where there is no state of an environment, it needs a reset afterwards, by a seed of its own that
+    depends on `salt`, so that it does not play its first episodes again.
+
+    Raises:
+        ValueError: if it belongs to other environments, or other TrajInfos.
+    """
+    for i, state in enumerate(states):
+        with stepper.named(i, "load_state"):
+            _load_state(stepper, i, state, salt)
+    stepper.n_waiting = int(np.count_nonzero(stepper.needs_reset))
+
+
+def _load_state(stepper: EnvStepper, i: int, state: State, salt: int) -> None:
+    stepper.prepared[i] = None
+    stepper.trajs.begin(i)
+    if state["action_space"] is not None:
+        load_space_state(stepper.action_spaces[i], state["action_space"])
+    if state["env"] is None:
+        stepper.seeds[i] = _salted(stepper.first_seeds[i], salt)
+        stepper.needs_reset[i] = True
+        return
+    kinds, waits = ("resets by itself", "waits to be reset"), not stepper.reset_automatically
+    if bool(state["waits"]) != waits:
+        raise ValueError(
+            f"expected the state of an environment that {kinds[waits]}, got that of one that "
+            f"{kinds[not waits]}"
+        )
+    load_env_state(stepper.envs[i], state["env"])
+    stepper.seeds[i] = state["seed"]
+    stepper.needs_reset[i] = state["needs_reset"]
+    if state["prepared"] is not None:
+        stepper.prepared[i] = state["prepared"][0], {}
+    stepper.trajs.load_state(i, state["episode"])
+
+
+def _salted(seed: int | None, salt: int) -> int | None:
+    """Return another seed for each `salt`; a missing one stays so."""
+    return None if seed is None else int(np.random.SeedSequence([seed, salt]).generate_state(1)[0])
