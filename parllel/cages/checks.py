@@ -1,4 +1,4 @@
-"""Checks of what an environment returns: on during its first episode, where most mistakes show."""
+"""Check what an environment returns; on during its first episode, where most mistakes show."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from parllel.cages.observation_check import LARGEST
 def check_step(result: Any, name: str) -> None:
     """Raise TypeError or ValueError unless `result` is what Gymnasium's `step` promises."""
     if not isinstance(result, tuple) or len(result) != 5:
+        # Four values come from environments written for Gym before version 0.26.
+        hint = (
+            "; Gymnasium's step returns five values: split done into terminated and truncated"
+            if isinstance(result, tuple) and len(result) == 4
+            else ""
+        )
         raise TypeError(
             f"{name}: step: expected (observation, reward, terminated, truncated, info), "
-            f"got {brief(result)}"
+            f"got {brief(result)}{hint}"
         )
     _, reward, terminated, truncated, info = result
     number = np.asarray(reward)

@@ -101,7 +101,7 @@ class BatchSampler(Sampler):
         self.batch_transforms = list(batch_transforms)
         check_transforms(self.step_transforms, self.batch_transforms)
         check_fields(samples, self.transforms)
-        self.final_transforms = FinalChain(samples, self.step_transforms).transforms
+        self.final_chain = FinalChain(samples, self.step_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = self._within = False
         self._batches = 0
@@ -213,9 +213,7 @@ class BatchSampler(Sampler):
         if not final:
             return
         observation = stack_final(final, self.samples.env.observation)
-        for transform in self.final_transforms:
-            observation = transform.transform_final(observation)
-        self.handler.final_value(*places_of(final), observation)
+        self.handler.final_value(*places_of(final), self.final_chain.apply(observation))
 
     # ------------------------------------------------------------------ the transforms, and the end
 

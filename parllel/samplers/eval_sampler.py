@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.part_checks import check_actions, check_handler, check_transforms
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
-from parllel.transforms import FinalChain, StepTransform, check_finals_are_known
+from parllel.transforms import FinalChain, StepTransform, check_finals_are_known, transform_finals
 from parllel.types import BatchSpec, State
 
 
@@ -72,7 +74,7 @@ class EvalSampler(Sampler):
         check_transforms(self.step_transforms)
         check_finals_are_known(samples, self.step_transforms)
         self._training: Samples | None = None
-        self._final_transforms = self.step_transforms
+        self._as_seen: Callable[[Any], Any] = partial(transform_finals, self.step_transforms)
         if handler.samples is not None:
             self.compare_with(handler.samples)
         self.quotas = np.full(B, n_episodes // B)
@@ -121,13 +123,11 @@ class EvalSampler(Sampler):
             return
         chain = FinalChain(training, self.step_transforms)
         chain.check_complete()
-        self._training, self._final_transforms = training, chain.transforms
+        self._training, self._as_seen = training, chain.apply
 
     def _step(self, busy: list[tuple[CageInterface, Units]], played: list[list[TrajInfo]]) -> None:
         observation = buffer_asarray(self.samples.env.observation[0])
-        for transform in self._final_transforms:
-            observation = transform.transform_final(observation)
-        action = self.handler.act(observation, slice(0, len(played)))
+        action = self.handler.act(self._as_seen(observation), slice(0, len(played)))
         self.samples.agent.action[0] = action
         for _, groups in busy:
             groups.start_row(0)

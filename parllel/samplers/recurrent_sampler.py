@@ -98,9 +98,8 @@ class RecurrentSampler(BatchSampler):
         observation = buffer_map(
             lambda leaf: np.asarray(leaf[t + 1])[columns], self.samples.env.observation
         )
-        for transform in self.final_transforms:
-            observation = transform.transform_final(observation)
-        self.handler.final_value(np.full(len(columns), t, np.intp), columns, observation)
+        seen = self.final_chain.apply(observation)
+        self.handler.final_value(np.full(len(columns), t, np.intp), columns, seen)
 
     def _clear(self, valid: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:
         """Leave nothing after the ends that an earlier batch or a waiting environment has written."""

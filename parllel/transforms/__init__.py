@@ -2,9 +2,17 @@
 
 from parllel.transforms.advantage import EstimateAdvantage, estimate_advantage
 from parllel.transforms.clip_rewards import ClipRewards
-from parllel.transforms.field_allocation import add_transform_fields, example_of_what_is_seen
+from parllel.transforms.field_allocation import (
+    add_transform_fields,
+    example_of_what_is_seen,
+    note_what_is_seen,
+)
 from parllel.transforms.field_checks import check_fields
-from parllel.transforms.final_chain import FinalChain, check_finals_are_known
+from parllel.transforms.final_chain import (
+    FinalChain,
+    check_finals_are_known,
+    transform_finals,
+)
 from parllel.transforms.multi_agent_advantage import EstimateMultiAgentAdvantage
 from parllel.transforms.normalize_advantage import NormalizeAdvantage
 from parllel.transforms.normalize_multi_agent_advantage import NormalizeMultiAgentAdvantage
@@ -51,8 +59,10 @@ __all__ = [
     "every_nth",
     "example_of_what_is_seen",
     "field_at",
+    "note_what_is_seen",
     "optional_body_of",
     "picture_grid",
     "pictures_of",
     "row_after",
+    "transform_finals",
 ]

@@ -17,6 +17,7 @@ from parllel.buffers import (
     buffer_map,
     insert_field,
 )
+from parllel.errors import add_note
 from parllel.transforms.field_checks import (
     RAW,
     SEEN,
@@ -25,7 +26,9 @@ from parllel.transforms.field_checks import (
     identities_below,
     naming,
     reads_of,
+    writer_of,
     written_later,
+    written_twice,
 )
 from parllel.transforms.transform import BatchTransform, StepTransform, Transform, field_at
 from parllel.types import BatchSpec, Tree
@@ -58,6 +61,8 @@ def add_transform_fields(
     for i, transform in enumerate(ordered):
         _check_reads(transform, ordered[i + 1 :], samples)
         fields = fields_of(transform, samples)
+        name = type(transform).__name__
+        _check_unwritten(samples, fields, name)
         with naming(transform):
             for path in fields:
                 if path.startswith(f"{SEEN}."):
@@ -65,8 +70,19 @@ def add_transform_fields(
             samples = add_fields(samples, fields, batch_spec, **memory)
         for path in fields:
             for at, leaf in buffer_leaves(field_at(samples, path), path):
-                _mark(leaf, at, type(transform).__name__)
+                _mark(leaf, at, name)
     return samples
+
+
+def _check_unwritten(samples: Samples, fields: Iterable[str], name: str) -> None:
+    for path in fields:
+        try:
+            field = field_at(samples, path)
+        except ValueError:  # free, as it should be
+            continue
+        for at, leaf in buffer_leaves(field, path):
+            if writer := writer_of(leaf):
+                raise ValueError(written_twice(at, writer, name))
 
 
 def _mark(leaf: Array, path: str, writer: str) -> None:
@@ -102,6 +118,30 @@ def example_of_what_is_seen(
         return np.zeros(leaf.shape[2:], leaf.dtype) if path is None else examples[path]
 
     return buffer_map(example_at, samples.agent.observation)
+
+
+def note_what_is_seen(
+    error: Exception, samples: Samples, transforms: Iterable[Transform], seen: Tree, raw: Tree
+) -> None:
+    """Add to an agent's error which transforms say what it sees; nothing if no transform does.
+
+    samples: as for `example_of_what_is_seen`, which returned `seen`.  raw: example of `env.observation`.
+    """
+    writers = [
+        type(transform).__name__
+        for transform in transforms
+        if any(_overlap(path, SEEN) for path in _tried_paths(transform, samples))
+    ]
+    if writers:
+        add_note(
+            error,
+            f"{SEEN} is {_shapes(seen)}, as {' and '.join(writers)}.fields says; {RAW} is {_shapes(raw)}",
+        )
+
+
+def _shapes(tree: Tree) -> str:
+    leaves = [(path, np.asarray(leaf)) for path, leaf in buffer_leaves(tree)]
+    return ", ".join(f"{path} {leaf.dtype} {leaf.shape}".strip() for path, leaf in leaves)
 
 
 def _check_reads(transform: Transform, later: Sequence[Transform], samples: Samples) -> None:

@@ -52,9 +52,7 @@ def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
         for path, identity in one.writes.items():
             _check_allocated(one.name, path, leaves)
             if identity in writers:
-                raise ValueError(
-                    f"{path}: two transforms write it, {writers[identity]} and {one.name}"
-                )
+                raise ValueError(written_twice(path, writers[identity], one.name))
             writers[identity] = one.name
     for path, leaf in leaves.items():
         if writer_of(leaf) and _identity(leaf) not in writers:
@@ -84,6 +82,14 @@ def written_later(reader: str, path: str, writer: str) -> str:
     return (
         f"{reader}: reads {path}, which {writer} writes later, so it would read the values of the batch "
         f"before; give {writer} first (step transforms run before batch transforms)"
+    )
+
+
+def written_twice(path: str, first: str, second: str) -> str:
+    """Return what is wrong with two transforms that write one field."""
+    return (
+        f"{path}: two transforms write it, {first} and {second}; to chain them, let {first} write a field of "
+        f"its own, such as agent.halfway, that {second} reads"
     )
 
 

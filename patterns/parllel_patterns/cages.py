@@ -1,4 +1,4 @@
-"""A cage for a number of equal environments."""
+"""A cage with several environments of one kind."""
 
 from __future__ import annotations
 
@@ -38,37 +38,39 @@ def build_cages(
 
     Args:
         env_factory, traj_info, reset_automatically: as for `VectorizedCage`.
-        n_envs: how many.
-        seeds: where the environments' seeds come from.
-        parallel: spread them over processes: as a Plan says, or as `plan_sampling` finds best for this
-            machine if True, which may be to keep them here.
-        name: under which their seeds are drawn; give evaluation another.
-        stack: closes the cage when it is left.
+        n_envs: number of environments.
+        seeds: from which the environments' seeds are drawn.
+        parallel: whether to spread them over processes: a Plan, or True for the plan that `plan_sampling`
+            finds best for this machine, which may be to keep them in this process.
+        name: under which the seeds are drawn; give evaluation another.
+        stack: closes the cage when the stack is closed.
         process_arguments: further arguments of SynchronizedProcessCage (`start_method`, `timeout_s`,
-            `buffers`); where there are no workers they have no use.
+            `buffers`); ignored if there are no workers.
 
     Raises:
         TypeError: for an argument that SynchronizedProcessCage does not take, and for `seeds` or `parallel`
             of another type.
-        ValueError: unless `n_envs` is at least 1, and for a `name` whose seeds were drawn before.
+        ValueError: unless `n_envs` is at least 1, for a Plan that leaves no environments for its workers, and
+            for a `name` whose seeds were drawn before.
     """
-    _check_arguments(n_envs, seeds, parallel, name)
-    known = set(inspect.signature(SynchronizedProcessCage).parameters)
-    if unknown := sorted(set(process_arguments) - known):
-        # Where there are no workers nobody else would notice.
-        raise TypeError(
-            f"build_cages: expected arguments of its own or of SynchronizedProcessCage, got {unknown}"
-        )
-    common: Any = {
+    _check_arguments(n_envs, seeds, name)
+    _check_parallel(parallel, n_envs)
+    _check_process_arguments(process_arguments)
+    stack = ExitStack() if stack is None else stack
+    plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
+    options: dict[str, Any] = {
         "traj_info": traj_info,
         "reset_automatically": reset_automatically,
         "seeds": seeds.spawn(name, n_envs),
     }
     factories = [env_factory] * n_envs
-    plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
-    stack = ExitStack() if stack is None else stack
     if not plan.n_workers:
-        return [stack.enter_context(VectorizedCage(factories, **common))]
+        return [stack.enter_context(VectorizedCage(factories, **options))]
+    return [stack.enter_context(_spread(factories, plan, **options, **process_arguments))]
+
+
+def _spread(factories: list[EnvFactory], plan: Plan, **arguments: Any) -> SynchronizedProcessCage:
+    """Return a cage whose environments are all made, or close it."""
     cage = SynchronizedProcessCage(
         factories,
         n_workers=plan.n_workers,
@@ -77,18 +79,17 @@ def build_cages(
         n_main=plan.n_main or None,
         spin_us=plan.spin_us,
         cores=plan.cores,
-        **common,
-        **process_arguments,
+        **arguments,
     )
     try:
         _ = cage.spaces  # waits until all environments are made
     except BaseException:
         cage.close()
         raise
-    return [stack.enter_context(cage)]
+    return cage
 
 
-def _check_arguments(n_envs: Any, seeds: Any, parallel: Any, name: str) -> None:
+def _check_arguments(n_envs: Any, seeds: Any, name: str) -> None:
     if isinstance(n_envs, bool) or not isinstance(n_envs, (int, np.integer)) or n_envs < 1:
         raise ValueError(
             f"build_cages: n_envs: expected an int of at least 1 for the number of {name!r}, got {n_envs!r}"
@@ -97,6 +98,34 @@ def _check_arguments(n_envs: Any, seeds: Any, parallel: Any, name: str) -> None:
         number = seeds is None or isinstance(seeds, (int, np.integer))
         hint = f"; give Seeds({seeds})" if number else ""
         raise TypeError(f"build_cages: seeds: expected Seeds, got {seeds!r}{hint}")
+    if name in seeds.state()["given"]:  # a cell of a notebook that is run again
+        raise ValueError(
+            f"build_cages: the seeds of {name!r} were drawn already; give further environments another name, "
+            "or make seeds = Seeds(...) in the same cell as the cages"
+        )
+
+
+def _check_parallel(parallel: Any, n_envs: int) -> None:
     if not isinstance(parallel, (bool, Plan)):
         hint = f"; give Plan({parallel}) for as many workers" if isinstance(parallel, int) else ""
         raise TypeError(f"build_cages: parallel: expected a bool or a Plan, got {parallel!r}{hint}")
+    if isinstance(parallel, Plan) and n_envs - parallel.n_main < parallel.n_workers:
+        workers = f"its {parallel.n_workers} workers" if parallel.n_workers > 1 else "its worker"
+        most = n_envs - parallel.n_workers
+        # The second number is easily taken for that of all environments.
+        hint = f"give {n_envs} workers or fewer"
+        if most >= 0:
+            hint = f"give n_main={most}" + (" or less" if most else "")
+        raise ValueError(
+            f"build_cages: parallel: expected a Plan with an environment or more for each of {workers}, got "
+            f"n_main={parallel.n_main} of {n_envs} environments for this process; {hint}"
+        )
+
+
+def _check_process_arguments(arguments: dict[str, Any]) -> None:
+    """Refuse unknown arguments even without workers, where nothing would read them."""
+    known = inspect.signature(SynchronizedProcessCage).parameters
+    if unknown := sorted(arguments.keys() - known):
+        raise TypeError(
+            f"build_cages: expected arguments of its own or of SynchronizedProcessCage, got {unknown}"
+        )

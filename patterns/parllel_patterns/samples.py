@@ -38,6 +38,7 @@ from parllel.transforms import (
     Transform,
     add_transform_fields,
     example_of_what_is_seen,
+    note_what_is_seen,
 )
 from parllel.types import BatchSpec, Tree
 
@@ -142,12 +143,18 @@ def _agent_example(
 ) -> tuple[Tree, Tree]:
     """Return what the agent answers to an example of what it sees, checked against the action space."""
     check_action_space(handler.agent, spaces.action, spaces.name)
-    observation = _stored(stored_example(spaces.observation), dtypes)
+    observation = raw = _stored(stored_example(spaces.observation), dtypes)
+    probe: Samples | None = None
     if any(isinstance(transform, StepTransform) for transform in transforms):
         one = BatchSpec(1, 1)
         probe = allocate(_examples(spaces, None, None, env_info, 0), one, dtype=dtypes)
         observation = example_of_what_is_seen(probe, transforms, one, observation)
-    action, agent_info = handler.example(observation)
+    try:
+        action, agent_info = handler.example(observation)
+    except Exception as error:
+        if probe is not None:
+            note_what_is_seen(error, probe, transforms, observation, raw)
+        raise
     check_example_action(action, spaces.action, spaces.name)
     return action, agent_info
 

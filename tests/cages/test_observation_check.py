@@ -132,7 +132,8 @@ SHOWN = r"an array uint8 \(12, 12, 3\)"
     [
         (
             lambda: check_step(({"eye": PICTURE}, 0.0, False, {}), "env"),
-            rf"got \(\{{'eye': {SHOWN}\}}, 0\.0, False, \{{\}}\)$",
+            rf"got \(\{{'eye': {SHOWN}\}}, 0\.0, False, \{{\}}\); "
+            "Gymnasium's step returns five values: split done into terminated and truncated$",
         ),
         (lambda: check_step((PICTURE, PICTURE, False, False, {}), "env"), f"reward.*got {SHOWN}$"),
         (

@@ -61,7 +61,10 @@ def test_evaluation_gets_seeds_of_its_own():
     cages = build_cages(CountingEnv, 2, seeds=seeds)
     cages += build_cages(CountingEnv, 2, seeds=seeds, name="evaluation")
     assert len({mark for mark, _ in marks(cages)}) == 4
-    with pytest.raises(ValueError, match="seed 'environments' was asked for twice"):
+    message = (
+        "the seeds of 'environments' were drawn already; .* make seeds = Seeds.* in the same cell"
+    )
+    with pytest.raises(ValueError, match=message):
         build_cages(CountingEnv, 2, seeds=seeds)
     close(cages)
 
@@ -172,6 +175,17 @@ def test_if_a_process_cannot_make_its_own_no_process_is_left():
         ({"seeds": 0}, TypeError, r"seeds: expected Seeds, got 0; give Seeds\(0\)"),
         ({"seeds": None}, TypeError, r"seeds: expected Seeds, got None; give Seeds\(None\)"),
         ({"seeds": "a"}, TypeError, "seeds: expected Seeds, got 'a'$"),
+        (
+            {"parallel": Plan(2, 2)},
+            ValueError,
+            "parallel: expected a Plan with an environment or more for each of its 2 workers, got n_main=2 "
+            "of 2 environments for this process; give n_main=0",
+        ),
+        (
+            {"parallel": Plan(3)},
+            ValueError,
+            "parallel: .* its 3 workers, got n_main=0 of 2 environments .*; give 2 workers or fewer",
+        ),
         ({"parallel": 2}, TypeError, r"parallel: expected a bool or a Plan, got 2; give Plan\(2\)"),
         ({"parallel": "yes"}, TypeError, "parallel: expected a bool or a Plan, got 'yes'$"),
     ],

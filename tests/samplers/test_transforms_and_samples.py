@@ -121,8 +121,67 @@ def test_a_transform_that_the_sampler_was_not_given(workshop):
 
 def test_one_transform_twice(workshop):
     normalize = NormalizeObservations()
-    with pytest.raises(ValueError, match=r"agent\.observation: two transforms write it"):
+    message = (
+        r"agent\.observation: two transforms write it, .* and NormalizeObservations; to chain "
+    )
+    with pytest.raises(ValueError, match=message):
         workshop.sampler([normalize], [normalize, normalize])
+
+
+def test_two_transforms_of_what_the_agent_sees_are_told_how_to_chain(workshop):
+    message = (
+        "agent.observation: two transforms write it, HalveFinals and NormalizeObservations; to chain "
+        "them, let HalveFinals write a field of its own, such as .*, that NormalizeObservations reads"
+    )
+    with pytest.raises(ValueError, match=message):
+        workshop.sampler([HalveFinals(), NormalizeObservations()])
+
+
+def test_an_observation_that_the_agent_refuses_names_the_transform_that_made_it(workshop):
+    class Short(HalveFinals):
+        def fields(self, samples):
+            return {"agent.observation": Field(np.zeros(2, np.float32), padding=1)}
+
+    def refuse(observation):
+        raise ValueError(f"expected 3 numbers, got {observation.shape}")
+
+    workshop.handler.example = refuse
+    with pytest.raises(ValueError, match=r"expected 3 numbers, got \(2,\)") as caught:
+        workshop.sampler([CountSteps(), Short()])
+    assert notes_of(caught.value) == [
+        "agent.observation is float32 (2,), as Short.fields says; env.observation is float32 (3,)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda o: None, r"Halve.*\.transform_final: expected an array \[2, 3\], got None"),
+        (
+            lambda o: o[:, :2],
+            r"Halve.*\.transform_final: expected an array \[2, 3\], got an array \[2, 2\]",
+        ),
+        (
+            lambda o: o[0],
+            r"Halve.*\.transform_final: expected an array \[2, 3\], got an array \[3\]",
+        ),
+        (
+            lambda o: {"x": o},
+            r"Halve.*\.transform_final: expected an array \[2, 3\], got x \[2, 3\]",
+        ),
+    ],
+    ids=["none", "size", "row", "parts"],
+)
+def test_wrong_final_observations_name_the_transform(workshop, returned, message):
+    halve = HalveFinals()
+    halve.transform_final = returned
+    estimate = EstimateAdvantage(0.9, 0.9)
+    sampler = workshop.sampler([halve, estimate], [halve], [estimate])
+    with pytest.raises((TypeError, ValueError), match=message):
+        sampler.collect_batch(0)
+    eval_sampler = workshop.eval_sampler([halve])
+    with pytest.raises((TypeError, ValueError), match=message):
+        eval_sampler.collect_batch(0)
 
 
 def test_equal_transforms_are_as_good_as_the_same(workshop):

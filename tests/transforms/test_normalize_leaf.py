@@ -158,8 +158,7 @@ def test_two_leaves_by_two_transforms(built):
     assert np.abs(np.asarray(samples.agent.observation.w)).max() == 0.5
     assert np.abs(np.asarray(samples.agent.observation.v)).max() > 0.5
     final = NamedTuple(v=np.full((1, 2), 5.0, np.float32), w=np.full((1, 2), 50.0, np.float32))
-    for transform in sampler.final_transforms:
-        final = transform.transform_final(final)
+    final = sampler.final_chain.apply(final)
     assert final.w.tolist() == [[0.5, 0.5]]
     np.testing.assert_allclose(final.v[0], reference(5.0, *moments_of(steps[0])), 1e-4, 1e-5)
     names = {name for name in sampler.stats if name.endswith("mean")}
@@ -188,8 +187,7 @@ def test_a_leaf_on_the_way_to_what_the_agent_sees(built):
         samples, _ = sampler.collect_batch(0)
     assert np.abs(np.asarray(samples.agent.observation.v)).max() == 0.25
     final = {"v": np.full((1, 2), 50.0, np.float32), "w": np.ones((1, 2), np.float32)}
-    for transform in sampler.final_transforms:
-        final = transform.transform_final(final)
+    final = sampler.final_chain.apply(final)
     assert final["v"].tolist() == [[0.25, 0.25]]
     assert final["w"].tolist() == [[1.0, 1.0]]
 
@@ -197,7 +195,7 @@ def test_a_leaf_on_the_way_to_what_the_agent_sees(built):
 def test_what_cannot_be_is_refused_at_allocation(built):
     with pytest.raises(ValueError, match=r"no field 'env\.observation\.x'"):
         built([NormalizeObservations("env.observation.x")])
-    with pytest.raises(ValueError, match=r"'v' exists already; every field has one writer"):
+    with pytest.raises(ValueError, match=r"agent\.observation\.v: two transforms write it"):
         built([NormalizeObservations("env.observation.v")] * 2)
     box = build_cages(lambda: gym.make("CartPole-v1"), 1, seeds=Seeds(0))
     with box[0], pytest.raises(ValueError, match=r"agent\.observation\.v: .* is one array"):
