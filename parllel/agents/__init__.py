@@ -5,7 +5,7 @@ from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.agents.handler import Handler
 from parllel.agents.numpy_handler import NumpyHandler
 from parllel.agents.random_agent import RandomAgent
-from parllel.agents.row_views import RowViews, leaf_paths, map_plain
+from parllel.agents.row_views import RowViews
 from parllel.agents.row_writer import RowWriter
 from parllel.agents.shared_parameters import NEVER, SharedParameters
 from parllel.agents.small_policy import Layers, SmallPolicy
@@ -27,6 +27,4 @@ __all__ = [
     "SmallWorkerPolicy",
     "check_action_space",
     "check_example_action",
-    "leaf_paths",
-    "map_plain",
 ]

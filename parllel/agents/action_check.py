@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent
-from parllel.agents.row_views import dotted, leaf_paths, map_plain
+from parllel.buffers import buffer_leaves, buffer_map, parts_of
 from parllel.types import Tree
 
 
@@ -29,8 +30,7 @@ def check_example_action(action: Tree, space: Space[Any], name: str) -> None:
 
     It is all that there is of an agent that does not say which space it draws from.
     """
-    plain = map_plain(np.asarray, action)
-    there = {dotted("agent.action", path): leaf for path, leaf in leaf_paths(plain)}
+    there = dict(buffer_leaves(buffer_map(np.asarray, action), "agent.action"))
     for where, one in _leaves(space):
         whole, got = _whole(one), there.get(where)
         if whole is None or got is None:  # cages compare fields and shapes
@@ -85,13 +85,9 @@ def _compare(drawn: Space[Any], taken: Space[Any], path: str, agent: str, name: 
         raise ValueError(f"{name}: {path}: expected {taken}, {agent} draws from {drawn}{hint}")
 
 
-def _parts(space: Space[Any]) -> dict[str, Space[Any]] | None:
+def _parts(space: Space[Any]) -> Mapping[str, Space[Any]] | None:
     """Return the spaces inside of one by their names in buffers, None if it has none."""
-    if isinstance(space, spaces.Dict):
-        return dict(space.spaces)
-    if isinstance(space, spaces.Tuple):
-        return {f"_{i}": inner for i, inner in enumerate(space.spaces)}
-    return None
+    return parts_of(space.spaces) if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
 
 
 def _leaves(space: Space[Any], where: str = "agent.action") -> list[tuple[str, Space[Any]]]:

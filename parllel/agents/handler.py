@@ -11,9 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent, EnvIndices
-from parllel.agents.row_views import Path, RowViews, dotted, leaf_at, leaf_paths, map_plain
+from parllel.agents.row_views import RowViews
 from parllel.agents.row_writer import ColumnWriter, RowWriter
-from parllel.buffers import Field, NamedTuple, Samples, buffer_leaves, buffer_map
+from parllel.buffers import (
+    Field,
+    NamedTuple,
+    Path,
+    Samples,
+    buffer_leaves,
+    buffer_map,
+    dotted,
+    field_at,
+    leaf_paths,
+    named_map,
+    part_at,
+)
 from parllel.errors import WrongStateError, add_note
 from parllel.types import State, Tree
 
@@ -107,7 +119,7 @@ class Handler(ABC):
         because `value` needs padding, or None. What the agent samples with stays as it is.
         """
         column = slice(0, 1)
-        observation = map_plain(
+        observation = named_map(
             lambda leaf: self.convert(np.array(leaf)[np.newaxis]), observation_example
         )
         self.agent.eval_mode()
@@ -180,13 +192,13 @@ class Handler(ABC):
         if self._initial_states:
             state = self.agent.initial_rnn_state(slice(0, B))
             for path, field in self._initial_states:
-                np.copyto(field, self.to_numpy(leaf_at(state, path)))
+                np.copyto(field, self.to_numpy(part_at(state, path)))
         self._noise = self.agent.draw_noise(T, B) if self._sampling else None
         for prepared in self._prepared.values():
             prepared.noise = None
         if self._noise is not None:
             for path, field in self._noise_fields:
-                np.copyto(field, self.to_numpy(leaf_at(self._noise, path)))
+                np.copyto(field, self.to_numpy(part_at(self._noise, path)))
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
@@ -227,13 +239,13 @@ class Handler(ABC):
         """
         if not self._final_values or len(rows) == 0:
             return
-        inputs = self.agent_inputs(map_plain(self.convert, observation), rows, columns)
+        inputs = self.agent_inputs(named_map(self.convert, observation), rows, columns)
         values = self.agent.value(**inputs, env_indices=columns)
         for path, field in self._final_values:
-            value = self.to_numpy(leaf_at(values, path))
+            value = self.to_numpy(part_at(values, path))
             if value.shape != np.shape(rows):
                 raise ValueError(
-                    f"{dotted('agent.final_value', path)}: expected shape {np.shape(rows)} for "
+                    f"{dotted(path, 'agent.final_value')}: expected shape {np.shape(rows)} for "
                     f"{len(rows)} final observations, the agent returned {value.shape}"
                 )
             field[rows, columns] = value
@@ -243,7 +255,7 @@ class Handler(ABC):
 
         For evaluation outside of a buffer; agent infos are dropped.
         """
-        inputs = self.agent_inputs(map_plain(self.convert, observation), None, env_indices)
+        inputs = self.agent_inputs(named_map(self.convert, observation), None, env_indices)
         action, _ = self.agent.step(**inputs, env_indices=env_indices)
         return buffer_map(self.to_numpy, action)
 
@@ -290,7 +302,7 @@ class Handler(ABC):
         return RowWriter(name, field, self.convert, self.write)
 
     def _batch_shape(self) -> tuple[int, int]:
-        _, leaf = next(leaf_paths(self._bound().agent.action))
+        _, leaf = next(buffer_leaves(self._bound().agent.action))
         T, B = leaf.shape[:2]
         return T, B
 
@@ -304,10 +316,7 @@ class Handler(ABC):
     def _rows_of(self, path: str, columns: slice) -> list[Tree]:
         views = self._views.get(path)
         if views is None:
-            field: Tree = self._bound()
-            for name in path.split("."):
-                field = getattr(field, name)
-            views = self._views[path] = RowViews(field, self.convert)
+            views = self._views[path] = RowViews(field_at(self._bound(), path), self.convert)
         return views.rows(columns)
 
     def _prepare(self, columns: slice) -> Prepared:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import LazyFramesArray
-from parllel.buffers import NamedTuple
+from parllel.buffers import buffer_leaves, named_map
 from parllel.types import Tree
 
-# One step into a tree: the name of the field, and its position for nodes without names.
-Path: TypeAlias = tuple[tuple[str, int], ...]
 Convert: TypeAlias = Callable[[NDArray[Any]], Any]
 
 
@@ -35,7 +33,7 @@ class RowViews:
         self._convert = convert
         self._rows: dict[tuple[Any, Any], list[Tree]] = {}
         # A tree can be read no further than its shortest leaf.
-        self._n_rows = min(leaf.last + 1 + leaf.padding for _, leaf in leaf_paths(field))
+        self._n_rows = min(leaf.last + 1 + leaf.padding for _, leaf in buffer_leaves(field))
 
     def rows(self, columns: slice) -> list[Tree]:
         """Return the views of `columns`, of all rows; entry T is the first row of end padding.
@@ -52,7 +50,7 @@ class RowViews:
         return rows
 
     def _view(self, t: int, columns: slice) -> Tree:
-        return map_plain(lambda leaf: self._convert(_row(leaf, t, columns)), self._field)
+        return named_map(lambda leaf: self._convert(_row(leaf, t, columns)), self._field)
 
 
 def _row(leaf: Any, t: int, columns: slice) -> NDArray[Any]:
@@ -60,54 +58,3 @@ def _row(leaf: Any, t: int, columns: slice) -> NDArray[Any]:
     if isinstance(leaf, LazyFramesArray):
         return leaf.staged(columns)
     return np.asarray(leaf[t, columns])
-
-
-def map_plain(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """Apply `function` to each leaf; nodes of every kind become NamedTuples, None stays None.
-
-    So an agent meets one kind of node, whether its observations come from a buffer or not. Items
-    of a tuple are named `_0`, `_1`, ... as they are in buffers.
-    """
-    if tree is None:
-        return None
-    if isinstance(tree, NamedTuple):
-        tree = tree._asdict()
-    elif isinstance(tree, (tuple, list)):
-        tree = {f"_{i}": value for i, value in enumerate(tree)}
-    if isinstance(tree, dict):
-        return NamedTuple(**{name: map_plain(function, value) for name, value in tree.items()})
-    return function(tree)
-
-
-def leaf_paths(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield the leaves of a tree of named nodes with the way to each; None is no leaf."""
-    if tree is None:
-        return
-    if not hasattr(tree, "_fields"):
-        yield path, tree
-        return
-    for position, name in enumerate(tree._fields):
-        yield from leaf_paths(getattr(tree, name), (*path, (name, position)))
-
-
-def leaf_at(tree: Tree, path: Path) -> Any:
-    """Follow `path` through named tuples, dicts (by name) and plain tuples (by position).
-
-    Raises:
-        AttributeError, KeyError, IndexError, TypeError: if it does not lead through `tree`.
-    """
-    for name, position in path:
-        if isinstance(tree, NamedTuple):
-            tree = tree._get(name)
-        elif isinstance(tree, dict):
-            tree = tree[name]
-        elif hasattr(tree, "_fields"):  # also a class made by typing.NamedTuple
-            tree = getattr(tree, name)
-        else:
-            tree = tree[position]
-    return tree
-
-
-def dotted(name: str, path: Path) -> str:
-    """Return how a user would write the way to a leaf below `name`."""
-    return ".".join([name, *(step for step, _ in path)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from parllel.agents.row_views import Convert, Path, RowViews, dotted, leaf_at, leaf_paths
+from parllel.agents.row_views import Convert, RowViews
+from parllel.buffers import Path, dotted, leaf_paths, part_at
 from parllel.types import Tree
 
 Write: TypeAlias = Callable[[Any, Any], None]
@@ -79,14 +80,14 @@ class ColumnWriter:
             self._check(t, value)
         write = self._write
         for path, rows in self._leaves:
-            write(rows[t], leaf_at(value, path) if path else value)
+            write(rows[t], part_at(value, path))
 
     def _check(self, t: int, value: Tree) -> None:
         for path, rows in self._leaves:
-            name = dotted(self._name, path)
+            name = dotted(path, self._name)
             try:
-                leaf = leaf_at(value, path)
-            except (AttributeError, KeyError, IndexError, TypeError) as error:
+                leaf = part_at(value, path)
+            except KeyError as error:
                 raise ValueError(
                     f"{name}: the samples have this field but the agent returned {value!r}"
                 ) from error

@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents.row_views import leaf_paths
 from parllel.arrays import LazyFramesArray
-from parllel.buffers import Samples
+from parllel.buffers import Samples, buffer_leaves
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
@@ -224,8 +223,7 @@ def _check_sizes(policy: Sequence[int], critic: Sequence[int], n_outputs: int) -
 
 
 def _check_info(info: Tree) -> None:
-    for path, _ in leaf_paths(info):
-        name = ".".join(step for step, _ in path)
+    for name, _ in buffer_leaves(info):
         if name not in INFO:
             raise ValueError(f"agent.agent_info: expected no fields but {INFO}, got {name!r}")
 

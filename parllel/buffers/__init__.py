@@ -13,6 +13,7 @@ from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.buffers.link import REGISTER, Link, Ref
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.path_rules import DtypeRules, StorageRules
+from parllel.buffers.paths import Path, dotted, field_at, leaf_paths, part_at, parts_of
 from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
 from parllel.buffers.tree import (
     buffer_arrays,
@@ -24,6 +25,7 @@ from parllel.buffers.tree import (
     buffer_method,
     buffer_rotate,
     buffer_set_attr,
+    named_map,
 )
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Link",
     "NamedArrayTuple",
     "NamedTuple",
+    "Path",
     "Ref",
     "Samples",
     "StorageRules",
@@ -54,9 +57,15 @@ __all__ = [
     "check_names",
     "count_batches",
     "describe_arrays",
+    "dotted",
+    "field_at",
     "follows_batches",
     "insert_field",
+    "leaf_paths",
     "most_kept",
     "moving",
+    "named_map",
+    "part_at",
+    "parts_of",
     "summarize_arrays",
 ]

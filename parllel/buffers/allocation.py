@@ -21,6 +21,7 @@ from parllel.arrays import (
 )
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.path_rules import DtypeRules, StorageRules
+from parllel.buffers.paths import parts_of
 from parllel.buffers.tree import buffer_leaves
 from parllel.types import BatchSpec, Tree
 
@@ -110,11 +111,8 @@ def allocate(
         if path in fields:
             return _array(fields[path], arenas[kinds[path]], batch_spec, batches, path, switching)
         cls = type(node) if isinstance(node, NamedArrayTuple) else NamedArrayTuple
-        if isinstance(node, (tuple, list)):
-            node = {f"_{i}": value for i, value in enumerate(node)}
-        children = node._asdict() if isinstance(node, NamedTuple) else node
         built = {}
-        for name, value in children.items():
+        for name, value in (parts_of(node) or {}).items():
             below = f"{path}.{name}" if path else str(name)
             check_name(name, below, cls)
             built[name] = build(value, below)
@@ -125,9 +123,7 @@ def allocate(
 
 def check_names(tree: Tree, path: str = "") -> None:
     """Raise ValueError for a key of a dict in `tree` that cannot be the name of a field."""
-    if isinstance(tree, (tuple, list)):
-        tree = {f"_{i}": value for i, value in enumerate(tree)}
-    for name, value in tree.items() if isinstance(tree, Mapping) else ():
+    for name, value in (parts_of(tree) or {}).items():
         below = f"{path}.{name}" if path else str(name)
         check_name(name, below, NamedArrayTuple)
         check_names(value, below)

@@ -1,71 +1,69 @@
-"""Functions over trees: nodes are NamedTuples, dicts, tuples and lists; None stays None."""
+"""Functions over trees: nodes are NamedTuples, mappings, tuples and lists; None stays None."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from parllel.arrays import Array
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
+from parllel.buffers.paths import dotted, leaf_paths, parts_of
 from parllel.types import Tree
 
 
 def buffer_map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """Return a tree of the same nodes with `function` applied to each leaf.
 
-    Further trees of the same structure give further arguments.
+    Further trees whose parts have the same names give further arguments.
 
     Raises:
-        ValueError: if the structures differ.
+        ValueError: if the names differ.
     """
     if tree is None:
         return None
+    parts = parts_of(tree)
+    if parts is None:
+        return function(tree, *others)
+    more = [_same_parts(other, parts) for other in others]
+    mapped = {
+        name: buffer_map(function, part, *(other[name] for other in more))
+        for name, part in parts.items()
+    }
     if isinstance(tree, NamedTuple):
-        parts = [_fields_of(other, tree._fields) for other in others]
-        return tree._make(
-            {
-                name: buffer_map(function, value, *(part[name] for part in parts))
-                for name, value in tree._asdict().items()
-            }
-        )
-    if isinstance(tree, dict):
-        parts = [_fields_of(other, tuple(tree)) for other in others]
-        return {
-            name: buffer_map(function, value, *(part[name] for part in parts))
-            for name, value in tree.items()
-        }
+        return tree._make(mapped)
     if isinstance(tree, (tuple, list)):
-        for other in others:
-            if len(other) != len(tree):
-                raise ValueError(f"trees differ: {len(tree)} and {len(other)} items")
         make = getattr(tree, "_make", type(tree))  # a class made by typing.NamedTuple has the first
-        return make([buffer_map(function, *values) for values in zip(tree, *others, strict=True)])
-    return function(tree, *others)
+        return make(mapped.values())
+    return mapped
 
 
-def _fields_of(tree: Tree, fields: tuple[str, ...]) -> dict[str, Any]:
-    found = tree._asdict() if isinstance(tree, NamedTuple) else tree
-    if not isinstance(found, dict) or set(found) != set(fields):
-        there = sorted(found) if isinstance(found, dict) else type(tree).__name__
-        raise ValueError(f"trees differ: fields {sorted(fields)} and {there}")
+def named_map(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """Return what `buffer_map` does, but with nodes of every kind as NamedTuples.
+
+    So an agent meets one kind of node, whether its observations come from a buffer or not.
+    """
+    parts = parts_of(tree)
+    if parts is not None:
+        return NamedTuple(**{name: named_map(function, part) for name, part in parts.items()})
+    return None if tree is None else function(tree)
+
+
+def _same_parts(tree: Tree, parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = parts_of(tree)
+    if found is None or set(found) != set(parts):
+        there = type(tree).__name__ if found is None else sorted(found)
+        raise ValueError(f"trees differ: fields {sorted(parts)} and {there}")
     return found
 
 
-def buffer_leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield `(dotted path, leaf)` for every leaf, in order; None is no leaf."""
-    if tree is None:
-        return
-    if isinstance(tree, NamedTuple):
-        tree = tree._asdict()
-    if isinstance(tree, (tuple, list)):
-        tree = {f"_{i}": value for i, value in enumerate(tree)}
-    if isinstance(tree, dict):
-        for name, value in tree.items():
-            yield from buffer_leaves(value, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, tree
+def buffer_leaves(tree: Tree, root: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield `(dotted path, leaf)` for every leaf, in order; None is no leaf.
+
+    root: what the paths begin with.
+    """
+    return ((dotted(path, root), leaf) for path, leaf in leaf_paths(tree))
 
 
 def buffer_asarray(tree: Tree) -> Tree:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from parllel.buffers import buffer_leaves
-from parllel.cages.paths import at_path
+from parllel.buffers import Path, dotted, leaf_paths, parts_of
 from parllel.types import Tree
 
 # What is written without a further look; other values may be no numbers, or fractions for integers.
@@ -37,7 +36,7 @@ class EnvInfoRows:
 
     def __init__(
         self,
-        leaves: Sequence[tuple[tuple[str, ...], np.dtype[Any]]],
+        leaves: Sequence[tuple[Path, np.dtype[Any]]],
         defaults: Tree,
         columns: slice,
         name: str,
@@ -45,9 +44,8 @@ class EnvInfoRows:
         self._name, self._first = name, columns.start
         self._leaves = [(path[0], path[1:], path, *_taken(dtype)) for path, dtype in leaves]
         self.rows: list[list[Any]] = []
-        self._defaults: dict[tuple[str, ...], Any] = {
-            tuple(path.split(".")): np.array(leaf[0, columns])
-            for path, leaf in buffer_leaves(defaults)
+        self._defaults: dict[Path, Any] = {
+            path: np.array(leaf[0, columns]) for path, leaf in leaf_paths(defaults)
         }
         self._to_tell = columns.start == 0  # one environment speaks for all
 
@@ -78,24 +76,26 @@ class EnvInfoRows:
             if absent:
                 self._tell(absent, info)
 
-    def _default(self, i: int, path: tuple[str, ...], info: dict[str, Any]) -> Any:
+    def _default(self, i: int, path: Path, info: dict[str, Any]) -> Any:
         if path in self._defaults:
             return self._defaults[path][i]
-        return at_path(info, path)  # which raises
+        raise KeyError(
+            f"{self._where(i, path)}: missing, and the buffer has no default; there are "
+            f"{sorted(map(str, info))}"
+        )
 
-    def _below(self, i: int, path: tuple[str, ...], node: Any) -> Any:
+    def _below(self, i: int, path: Path, node: Any) -> Any:
         """Return what the keys after the first of a path lead to."""
         for key in path[1:]:
-            if isinstance(node, (tuple, list)):
-                node = {f"_{number}": part for number, part in enumerate(node)}
-            if not isinstance(node, Mapping):
+            parts = parts_of(node)
+            if parts is None:
                 raise TypeError(f"{self._where(i, path)}: expected dicts around it, got {node!r}")
-            node = node.get(key, _ABSENT)
+            node = parts.get(key, _ABSENT)
             if node is _ABSENT:
                 break
         return node
 
-    def _check(self, i: int, path: tuple[str, ...], value: Any, kinds: str) -> None:
+    def _check(self, i: int, path: Path, value: Any, kinds: str) -> None:
         kind = _kind_of(value)
         if kind not in _FLOATS:
             raise TypeError(f"{self._where(i, path)}: expected numbers, got {value!r}")
@@ -109,9 +109,9 @@ class EnvInfoRows:
         keys = "".join(f"[{key!r}]" for key in path)
         return f"column {self._first + i} ({self._name}): info{keys}"
 
-    def _tell(self, absent: Sequence[tuple[str, ...]], info: dict[str, Any]) -> None:
+    def _tell(self, absent: Sequence[Path], info: dict[str, Any]) -> None:
         """Say once that an ended episode had no such keys, which may be misspelled."""
-        keys = [".".join(path) for path in absent]
+        keys = [dotted(path) for path in absent]
         near = [close for key in keys for close in difflib.get_close_matches(key, map(str, info))]
         hint = f"; near names: {near}" if near else ""
         warnings.warn(

@@ -21,22 +21,25 @@ from parllel.buffers import (
     EnvSamples,
     NamedArrayTuple,
     NamedTuple,
+    Path,
     Samples,
     batch_number,
     buffer_leaves,
     count_batches,
+    dotted,
+    leaf_paths,
     most_kept,
+    part_at,
+    parts_of,
 )
 from parllel.cages.env_info_rows import EnvInfoRows
 from parllel.cages.leaf_rows import FlagRows, LeafRows
-from parllel.cages.paths import at_path
 from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
 from parllel.cages.trajectories import is_number
 from parllel.types import Tree
 
 MOST_CELLS = 2**16  # views that are kept for all batches together, of about 100 bytes each
 CAGE_FIELDS = ("observation", "reward", "terminated", "truncated", "done", "env_info")
-Path: TypeAlias = tuple[str, ...]
 Leaves: TypeAlias = list[tuple[Path, list[Any]]]
 
 
@@ -166,11 +169,8 @@ class Rows:
 
     def _bind(self, tree: Tree, n_rows: int, name: str) -> list[tuple[Path, LeafRows]]:
         return [
-            (
-                tuple(path.split(".")) if path else (),
-                self._bind_one(leaf, n_rows, _joined(name, path)),
-            )
-            for path, leaf in buffer_leaves(tree)
+            (path, self._bind_one(leaf, n_rows, dotted(path, name)))
+            for path, leaf in leaf_paths(tree)
         ]
 
     def _bind_nested(self, tree: Tree, name: str) -> Any:
@@ -189,9 +189,9 @@ class Rows:
             self.single[t][i] = observation
             return
         for path, rows in self.observation:
-            leaf = at_path(observation, path)
+            leaf = part_at(observation, path)
             if leaf is None:  # numpy would write NaN
-                raise TypeError(f"observation.{'.'.join(path)}: expected numbers, got None")
+                raise TypeError(f"observation.{dotted(path)}: expected numbers, got None")
             rows[t][i] = leaf
 
     def write_results(
@@ -248,7 +248,7 @@ class Rows:
     def write_action(self, t: int, i: int, action: Any) -> None:
         """Write an action that the environment's own space was asked for."""
         for path, rows in self.action:
-            rows[t][i] = at_path(action, path)
+            rows[t][i] = part_at(action, path)
 
 
 def disown(reward: Array, t: int, columns: slice) -> None:
@@ -259,10 +259,6 @@ def disown(reward: Array, t: int, columns: slice) -> None:
 def _disown(row: NDArray[Any], location: int | slice) -> None:
     if row.dtype.kind == "f":  # whole numbers have none that is no reward
         row[location] = np.nan
-
-
-def _joined(name: str, path: str) -> str:
-    return f"{name}.{path}" if path else name
 
 
 def _nested_of(node: Any, number: int) -> Any:
@@ -304,12 +300,11 @@ def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict
 
 def _check(buffer: Tree, example: Tree, what: str) -> None:
     """Compare a buffer with an example of one cell, leaf by leaf."""
-    if isinstance(example, tuple):
-        example = {f"_{i}": part for i, part in enumerate(example)}
-    if isinstance(example, dict):
-        if not isinstance(buffer, NamedArrayTuple) or set(buffer._fields) != set(example):
-            raise ValueError(f"{what}: expected fields {sorted(example)}, got {buffer!r}")
-        for name, part in example.items():
+    parts = parts_of(example)
+    if parts is not None:
+        if not isinstance(buffer, NamedArrayTuple) or set(buffer._fields) != set(parts):
+            raise ValueError(f"{what}: expected fields {sorted(parts)}, got {buffer!r}")
+        for name, part in parts.items():
             _check(getattr(buffer, name), part, f"{what}.{name}")
         return
     expected = np.shape(example)

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from parllel.buffers import parts_of
 from parllel.types import Tree
 
 # Given the rows of the action buffer, returns the actions of row t as environments want them.
@@ -113,17 +114,17 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
 
     rows: for each leaf of the space a sequence of numpy views `[n, ...]` by row, nested as the space.
     """
-    if isinstance(space, spaces.Dict):
-        readers = {name: action_reader(s, rows[name]) for name, s in space.spaces.items()}
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        inner = parts_of(space.spaces) or {}
+        readers = {name: action_reader(part, rows[name]) for name, part in inner.items()}
+        if isinstance(space, spaces.Tuple):
+            return lambda t: list(zip(*(reader(t) for reader in readers.values()), strict=True))
 
         def read_dict(t: int) -> list[Any]:
             columns = [reader(t) for reader in readers.values()]
             return [dict(zip(readers, parts, strict=True)) for parts in zip(*columns, strict=True)]
 
         return read_dict
-    if isinstance(space, spaces.Tuple):
-        parts = [action_reader(s, rows[f"_{i}"]) for i, s in enumerate(space.spaces)]
-        return lambda t: list(zip(*(reader(t) for reader in parts), strict=True))
     if isinstance(space, spaces.Discrete):
         memories = [row.data for row in rows]  # quicker than arrays, with the same numbers
         return lambda t: memories[t].tolist()  # type: ignore[no-any-return]

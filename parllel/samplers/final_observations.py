@@ -14,7 +14,7 @@ from parllel.types import Tree
 
 def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
     """Return the observations of `final` as one tree of arrays [N, ...] in the dtypes of `like`."""
-    parts = [_named(f.observation) for f in final]
+    parts = [f.observation for f in final]
     return buffer_map(
         lambda array, *values: np.stack(values).astype(array.dtype, copy=False), like, *parts
     )
@@ -45,12 +45,3 @@ def write_next_observations(samples: Samples, final: Sequence[FinalObservation])
         stacked = buffer_leaves(stack_final(final, observation))
         for ((_, mine), _), (_, values) in zip(pairs, stacked, strict=True):
             np.asarray(mine)[rows, columns] = values
-
-
-def _named(observation: Tree) -> Tree:
-    """Give the items of tuples the names that they have in buffers."""
-    if isinstance(observation, (tuple, list)):
-        observation = {f"_{i}": part for i, part in enumerate(observation)}
-    if isinstance(observation, dict):
-        return {name: _named(part) for name, part in observation.items()}
-    return np.asarray(observation)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import Field, Samples, buffer_leaves, buffer_map
-from parllel.transforms import BatchTransform, StepTransform, field_at
+from parllel.buffers import Field, Samples, buffer_leaves, buffer_map, field_at
+from parllel.transforms import BatchTransform, StepTransform
 from parllel.types import State, Tree
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from parllel.buffers import (
     allocate,
     buffer_map,
     buffer_rotate,
+    parts_of,
 )
 from parllel.cages import CageInterface, example_of, stored_example
 from parllel.types import BatchSpec, Tree
@@ -203,23 +204,14 @@ def assert_same_tree(found: Tree, expected: Tree, what: str) -> None:
     """Compare trees leaf by leaf, exactly; tuples equal dicts with the fields _0, _1, ..."""
     if expected is None:
         assert found is None, what
-    elif isinstance(expected, (Mapping, tuple, list)):
-        parts = _parts(expected)
-        there = _parts(found)
+    elif (parts := parts_of(expected)) is not None:
+        there = parts_of(found) or {}
         assert set(there) == set(parts), what
         for name, part in parts.items():
             assert_same_tree(there[name], part, f"{what}.{name}")
     else:
         dtype = np.asarray(found).dtype
         np.testing.assert_array_equal(found, np.asarray(expected).astype(dtype), err_msg=what)
-
-
-def _parts(tree: Tree) -> dict[str, Tree]:
-    if isinstance(tree, NamedTuple):
-        return tree._asdict()
-    if isinstance(tree, (tuple, list)):
-        return {f"_{i}": part for i, part in enumerate(tree)}
-    return dict(tree)
 
 
 def make_samples(

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_leaves, insert_field
+from parllel.buffers import Samples, buffer_leaves, field_at, insert_field
 from parllel.runs import check_state
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.testing.transform_samples import allocate_numbers, numbers_of, write_numbers
-from parllel.transforms import Transform, add_transform_fields, field_at
+from parllel.transforms import Transform, add_transform_fields
 from parllel.types import BatchSpec, Tree
 
 SEEN = "agent.observation"

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from gymnasium.spaces import MultiDiscrete as MultiDiscreteSpace
 from torch import nn
 
+from parllel.buffers import parts_of
 from parllel.cages import Spaces
 from parllel.seeding import Seeds
 from parllel.torch.agents import EnsembleAgent, IndependentAgents, PgAgent
@@ -175,11 +176,9 @@ def encoder_for(
         "compute_dtype": compute_dtype,
         "generator": generator,
     }
-    if isinstance(space, Dict):
-        return TreeEncoder({name: encoder_for(part, **settings) for name, part in space.items()})
-    if isinstance(space, Tuple):
-        parts = {f"_{i}": encoder_for(part, **settings) for i, part in enumerate(space.spaces)}
-        return TreeEncoder(parts)
+    if isinstance(space, (Dict, Tuple)):
+        parts = parts_of(space.spaces) or {}
+        return TreeEncoder({name: encoder_for(part, **settings) for name, part in parts.items()})
     if isinstance(space, Discrete):
         return OneHotEncoder([int(space.n)], [int(space.start)])
     if isinstance(space, MultiDiscreteSpace):

@@ -28,7 +28,6 @@ from parllel.transforms.transform import (
     StepTransform,
     Transform,
     body_of,
-    field_at,
     optional_body_of,
     row_after,
 )
@@ -58,7 +57,6 @@ __all__ = [
     "estimate_advantage",
     "every_nth",
     "example_of_what_is_seen",
-    "field_at",
     "note_what_is_seen",
     "optional_body_of",
     "picture_grid",

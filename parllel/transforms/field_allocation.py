@@ -15,6 +15,7 @@ from parllel.buffers import (
     add_fields,
     buffer_leaves,
     buffer_map,
+    field_at,
     insert_field,
 )
 from parllel.errors import add_note
@@ -30,7 +31,7 @@ from parllel.transforms.field_checks import (
     written_later,
     written_twice,
 )
-from parllel.transforms.transform import BatchTransform, StepTransform, Transform, field_at
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform
 from parllel.types import BatchSpec, Tree
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_leaves
+from parllel.buffers import Samples, buffer_leaves, field_at
 from parllel.errors import add_note
-from parllel.transforms.transform import StepTransform, Transform, field_at
+from parllel.transforms.transform import StepTransform, Transform
 
 SEEN, RAW = "agent.observation", "env.observation"
 # Declared by transforms, which read it; the handler writes it.

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Field, Samples
+from parllel.buffers import Field, Samples, field_at
 from parllel.transforms.advantage import estimate_advantage
 from parllel.transforms.arguments import check_fraction
-from parllel.transforms.transform import BatchTransform, body_of, field_at, row_after
+from parllel.transforms.transform import BatchTransform, body_of, row_after
 from parllel.types import Tree
 
 VALUE = "agent.agent_info.value"

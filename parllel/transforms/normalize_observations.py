@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Field, Samples, buffer_leaves, buffer_map
+from parllel.buffers import Field, Samples, buffer_leaves, buffer_map, field_at
 from parllel.errors import WrongStateError
 from parllel.transforms.arguments import check_finite_positive, check_positive
 from parllel.transforms.field_checks import RAW, SEEN
 from parllel.transforms.observation_leaf import Leaf, LeafViews
-from parllel.transforms.observation_parts import part_at, part_below, with_part
+from parllel.transforms.observation_parts import part_below, with_part
 from parllel.transforms.running_statistics import RunningMeanStd
-from parllel.transforms.transform import StepTransform, field_at, optional_body_of
+from parllel.transforms.transform import StepTransform, optional_body_of
 from parllel.types import State, Tree
 
 
@@ -106,7 +106,7 @@ class NormalizeObservations(StepTransform):
         """Return a new tree whose normalised leaves are float32 [N, ...], by the statistics of the steps."""
         if not self._leaves:
             raise WrongStateError("NormalizeObservations: transform_final came before bind")
-        part = part_at(observation, self._taken)
+        part = field_at(observation, self._taken)
         given = [path for path, _ in buffer_leaves(part)]
         if set(given) != set(self._leaves):
             raise ValueError(

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parllel.arrays import LazyFramesArray
-from parllel.buffers import Samples
+from parllel.buffers import Samples, field_at
 from parllel.transforms.running_statistics import RunningMeanStd
-from parllel.transforms.transform import field_at, row_after
+from parllel.transforms.transform import row_after
 from parllel.types import State
 
 

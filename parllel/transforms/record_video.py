@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
-from parllel.buffers import Samples
+from parllel.buffers import Samples, field_at
 from parllel.transforms.picture_grid import picture_grid
 from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic
-from parllel.transforms.transform import BatchTransform, field_at, optional_body_of
+from parllel.transforms.transform import BatchTransform, optional_body_of
 from parllel.types import State
 
 # Given the number of the batch in which a clip begins, and the clip, uint8 [N, H, W, 3].

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Field, Samples
+from parllel.buffers import Field, Samples, field_at
 from parllel.types import State, Tree
 
 
@@ -90,23 +90,6 @@ class BatchTransform(Transform, ABC):
     @abstractmethod
     def transform_batch(self, samples: Samples) -> None:
         """Transform rows 0 to T - 1; views come from `np.asarray(samples.env.reward)` [T, B]."""
-
-
-def field_at(samples: Tree, path: str) -> Any:
-    """Return the field at a dotted path.
-
-    Raises:
-        ValueError: if there is none; the message lists the fields that exist there.
-    """
-    node = samples
-    for name in path.split("."):
-        names = getattr(node, "_fields", ())
-        if name not in names:
-            raise ValueError(
-                f"no field {path!r} in the samples: {name!r} is not one of {sorted(names)}"
-            )
-        node = getattr(node, name)
-    return node
 
 
 def body_of(samples: Tree, path: str) -> np.ndarray[Any, Any]:

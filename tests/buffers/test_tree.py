@@ -72,7 +72,7 @@ def test_map_takes_further_trees_by_name_and_position() -> None:
         ({"a": 1}, {"b": 1}, r"fields \['a'\] and \['b'\]"),
         (NamedTuple(a=1), {"a": 1, "b": 2}, r"fields \['a'\] and \['a', 'b'\]"),
         (NamedTuple(a=1), 5, r"fields \['a'\] and int"),
-        ((1, 2), (1, 2, 3), "2 and 3 items"),
+        ((1, 2), (1, 2, 3), r"fields \['_0', '_1'\] and \['_0', '_1', '_2'\]"),
     ],
 )
 def test_map_refuses_trees_that_differ(first: Any, second: Any, text: str) -> None:

@@ -153,7 +153,7 @@ def test_a_missing_info_names_what_is_there(kind: str) -> None:
         cage.set_samples_buffer(samples, slice(0, 1))
         cage.start_reset(0)
         cage.finish_row()
-        with pytest.raises(KeyError, match=r"no 'step' in \['half', 'note'\]"):
+        with pytest.raises(KeyError, match=r"info\['step'\]: missing, .*\['half', 'note'\]"):
             _row(cage, 0)
 
 

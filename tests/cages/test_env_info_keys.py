@@ -106,7 +106,9 @@ def test_a_buffer_without_examples_is_refused_where_a_key_is_missing() -> None:
         cage.set_samples_buffer(bare, slice(0, 1))
         cage.start_reset()
         cage.finish_row()
-        with pytest.raises(KeyError, match="no 'step' in"):
+        with pytest.raises(
+            KeyError, match=r"info\['step'\]: missing, and the buffer has no default"
+        ):
             cage.start_row(0)
 
 

@@ -276,9 +276,7 @@ def test_samples_of_one_agent_are_refused():
     with build(agent, make_env) as sampler:
         samples, _ = sampler.collect_batch(0)
         single = samples.agent._replace(advantage=samples.agent.advantage.fox)
-        with pytest.raises(
-            ValueError, match=r"MultiAgentPPO: agent\.advantage: expected a tree with .* 'fox'"
-        ):
+        with pytest.raises(ValueError, match=r"MultiAgentPPO: agent\.advantage: no field 'fox'"):
             multi_ppo(agent).optimize_agent(32, samples._replace(agent=single))
 
 

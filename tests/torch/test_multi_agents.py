@@ -371,7 +371,7 @@ def test_agents_with_a_memory_are_refused():
 
 def test_observations_without_an_agent_are_refused():
     observation = NamedTuple(fox=torch.zeros(3, 2), dog=torch.zeros(3, 4))
-    expected = r"expected a tree with a part for agent 'hen', got \['fox', 'dog'\]"
+    expected = r"no field 'hen': 'hen' is not one of \['dog', 'fox'\]"
     with pytest.raises(ValueError, match=expected):
         independent().step(observation)
     with pytest.raises(ValueError, match=expected):

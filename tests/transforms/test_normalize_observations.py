@@ -249,7 +249,7 @@ def test_wrong_arguments_and_moments():
         NormalizeObservations(epsilon=np.inf)
     with pytest.raises(ValueError, match="target: expected another field than source"):
         NormalizeObservations(target="env.observation")
-    with pytest.raises(ValueError, match=r"no field 'env\.pixels' in the samples"):
+    with pytest.raises(ValueError, match=r"no field 'env\.pixels'"):
         NormalizeObservations(source="env.pixels").fields(make_samples(2, 1))
     with pytest.raises(WrongStateError, match="transform_final came before bind"):
         NormalizeObservations().transform_final(np.zeros((1, 2)))

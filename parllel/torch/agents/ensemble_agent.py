@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from parllel.agents import leaf_paths
-from parllel.buffers import buffer_map
+from parllel.buffers import buffer_leaves, buffer_map
 from parllel.torch.agents.learning_group import LearningGroup
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.distributions import Distribution, EnsembleDistribution
@@ -53,7 +52,7 @@ class EnsembleAgent(PgAgent):
             action = buffer_map(self._to_device, action)
         log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
         shapes = [
-            {path[0][0]: tuple(leaf.shape) for path, leaf in leaf_paths(tree)}
+            {path: tuple(leaf.shape) for path, leaf in buffer_leaves(tree)}
             for tree in (log_prob, value)
         ]
         if shapes[0] != shapes[1]:
@@ -69,7 +68,7 @@ class EnsembleAgent(PgAgent):
     def _choose(self, params: Tree, value: Tree, noise: Tree) -> tuple[Tree, Tree]:
         """Return the actions of all agents, and their log probabilities."""
         if noise is None and not self._evaluating:
-            _, leaf = next(leaf_paths(value))
+            _, leaf = next(buffer_leaves(value))
             noise = buffer_map(lambda drawn: drawn[0], self._draw(1, len(leaf)))
         return super()._choose(params, value, noise)
 

@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 
 from parllel.agents import ALL_ENVS, Agent, EnvIndices
-from parllel.buffers import NamedTuple
+from parllel.buffers import NamedTuple, field_at
 from parllel.torch.agents.learning_group import LearningGroup
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.distributions.ensemble import joint_space, part_of
+from parllel.torch.distributions.ensemble import joint_space
 from parllel.types import State, Tree
 
 
@@ -71,9 +71,9 @@ class IndependentAgents(Agent):
         actions, values, log_probs = {}, {}, {}
         for name, agent in self.agents.items():
             actions[name], info = agent.step(
-                part_of(observation, name),
+                field_at(observation, name),
                 env_indices=env_indices,
-                noise=None if noise is None else part_of(noise, name),
+                noise=None if noise is None else field_at(noise, name),
                 **inputs,
             )
             values[name], log_probs[name] = info.value, info.log_prob
@@ -95,7 +95,7 @@ class IndependentAgents(Agent):
             ValueError: as `PgAgent.evaluate` does.
         """
         parts = {
-            name: agent.evaluate(part_of(observation, name), part_of(action, name), **inputs)
+            name: agent.evaluate(field_at(observation, name), field_at(action, name), **inputs)
             for name, agent in self.agents.items()
         }
         log_prob, entropy, value = [
@@ -167,5 +167,5 @@ class IndependentAgents(Agent):
 
     def _each(self, function: Callable[[PgAgent, Tree], Any], tree: Tree) -> NamedTuple:
         return NamedTuple(
-            **{name: function(agent, part_of(tree, name)) for name, agent in self.agents.items()}
+            **{name: function(agent, field_at(tree, name)) for name, agent in self.agents.items()}
         )

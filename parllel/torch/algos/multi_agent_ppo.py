@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.buffers import Samples
+from parllel.buffers import Samples, field_at
 from parllel.torch.agents import MultiAgent, PgAgent
 from parllel.torch.algos.ppo import PPO, mean
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
-from parllel.torch.distributions.ensemble import part_of
 from parllel.types import Tree
 
 ALIVE = "env.env_info.alive"
@@ -166,7 +165,7 @@ class MultiAgentPPO(PPO):
     def _stacked(self, tree: Tree, what: str) -> Tensor:
         """Return the leaves [N] of a tree by agent as [N, K]."""
         try:
-            return torch.stack([part_of(tree, name) for name in self._multi_agent.names], dim=1)
+            return torch.stack([field_at(tree, name) for name in self._multi_agent.names], dim=1)
         except ValueError as error:
             raise ValueError(f"MultiAgentPPO: {what}: {error}") from None
 

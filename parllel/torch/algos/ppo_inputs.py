@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.agents import map_plain
-from parllel.buffers import Samples
+from parllel.buffers import Samples, buffer_map, field_at, named_map
 from parllel.types import Tree
 
 
@@ -43,15 +42,12 @@ class PpoInputs:
     def select(self, indices: Tensor) -> PpoInputs:
         """Return copies of the steps at `indices`, int64."""
         selected = {
-            field.name: _select(getattr(self, field.name), indices) for field in fields(self)
+            field.name: buffer_map(
+                lambda leaf: leaf.index_select(0, indices), getattr(self, field.name)
+            )
+            for field in fields(self)
         }
         return type(self)(**selected)
-
-
-def _select(value: Any, indices: Tensor) -> Any:
-    if isinstance(value, dict):
-        return {name: _select(item, indices) for name, item in value.items()}
-    return map_plain(lambda leaf: leaf.index_select(0, indices), value)
 
 
 def tensors(samples: Samples, path: str, device: torch.device) -> Any:
@@ -60,15 +56,13 @@ def tensors(samples: Samples, path: str, device: torch.device) -> Any:
     Raises:
         ValueError: if there is no such field, or it is None; the message says which there are.
     """
-    node: Any = samples
-    for name in path.split("."):
-        there = getattr(node, "_fields", ())
-        node = getattr(node, name) if name in there else None
-        if node is None:
-            raise ValueError(
-                f"PPO needs samples.{path}, but {name!r} is missing; there are {sorted(there)}"
-            )
-    return map_plain(lambda leaf: torch.from_numpy(np.asarray(leaf)).to(device), node)
+    try:
+        field = field_at(samples, path)
+    except ValueError as error:
+        raise ValueError(f"PPO needs samples.{path}: {error}") from None
+    if field is None:
+        raise ValueError(f"PPO needs samples.{path}, which is None")
+    return named_map(lambda leaf: torch.from_numpy(np.asarray(leaf)).to(device), field)
 
 
 def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
@@ -76,4 +70,4 @@ def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
 
     On the CPU these are views of the samples, unless a field's rows do not lie in one piece.
     """
-    return map_plain(lambda leaf: leaf.flatten(0, 1), tensors(samples, path, device))
+    return buffer_map(lambda leaf: leaf.flatten(0, 1), tensors(samples, path, device))

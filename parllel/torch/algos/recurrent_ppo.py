@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.agents import map_plain
-from parllel.buffers import Samples
+from parllel.buffers import Samples, buffer_map
 from parllel.torch.algos.ppo import PPO
 from parllel.torch.algos.ppo_inputs import PpoInputs, tensors
 from parllel.types import Tree
@@ -28,7 +27,7 @@ class SequenceInputs(PpoInputs):
     def select(self, indices: Tensor) -> PpoInputs:
         """Return copies of the columns at `indices`, int64."""
         chosen = self.over_rows(lambda leaf: leaf.index_select(1, indices))
-        chosen.agent[INITIAL] = map_plain(
+        chosen.agent[INITIAL] = buffer_map(
             lambda leaf: leaf.index_select(0, indices), self.agent[INITIAL]
         )
         return chosen
@@ -37,13 +36,13 @@ class SequenceInputs(PpoInputs):
         """Apply a function to every tensor that has rows, so to all but the initial state."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         agent = {
-            name: map_plain(function, value)
+            name: buffer_map(function, value)
             for name, value in values.pop("agent").items()
             if name != INITIAL
         }
         agent[INITIAL] = self.agent[INITIAL]
         return SequenceInputs(
-            agent=agent, **{name: map_plain(function, value) for name, value in values.items()}
+            agent=agent, **{name: buffer_map(function, value) for name, value in values.items()}
         )
 
 
@@ -68,7 +67,7 @@ class RecurrentPPO(PPO):
 
         agent: dict[str, Tree] = {
             "observation": rows("agent.observation"),
-            INITIAL: map_plain(lambda leaf: leaf[0], rows(f"agent.{INITIAL}")),
+            INITIAL: buffer_map(lambda leaf: leaf[0], rows(f"agent.{INITIAL}")),
         }
         if getattr(self.agent, "uses_prev_action", False):
             agent["prev_action"] = rows("agent.agent_info.prev_action")

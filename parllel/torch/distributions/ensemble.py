@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from parllel.buffers import NamedTuple
+from parllel.buffers import NamedTuple, field_at
 from parllel.torch.distributions.distribution import Distribution
 from parllel.types import Tree
 
@@ -91,7 +91,7 @@ class EnsembleDistribution(Distribution):
         self, method: str, trees: tuple[Tree, ...], arguments: dict[str, Any]
     ) -> dict[str, Any]:
         return {
-            name: getattr(distribution, method)(*[part_of(t, name) for t in trees], **arguments)
+            name: getattr(distribution, method)(*[field_at(t, name) for t in trees], **arguments)
             for name, distribution in self.distributions.items()
         }
 
@@ -100,17 +100,3 @@ def joint_space(of_agents: Mapping[str, spaces.Space[Any] | None]) -> spaces.Dic
     """Return the Dict space of all agents; None if one of theirs is None."""
     known = {name: space for name, space in of_agents.items() if space is not None}
     return spaces.Dict(known) if len(known) == len(of_agents) else None
-
-
-def part_of(tree: Tree, name: str) -> Any:
-    """Return the part of a dict or node that belongs to agent `name`.
-
-    Raises:
-        ValueError: if there is none; says which there are.
-    """
-    fields = tree if isinstance(tree, Mapping) else getattr(tree, "_fields", ())
-    if name not in fields:
-        raise ValueError(
-            f"expected a tree with a part for agent {name!r}, got {list(fields) or tree!r}"
-        )
-    return tree[name] if isinstance(tree, Mapping) else getattr(tree, name)

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from parllel.agents import leaf_paths
-from parllel.buffers import NamedTuple, buffer_map
-from parllel.torch.distributions.ensemble import part_of
+from parllel.buffers import NamedTuple, buffer_leaves, buffer_map, field_at
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.models.pg_output import PgOutput
 from parllel.types import Tree
@@ -47,7 +45,7 @@ class SharedModel(nn.Module):
     def forward(self, observation: Tree, **inputs: Tree) -> PgOutput:
         """Return parameters and values [N] by agent."""
         n_agents = len(self.names)
-        parts = [part_of(observation, name) for name in self.names]
+        parts = [field_at(observation, name) for name in self.names]
         stacked = buffer_map(lambda *leaves: torch.cat(leaves), *parts)
         inputs = buffer_map(lambda leaf: torch.cat([leaf] * n_agents), inputs)
         if self.one_hot:
@@ -77,7 +75,7 @@ class SharedModel(nn.Module):
         return torch.cat([flat, ids.repeat_interleave(len(flat) // n_agents, dim=0)], dim=1)
 
     def _ids(self, stacked: Tree) -> Tensor:
-        _, leaf = next(leaf_paths(stacked))
+        _, leaf = next(buffer_leaves(stacked))
         n_agents = len(self.names)
         ids = torch.arange(n_agents, device=leaf.device)
         return ids.repeat_interleave(len(leaf) // n_agents)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from parllel.torch.distributions.ensemble import part_of
+from parllel.buffers import field_at
 from parllel.types import Tree
 
 
@@ -40,7 +40,7 @@ class TreeEncoder(nn.Module):
     def forward(self, observation: Tree) -> Tensor:
         """Return the features of the parts, in the order of the names."""
         pairs = zip(self.names, self.encoders, strict=True)
-        return torch.cat([encode(part_of(observation, name)) for name, encode in pairs], dim=-1)
+        return torch.cat([encode(field_at(observation, name)) for name, encode in pairs], dim=-1)
 
 
 class FlatEncoder(nn.Module):
