@@ -267,7 +267,7 @@ def test_missing_fields_are_named(make_batch):
     agent = categorical(torch.float32)
     samples, _ = make_batch(agent)
     without = samples._replace(agent=samples.agent._replace(advantage=None))
-    with pytest.raises(ValueError, match=r"samples.agent.advantage, but 'advantage' is missing"):
+    with pytest.raises(ValueError, match=r"PPO needs samples\.agent\.advantage, which is None"):
         ppo(agent).optimize_agent(48, without)
 
 
