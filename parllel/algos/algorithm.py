@@ -6,11 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from parllel.types import State, Tree
+from parllel.types import BatchSpec, State, Tree
 
 
 class Algorithm(ABC):
     """Improve an agent with batches of samples."""
+
+    def check_batch_spec(self, batch_spec: BatchSpec) -> None:
+        """Raise ValueError if nothing can be learned from batches of this size; runners ask at the start."""
 
     @abstractmethod
     def optimize_agent(self, elapsed_steps: int, samples: Tree) -> Mapping[str, Any]:

@@ -1,23 +1,21 @@
-"""What else is to happen around the steps of a run."""
+"""Code of the user that a run calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
+from parllel.runners.runner_interface import RunnerInterface
 from parllel.types import State
-
-if TYPE_CHECKING:
-    from parllel.runners.on_policy_runner import OnPolicyRunner
 
 
 class Callback:
     """Methods that a runner calls; each does nothing unless a subclass has its own.
 
-    They are called in the process that trains, one callback after the other in the order of the list. What
-    one raises ends the run. `elapsed_steps` are the environment steps sampled so far.
+    They are called in the process that trains, one callback after the other in the order of the list. An
+    exception that one raises ends the run. `elapsed_steps` are the environment steps sampled so far.
 
     Example:
         >>> class Announce(Callback):
@@ -25,8 +23,8 @@ class Callback:
         ...         print(elapsed_steps, max(traj.return_ for traj in trajs))
     """
 
-    def start(self, runner: OnPolicyRunner) -> None:
-        """Know the runner, before anything else: its `logger` and `folder`, and `stop(reason)`."""
+    def start(self, runner: RunnerInterface) -> None:
+        """Get the runner, before any other call; keep it to log values, or to `stop` the run."""
 
     def before_sampling(self, elapsed_steps: int) -> None:
         """Do something before a batch."""
@@ -44,7 +42,7 @@ class Callback:
         """Do something before the algorithm learns from the batch."""
 
     def after_optimization(self, elapsed_steps: int, diagnostics: Mapping[str, Any]) -> None:
-        """Look at what the algorithm says of its update."""
+        """Look at the diagnostics of the update."""
 
     def before_evaluation(self, elapsed_steps: int) -> None:
         """Do something before an evaluation."""
@@ -53,7 +51,7 @@ class Callback:
         """Look at the episodes of an evaluation."""
 
     def before_row(self, elapsed_steps: int) -> None:
-        """Log what is to stand in the row that is about to be written: `runner.logger.log_value(...)`."""
+        """Add values to the row that is about to be written: `runner.logger.log_value(...)`."""
 
     def state(self) -> State:
         """Return what a checkpoint needs to continue: arrays and JSON values."""
@@ -63,4 +61,4 @@ class Callback:
         """Take back what `state` returned."""
 
     def close(self) -> None:
-        """Let go of files and processes, when the run has ended, however it did."""
+        """Close files and end processes; called when the run has ended, after an error too."""

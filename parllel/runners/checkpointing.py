@@ -5,17 +5,36 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from parllel.buffers import describe_arrays, summarize_arrays
 from parllel.logging import Logger
 from parllel.pictures import plot_learning_curve
+from parllel.runners.time_account import TimeAccount
 from parllel.runs import RunFolder, RunResult, check_state
+from parllel.samplers import Sampler
 from parllel.seeding import Seeds
+from parllel.types import State
 
-if TYPE_CHECKING:
-    from parllel.runners.on_policy_runner import OnPolicyRunner
+
+class Checkpointed(Protocol):
+    """What a checkpoint is made of."""
+
+    @property
+    def result(self) -> RunResult:
+        """What has come of the run so far."""
+
+    @property
+    def account(self) -> TimeAccount:
+        """Gets the seconds that checkpoints take."""
+
+    @property
+    def samplers(self) -> Sequence[Sampler]:
+        """The samplers of training and evaluation."""
+
+    def state(self) -> State:
+        """Return what is saved."""
 
 
 class Checkpointing:
@@ -73,15 +92,15 @@ class Checkpointing:
             self._folder.write_allocators(found)
             self._logger.notice(summarize_arrays(found))
 
-    def write_first(self, runner: OnPolicyRunner) -> None:
+    def write_first(self, run: Checkpointed) -> None:
         """Write the checkpoint of the beginning; if the run goes on from one, say what that lacks."""
         if self._step is None:
             with _saying_what_it_means():
-                self.write(runner)
+                self.write(run)
         elif not self._said:
-            self._said = self._name_unsaved(runner, "their episodes begin anew")
+            self._said = self._name_unsaved(run, "their episodes begin anew")
 
-    def check_once(self, runner: OnPolicyRunner) -> None:
+    def check_once(self, run: Checkpointed) -> None:
         """Let a state that cannot be saved end the run now, and not show when the run is to be resumed.
 
         Raises:
@@ -90,34 +109,34 @@ class Checkpointing:
         if self._checked or self._folder is None:
             return
         self._checked = True
-        with runner.account.stage("checkpoints"), _saying_what_it_means():
-            check_state(runner.state())
+        with run.account.stage("checkpoints"), _saying_what_it_means():
+            check_state(run.state())
 
-    def write_if_due(self, runner: OnPolicyRunner) -> None:
+    def write_if_due(self, run: Checkpointed) -> None:
         """Write one if the last is old enough."""
         if time.monotonic() - self._written_at >= self._interval_s:
-            self._try(runner)
+            self._try(run)
 
-    def write_unless_written(self, runner: OnPolicyRunner) -> None:
+    def write_unless_written(self, run: Checkpointed) -> None:
         """Write one if none was written since the last batch."""
-        if self._step != runner.result.elapsed_steps:
-            self._try(runner)
+        if self._step != run.result.elapsed_steps:
+            self._try(run)
 
-    def write_if_best(self, runner: OnPolicyRunner) -> None:
+    def write_if_best(self, run: Checkpointed) -> None:
         """Keep a checkpoint of its own of the best evaluation so far, if that is the last one."""
-        best, step = runner.result.best, runner.result.elapsed_steps
+        best, step = run.result.best, run.result.elapsed_steps
         if self._folder is None or best is None or best[0] != step:
             return
         try:
-            with runner.account.stage("checkpoints"):
-                self._folder.best.save(step, runner.state())
+            with run.account.stage("checkpoints"):
+                self._folder.best.save(step, run.state())
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             self._logger.warn(f"the checkpoint of the best evaluation was not written: {why}")
 
-    def _try(self, runner: OnPolicyRunner) -> None:
+    def _try(self, run: Checkpointed) -> None:
         try:
-            self.write(runner)
+            self.write(run)
         except Exception as error:
             # The next attempt is as far away as the next checkpoint.
             self._written_at = time.monotonic()
@@ -127,30 +146,29 @@ class Checkpointing:
             why = f"{type(error).__name__}: {error}"
             self._logger.warn(f"no checkpoint was written; {newest}: {why}")
 
-    def write(self, runner: OnPolicyRunner) -> None:
+    def write(self, run: Checkpointed) -> None:
         """Write one, whatever there is already."""
         if self._folder is None:
             return
-        with runner.account.stage("checkpoints"):
-            step = runner.result.elapsed_steps
+        with run.account.stage("checkpoints"):
+            step = run.result.elapsed_steps
             self._logger.sync()  # the checkpoint is not to outlast the rows in front of it
-            self._folder.checkpoints.save(step, runner.state())
+            self._folder.checkpoints.save(step, run.state())
         self._step, self._written_at = step, time.monotonic()
         if not self._said:
             self._said = self._name_unsaved(
-                runner, "their episodes begin anew when this run is resumed"
+                run, "their episodes begin anew when this run is resumed"
             )
 
-    def loaded(self, runner: OnPolicyRunner) -> None:
+    def loaded(self, run: Checkpointed) -> None:
         """Know that the run goes on from a checkpoint."""
-        self._step, self._written_at = runner.result.elapsed_steps, time.monotonic()
+        self._step, self._written_at = run.result.elapsed_steps, time.monotonic()
         self._said = False
 
-    def _name_unsaved(self, runner: OnPolicyRunner, consequence: str) -> bool:
+    def _name_unsaved(self, run: Checkpointed, consequence: str) -> bool:
         """Say which environments do not offer their state; return whether there are any."""
-        samplers = [runner.sampler, *([runner.eval_sampler] if runner.eval_sampler else [])]
         unsaved: Counter[str] = Counter()
-        for sampler in samplers:
+        for sampler in run.samplers:
             unsaved.update(sampler.unsaved_environments)
         for name, count in unsaved.items():
             self._logger.warn(

@@ -1,4 +1,4 @@
-"""What has happened since the last row of a log."""
+"""What a row of the log is made of."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from parllel.cages import TrajInfo
 from parllel.logging import Logger
+from parllel.runs import RunResult
 from parllel.types import State
 
 
@@ -17,7 +18,7 @@ class RowLog:
     """Collect episodes until a row is written, and bring what is logged into its form.
 
     Args:
-        logger: gets the values; who calls writes the row.
+        logger: gets the values; the caller writes the row.
     """
 
     def __init__(self, logger: Logger) -> None:
@@ -26,25 +27,43 @@ class RowLog:
         self._episodes: list[dict[str, Any]] = []
 
     def add_batch(self, steps: int, trajs: Sequence[TrajInfo]) -> None:
-        """Take in a batch."""
+        """Keep the episodes of a batch for the next row."""
         self._steps += steps
         self._episodes += [traj.as_dict() for traj in trajs]
 
-    def take(self) -> tuple[int, list[dict[str, Any]]]:
-        """Return the steps and episodes since the last call."""
+    def log_batches(
+        self, result: RunResult, diagnostics: Mapping[str, Any], stats: Mapping[str, Any]
+    ) -> int:
+        """Log the episodes since the last call and what algorithm and sampler say; return the steps since.
+
+        diagnostics: of the algorithm, numbers and arrays.  stats: of the sampler, the same.
+        """
         steps, episodes = self._steps, self._episodes
         self._steps, self._episodes = 0, []
-        return steps, episodes
+        self.log_trajs("training", episodes, result)
+        self._log_all("algorithm", diagnostics)
+        self._log_all("sampler", stats)
+        return steps
 
-    def log_trajs(self, group: str, rows: Sequence[Mapping[str, Any]]) -> float:
-        """Log what is a number in every episode, and return the mean return."""
+    def log_seconds(self, seconds: Mapping[str, float], steps: int) -> None:
+        """Log the seconds by stage, and the steps per second of sampling and learning alone."""
+        busy = seconds["sampling"] + seconds["optimising"]
+        self._logger.log_value("time/steps_per_second", steps / max(busy, 1e-9))
+        for name, value in seconds.items():
+            self._logger.log_value(f"time/{name}_s", value)
+
+    def log_trajs(self, group: str, rows: Sequence[Mapping[str, Any]], result: RunResult) -> None:
+        """Log what is a number in every episode, and add the mean return to the curve of that name."""
+        if not rows:
+            return
         for name in rows[0]:
             values: list[Any] = [row.get(name) for row in rows]
             if all(isinstance(value, (Real, np.bool_)) for value in values):
                 self._logger.log_array(f"{group}/{name}", values)
-        return float(np.mean([row["return"] for row in rows]))
+        mean = float(np.mean([row["return"] for row in rows]))
+        result.curves[group].append((result.elapsed_steps, mean))
 
-    def log_all(self, group: str, values: Mapping[str, Any]) -> None:
+    def _log_all(self, group: str, values: Mapping[str, Any]) -> None:
         """Log numbers as they are, and arrays as their statistics."""
         for name, value in values.items():
             log = self._logger.log_array if np.ndim(value) else self._logger.log_value

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from rich.console import Console
 
 from parllel.pictures import read_curve
-from parllel.runners.on_policy_runner import OnPolicyRunner
+from parllel.runners.runner import Runner
 from parllel.runs import (
     RunFolder,
     RunRecord,
@@ -27,7 +27,7 @@ from parllel.runs import (
 from parllel.types import State
 
 # Puts a run together from its config; what must be closed goes on the stack.
-Build: TypeAlias = Callable[[Any, ExitStack, RunFolder, Console | None], OnPolicyRunner]
+Build: TypeAlias = Callable[[Any, ExitStack, RunFolder, Console | None], Runner]
 Changes: TypeAlias = Mapping[str, Any]
 
 
@@ -168,7 +168,7 @@ def rebuild(
     console: Console | None = None,
     build: Build | None = None,
     config_class: type | None = None,
-) -> OnPolicyRunner:
+) -> Runner:
     """Put a run together again with its newest checkpoint loaded, for inspection.
 
     Code is executed as by `resume`. The folder stays as it is, and the run may be going on meanwhile: what
@@ -188,9 +188,7 @@ def rebuild(
     checkpoints = folder.best if best else folder.checkpoints
     checkpoint, state = checkpoints.load_newest(warn=warnings.append)
     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="parllel-"))
-    runner: OnPolicyRunner = build(
-        config, stack, RunFolder(scratch, folder.path.resolve().name), console
-    )
+    runner: Runner = build(config, stack, RunFolder(scratch, folder.path.resolve().name), console)
     _load(runner, checkpoint, state)
     for warning in warnings:
         runner.logger.warn(warning)
@@ -217,7 +215,7 @@ def _newest(folder: RunFolder) -> tuple[Path | None, State, list[str]]:
 
 
 def _go_back(
-    runner: OnPolicyRunner,
+    runner: Runner,
     folder: RunFolder,
     record: RunRecord,
     found: tuple[Path | None, State, list[str]],
@@ -254,7 +252,7 @@ def _steps_reached(folder: RunFolder, record: RunRecord) -> int:
     return max([reached, *(int(point[0]) for point in logged)])
 
 
-def _load(runner: OnPolicyRunner, checkpoint: Path, state: State) -> None:
+def _load(runner: Runner, checkpoint: Path, state: State) -> None:
     try:
         runner.load_state(state)
     except Exception as error:  # what a part raises for a state of another shape is its own affair
@@ -262,7 +260,7 @@ def _load(runner: OnPolicyRunner, checkpoint: Path, state: State) -> None:
         raise ValueError(f"{checkpoint} does not fit this run: {why}") from error
 
 
-def _run(runner: OnPolicyRunner, folder: RunFolder) -> RunResult:
+def _run(runner: Runner, folder: RunFolder) -> RunResult:
     result = runner.run()
     return_ = result.evaluation_return
     try:
@@ -292,8 +290,7 @@ def _ended_result(
         evaluation_return=math.nan if return_ is None else float(return_),
         solved=bool(outcome["solved"]),
     )
-    for name, curve in found[1].get("curves", {}).items():
-        result.curves[name] = [(int(step), float(value)) for step, value in curve]
+    result.load_curves(found[1])
     return result
 
 

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from parllel.types import State
 
 # Parts of sampling, measured in one batch of each row; all others are stages of their own.
-PARTS = ("inference", "waiting", "transforms")
+PARTS = ("inference", "environments", "transforms")
 STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints")
 
 
 class TimeAccount:
     """Seconds by stage, since the last row and in all.
 
-    Of `sampling`, a part is inference (the agent and the step transforms), waiting for the environments (or
-    stepping them, where this process does), and batch transforms. They are measured in one batch
-    of each row, as clocks between all rows of all batches would cost time themselves, and scaled up.
+    `sampling` has three parts: inference (the agent and the step transforms), environments (stepping them, or
+    waiting for those that step in other processes), and transforms of finished batches. They are measured in
+    one batch of each row and scaled up, as reading the clock for every row of every batch costs time itself.
     """
 
     def __init__(self) -> None:
@@ -77,4 +77,7 @@ class TimeAccount:
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
         self._row.update({name: float(state["row"][name]) for name in self._row})
-        self._total.update({name: float(state["total"][name]) for name in self._total})
+        total = dict(state["total"])
+        if "waiting" in total:  # what checkpoints of version 0.1 call the environments
+            total["environments"] = total.pop("waiting")
+        self._total.update({name: float(total[name]) for name in self._total})

@@ -1,25 +1,36 @@
-"""What to say of errors that are not a training's own: a folder that is not there, a disk that is full."""
+"""Tell errors of the user, such as a missing folder, from those of a training; say them in one sentence."""
 
 from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from parllel.errors import WorkerTracebackError
-from parllel.runners.checkpointing import Checkpointing
-from parllel.runners.on_policy_runner import OnPolicyRunner
+
+# An attribute of exceptions: whether they were raised within training.
+_MARK = "_parllel_within_training"
+
+
+@contextmanager
+def mark_errors(*, within_training: bool) -> Iterator[None]:
+    """Mark exceptions that pass, for `within_training`; of two marks the first, inner one stays."""
+    try:
+        yield
+    except BaseException as error:
+        if not hasattr(error, _MARK):
+            setattr(error, _MARK, within_training)
+        raise
 
 
 def within_training(error: BaseException) -> bool:
     """Return whether the error came out of a runner's loop: its traceback is wanted then.
 
-    What a run writes before its first batch is none of that.
+    What a run writes before its first batch is no part of that: a folder that is full is a user's error.
     """
-    passed = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    before = (Checkpointing.write_start.__code__, Checkpointing.write_first.__code__)
-    return OnPolicyRunner.run.__code__ in passed and not any(code in passed for code in before)
+    return bool(getattr(error, _MARK, False))
 
 
 def raised_by_us(error: BaseException) -> bool:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from parllel.cages import TrajInfo
 from parllel.pictures import RenderedColumns, VideoFile, VideoFolder
 from parllel.runners.callback import Callback
+from parllel.runners.runner_interface import RunnerInterface
 from parllel.samplers import EvalSampler
 from parllel.transforms import RecordingSchedule, capped_cubic, picture_grid
 from parllel.types import State
-
-if TYPE_CHECKING:
-    from parllel.runners.on_policy_runner import OnPolicyRunner
 
 
 class VideoRecorder(Callback):
@@ -64,7 +61,7 @@ class VideoRecorder(Callback):
         self._file: VideoFile | None = None
         self._frames_left = 0
 
-    def start(self, runner: OnPolicyRunner) -> None:
+    def start(self, runner: RunnerInterface) -> None:
         """Find out at once whether the environments can be drawn, and videos be written.
 
         Raises:

@@ -6,6 +6,8 @@ import math
 import signal
 from dataclasses import dataclass, field
 
+from parllel.types import State
+
 Curve = list[tuple[int, float]]
 
 
@@ -44,3 +46,22 @@ class RunResult:
             point for point in self.curves["evaluation"] if point[0] > 0 and math.isfinite(point[1])
         ]
         return max(found, key=lambda point: point[1], default=None)
+
+    def state(self) -> State:
+        """Return what a checkpoint needs to continue."""
+        return {
+            "elapsed_steps": self.elapsed_steps,
+            "evaluation_return": self.evaluation_return,
+            "curves": {name: [list(point) for point in c] for name, c in self.curves.items()},
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned; whether the run is solved is not a part of that."""
+        self.elapsed_steps = int(state["elapsed_steps"])
+        self.evaluation_return = float(state["evaluation_return"])
+        self.load_curves(state)
+
+    def load_curves(self, state: State) -> None:
+        """Take back the curves alone, as far as there are some."""
+        for name, curve in state.get("curves", {}).items():
+            self.curves[name] = [(int(step), float(value)) for step, value in curve]

@@ -4,7 +4,6 @@ from parllel.samplers.alternating_sampler import AlternatingSampler
 from parllel.samplers.asynchronous_sampler import AsynchronousSampler
 from parllel.samplers.basic_sampler import BasicSampler
 from parllel.samplers.batch_sampler import BatchSampler
-from parllel.samplers.batch_timer import BatchTimer
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.full_episode_sampler import FullEpisodeSampler
@@ -20,7 +19,6 @@ __all__ = [
     "AsynchronousSampler",
     "BasicSampler",
     "BatchSampler",
-    "BatchTimer",
     "CageColumns",
     "EvalSampler",
     "FullEpisodeSampler",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from parllel.arrays import Array, SwitchingArray
 from parllel.buffers import Samples, buffer_arrays, buffer_leaves
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import WrongStateError
+from parllel.samplers.batch_timer import BatchTimer
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.final_observations import (
     has_next_observations,
@@ -105,6 +107,7 @@ class BatchSampler(Sampler):
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self._started = self._within = False
         self._batches = 0
+        self._timer: BatchTimer | None = None
         # Environments whose episodes were cut short because their state could not be saved.
         self._restarted = np.zeros(batch_spec.B, bool)
         self._unsaved: dict[str, int] = {}
@@ -176,11 +179,26 @@ class BatchSampler(Sampler):
                 transform.forget(np.flatnonzero(self._restarted))
             self._restarted[:] = False
 
+    def collect_timed_batch(
+        self, elapsed_steps: int
+    ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
+        """Return what `collect_batch` does, and the seconds of its parts; see `BatchTimer`."""
+        timer = self._timer = BatchTimer()
+        try:
+            samples, trajs = self.collect_batch(elapsed_steps)
+        finally:
+            self._timer = None
+        return samples, trajs, timer.seconds()
+
     def act(self, t: int, columns: slice) -> None:
         """Transform row `t` of `columns` and write the agent's answer to it."""
+        timer = self._timer
+        began = 0.0 if timer is None else perf_counter()
         if self._transform_steps:
             self.transform_row(t, columns)
         self.handler.step(t, columns)
+        if timer is not None:
+            timer.add_inference(began)
 
     def transform_row(self, t: int, columns: slice) -> None:
         """Apply the step transforms to row `t` of `columns`."""
@@ -189,12 +207,15 @@ class BatchSampler(Sampler):
 
     def bootstrap(self, columns: slice) -> None:
         """Write the value of the observation after the batch, as the agent would see it."""
-        T = self.batch_spec.T
+        began, T = perf_counter(), self.batch_spec.T
         self.transform_row(T, columns)
         self.handler.bootstrap_value(T, columns)
+        if self._timer is not None:
+            self._timer.add_inference(began)
 
     def finish(self) -> tuple[Samples, list[TrajInfo]]:
         """Write final values, update statistics, transform the batch; return what a sampler does."""
+        began = perf_counter()
         self._within = False
         self._batches += 1
         self._write_final_values()
@@ -202,7 +223,10 @@ class BatchSampler(Sampler):
             transform.end_batch(self.samples)
         for batch_transform in self.batch_transforms:
             batch_transform.transform_batch(self.samples)
-        return self.samples, self.cages.completed_trajs()
+        trajs = self.cages.completed_trajs()
+        if self._timer is not None:
+            self._timer.add_transforms(began)
+        return self.samples, trajs
 
     def _write_final_values(self) -> None:
         wants_all = has_next_observations(self.samples)

@@ -26,6 +26,15 @@ class Sampler(ABC):
         buffer: they stay as they are until the next call.
         """
 
+    def collect_timed_batch(
+        self, elapsed_steps: int
+    ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
+        """Return what `collect_batch` does, and the seconds that parts of it took, by name.
+
+        A sampler that does not know its parts returns none.
+        """
+        return *self.collect_batch(elapsed_steps), {}
+
     def count_steps(self, samples: Samples) -> int:
         """Return how many environment steps the last batch holds: what runners count.
 

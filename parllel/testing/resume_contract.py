@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from parllel.logging import CsvWriter, Logger
-from parllel.runners import Callback, OnPolicyRunner
+from parllel.runners import Callback, Runner
 from parllel.runs import RunFolder, RunResult
 
 
@@ -38,7 +38,7 @@ class ResumeContract:
 
     def make_runner(
         self, stack: ExitStack, folder: RunFolder, callbacks: list[Callback]
-    ) -> OnPolicyRunner:
+    ) -> Runner:
         """Return a runner with the logger and the callbacks that it is given; see the module."""
         raise NotImplementedError(f"{type(self).__name__} must say how to make a runner")
 

@@ -148,4 +148,4 @@ def test_a_real_sampler_and_its_statistics(make_runner, writer, tmp_path):
     assert parts_of["agent"] == parts.handler.agent.state()
     # One batch of each row is looked into.
     assert writer.rows[60]["time/inference_s"] > 0
-    assert writer.rows[60]["time/waiting_s"] > 0
+    assert writer.rows[60]["time/environments_s"] > 0

@@ -24,17 +24,17 @@ def test_seconds_are_counted_by_stage_and_row(clock):
     for seconds in (2.0, 4.0):
         spend(account, clock, "sampling", seconds)
     spend(account, clock, "optimising", 3.0)
-    account.see_parts({"inference": 1.0, "waiting": 2.0, "transforms": 1.0})
+    account.see_parts({"inference": 1.0, "environments": 2.0, "transforms": 1.0})
     row = account.take_row()
     assert (row["sampling"], row["optimising"], row["logging"]) == (6, 3, 0)
-    assert (row["inference"], row["waiting"], row["transforms"]) == (1.5, 3.0, 1.5)
+    assert (row["inference"], row["environments"], row["transforms"]) == (1.5, 3.0, 1.5)
     assert account.wants_parts
     spend(account, clock, "sampling", 1.0)
     assert account.take_row()["sampling"] == 1
     assert [line.split() for line in account.lines()] == [
         ["sampling", "7.0", "s", "70.0%"],
         ["inference", "1.5", "s", "15.0%"],
-        ["waiting", "3.0", "s", "30.0%"],
+        ["environments", "3.0", "s", "30.0%"],
         ["transforms", "1.5", "s", "15.0%"],
         ["optimising", "3.0", "s", "30.0%"],
     ]

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from parllel.samplers import BasicSampler, BatchTimer
+from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup
 
@@ -17,54 +17,34 @@ def sampler():
         yield sampler
 
 
-def test_the_parts_add_up_and_the_sampler_is_left_as_it_was(sampler):
-    before = set(vars(sampler))
+def test_the_parts_add_up_to_the_batch(sampler):
     begin = time.perf_counter()
-    with BatchTimer(sampler) as timer:
-        sampler.collect_batch(0)
+    samples, trajs, seconds = sampler.collect_timed_batch(0)
     total = time.perf_counter() - begin
-    assert set(timer.seconds) == {"inference", "waiting", "transforms"}
-    assert all(seconds > 0 for seconds in timer.seconds.values())
-    assert sum(timer.seconds.values()) <= total
-    assert set(vars(sampler)) == before
+    assert samples is sampler.samples
+    assert [traj.length for traj in trajs] == [3, 4]
+    assert set(seconds) == {"inference", "environments", "transforms"}
+    assert all(part > 0 for part in seconds.values())
+    assert sum(seconds.values()) <= total
 
 
-def test_time_in_the_agent_is_inference(sampler):
+def test_time_in_the_agent_is_inference(sampler, monkeypatch):
     step = sampler.handler.step
 
     def slow_step(t, columns):
         time.sleep(0.01)
         step(t, columns)
 
-    sampler.handler.step = slow_step
-    with BatchTimer(sampler) as timer:
-        sampler.collect_batch(0)
-    assert timer.seconds["inference"] >= 0.05  # five rows
+    monkeypatch.setattr(sampler.handler, "step", slow_step)
+    _, _, seconds = sampler.collect_timed_batch(0)
+    assert seconds["inference"] >= 0.05  # five rows
 
 
-def test_a_sampler_may_name_the_arguments(sampler):
-    class Naming(BasicSampler):
-        def collect_batch(self, elapsed_steps):
-            everyone = self.cages.everyone
-            with self.batch():
-                for t in range(self.batch_spec.T):
-                    self.act(columns=everyone.columns, t=t)
-                    everyone.start_row(t)
-                    everyone.finish_row()
-                return self.finish()
-
-    sampler.__class__ = Naming
-    with BatchTimer(sampler) as timer:
-        sampler.collect_batch(0)
-    assert timer.seconds["inference"] > 0
-
-
-def test_an_error_leaves_no_clock_behind(sampler):
+def test_an_error_leaves_no_timer_in_the_sampler(sampler, monkeypatch):
     def fail(t, columns):
         raise ZeroDivisionError("on purpose")
 
-    before = set(vars(sampler))
-    sampler.handler.step = fail
-    with pytest.raises(ZeroDivisionError, match="on purpose"), BatchTimer(sampler):
-        sampler.collect_batch(0)
-    assert set(vars(sampler)) == before
+    monkeypatch.setattr(sampler.handler, "step", fail)
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        sampler.collect_timed_batch(0)
+    assert sampler._timer is None

@@ -12,7 +12,7 @@ from parllel import BatchSpec
 from parllel.agents import NumpyHandler
 from parllel.algos import Algorithm
 from parllel.logging import Logger
-from parllel.runners import AsynchronousRunner, OnPolicyRunner
+from parllel.runners import OnPolicyRunner
 from parllel.samplers import (
     AsynchronousSampler,
     BasicSampler,
@@ -138,17 +138,6 @@ def test_what_is_no_batch_of_samples_is_to_be_counted_by_its_sampler():
         sampler.count_steps(np.zeros(3))
 
 
-class NeverPublishing(AsynchronousRunner):
-    def run(self):
-        return OnPolicyRunner.run(self)
-
-    def run_iteration(self):
-        return OnPolicyRunner.run_iteration(self)
-
-    def state(self):
-        return OnPolicyRunner.state(self)
-
-
 @pytest.mark.parametrize("cls", [UntilTheFirstEnd, Whole])
 @pytest.mark.parametrize("max_staleness", [0, 1])
 @pytest.mark.parametrize("lengths", [LENGTHS, (6, 2, 1, 4)], ids=["short first", "whole first"])
@@ -174,7 +163,7 @@ def test_short_batches_of_another_process(cls, max_staleness, lengths):
 
 def test_a_run_counts_short_batches_of_another_process():
     with AsynchronousSampler(partial(build, UntilTheFirstEnd), start_method="fork") as sampler:
-        algorithm = run(NeverPublishing, sampler, 26)
+        algorithm = run(OnPolicyRunner, sampler, 26)
     assert algorithm.elapsed == [4, 16, 18, 26]
     assert algorithm.rows == [(2, 2), (6, 2), (1, 2), (4, 2)]
 

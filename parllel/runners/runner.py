@@ -1,0 +1,328 @@
+"""The loop of every training run: sample, learn; on the way evaluate, log and save."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+import numpy as np
+from rich.console import Console
+
+from parllel.algos import Algorithm
+from parllel.buffers import Samples
+from parllel.logging import Logger
+from parllel.runners.callback import Callback
+from parllel.runners.checkpointing import Checkpointing
+from parllel.runners.learning_cycle import LearningCycle
+from parllel.runners.progress import ProgressBar
+from parllel.runners.random_state import load_random_state, random_state
+from parllel.runners.row_log import RowLog
+from parllel.runners.saved_parts import SavedParts
+from parllel.runners.stop_signals import StopSignals
+from parllel.runners.time_account import TimeAccount
+from parllel.runners.user_errors import mark_errors
+from parllel.runs import RunFolder, RunResult
+from parllel.samplers import EvalSampler, Sampler
+from parllel.seeding import Seeds
+from parllel.types import BatchSpec, State
+
+
+class Runner:
+    """Train until enough steps were sampled, or an evaluation reaches a target.
+
+    What is learned from a batch, and when, is said by `cycle_class`; the runners that scripts use differ in
+    nothing else. SIGINT (Ctrl-C) and SIGTERM end the run after the current batch, with a checkpoint; a second
+    one ends it at once. After `load_state`, `run` continues exactly as the run that was saved would have.
+
+    Args:
+        batch_spec: number of steps and environments in a batch of the sampler.
+        sampler: collects the batches of training.
+        algorithm: learns from them.
+        n_steps: environment steps to sample; the last batch may exceed it.
+        logger: gets a row every `log_interval_steps`.
+        log_interval_steps: environment steps between rows.
+        eval_sampler: plays the episodes of an evaluation: one before training, then one before each row.
+        target_return: stop when the mean return of an evaluation reaches it.
+        state_parts: what goes into checkpoints besides sampler, algorithm and counters, by name: objects
+            with `state()` and `load_state()`. An agent that is the algorithm's `agent` is saved in any case.
+        folder: gets seeds and allocators, checkpoints (the last ones, and that of the best evaluation), and
+            the learning curve; None saves nothing.
+        seeds: the source of everything random, which is saved in the folder.
+        callbacks: are called around sampling, learning and evaluation, in order.
+        checkpoint_interval_s: least seconds between checkpoints, which are written after rows; one more is
+            written at the start and one at the end.
+        keep_checkpoints: how many checkpoints stay in the folder; the oldest are removed.
+        console: shows the progress bar; None shows none.
+
+    Raises:
+        ValueError: if a number of steps is less than one, a target comes without an eval sampler, one of
+            `state_parts` has a name that the checkpoint uses for something else, or the algorithm cannot
+            learn from batches of this size.
+    """
+
+    cycle_class: ClassVar[type[LearningCycle]] = LearningCycle
+
+    def __init__(
+        self,
+        batch_spec: BatchSpec,
+        sampler: Sampler,
+        algorithm: Algorithm,
+        *,
+        n_steps: int,
+        logger: Logger,
+        log_interval_steps: int,
+        eval_sampler: Sampler | None = None,
+        target_return: float | None = None,
+        state_parts: Mapping[str, Any] | None = None,
+        folder: RunFolder | None = None,
+        seeds: Seeds | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint_interval_s: float = 30.0,
+        keep_checkpoints: int = 3,
+        console: Console | None = None,
+    ) -> None:
+        _check_bounds(n_steps, log_interval_steps, target_return, eval_sampler)
+        self.cycle = self.cycle_class(sampler, algorithm)
+        algorithm.check_batch_spec(batch_spec)  # now, and not when the first batch has been sampled
+        self.batch_spec = batch_spec
+        self.sampler = sampler
+        self.algorithm = algorithm
+        self.n_steps = n_steps
+        self.logger = logger
+        self.log_interval_steps = log_interval_steps
+        self.eval_sampler = eval_sampler
+        self.target_return = target_return
+        self.folder = folder
+        self.seeds = seeds
+        self.callbacks = list(callbacks)
+        self.account = TimeAccount()
+        self.result = RunResult()
+        self._parts = SavedParts(
+            state_parts or {}, sampler, algorithm, eval_sampler, self.callbacks
+        )
+        self._console = console
+        self._row = RowLog(logger)
+        self._next_row = log_interval_steps
+        self._stop_reason: str | None = None
+        self._begun = False  # whether the evaluation before training has been made
+        self._seen_batch = False
+        self._running = self._save_wanted = False
+        self._checkpoints = Checkpointing(
+            folder, logger, checkpoint_interval_s, keep=keep_checkpoints
+        )
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> RunResult:
+        """Train, and return what came of it, with a checkpoint at the end.
+
+        An exception leaves the checkpoints as they were before the batch that failed. The learning curve is
+        drawn however the run ends.
+        """
+        result = self.result
+        result.stopped_by = self._stop_reason = None
+        with ExitStack() as stack:
+            stack.enter_context(mark_errors(within_training=True))
+            for callback in self.callbacks:
+                stack.callback(callback.close)
+            stack.enter_context(self.logger.catch_warnings())
+            bar = stack.enter_context(
+                ProgressBar(self._console, self.n_steps, done=result.elapsed_steps)
+            )
+            signals = stack.enter_context(StopSignals(bar.announce_stop))
+            stack.callback(setattr, self, "_running", False)
+            self._running = True
+            self._start()
+            stack.callback(self._checkpoints.draw, result)
+            if not self._begun:
+                self._evaluate(bar)
+                self._write()
+                self._begun = True
+            with mark_errors(within_training=False):
+                self._checkpoints.write_first(self)
+            while result.elapsed_steps < self.n_steps and not result.solved:
+                if signals.received or self._stop_reason:
+                    break
+                diagnostics = self._run_iteration()
+                bar.update(result.elapsed_steps)
+                self._report(diagnostics, bar)
+            result.stopped_by = signals.received or self._stop_reason
+            self._checkpoints.write_unless_written(self)
+        self._say_where_time_went()
+        return result
+
+    def _start(self) -> None:
+        with mark_errors(within_training=False):
+            # Samplers in other processes show their buffer only with the first batch.
+            self._checkpoints.write_start(self.seeds, getattr(self.sampler, "samples", None))
+        self.cycle.begin()
+        random = random_state()
+        for callback in self.callbacks:
+            callback.start(self)
+        if self._begun:  # what they draw was drawn when the run began
+            load_random_state(random)
+
+    def _run_iteration(self) -> Mapping[str, Any]:
+        """Sample one batch, learn from it, and return the algorithm's diagnostics."""
+        result, account, cycle = self.result, self.account, self.cycle
+        for callback in self.callbacks:
+            callback.before_sampling(result.elapsed_steps)
+        with account.stage("sampling"):
+            # The parts of one batch in each row stand for all of its batches.
+            samples, trajs, seconds = cycle.sample(result.elapsed_steps, timed=account.wants_parts)
+        if seconds:
+            account.see_parts(seconds)
+        self._see_first_batch(samples)
+        steps = self.sampler.count_steps(samples)
+        result.elapsed_steps += steps
+        self._row.add_batch(steps, trajs)
+        for callback in self.callbacks:
+            callback.after_sampling(result.elapsed_steps, samples, trajs)
+            callback.before_optimization(result.elapsed_steps)
+        with account.stage("optimising"):
+            diagnostics = cycle.learn(result.elapsed_steps, samples)
+        for callback in self.callbacks:
+            callback.after_optimization(result.elapsed_steps, diagnostics)
+        cycle.finish()
+        # An optimiser has a state only after its first step, so a bad one shows now at the earliest.
+        self._checkpoints.check_once(self)
+        return diagnostics
+
+    def _see_first_batch(self, samples: Samples) -> None:
+        """Do what could not be done at the start with samples that another process allocates."""
+        if self._seen_batch:
+            return
+        self._seen_batch = True
+        if isinstance(samples, Samples) and getattr(self.sampler, "samples", None) is None:
+            self._checkpoints.see_batch(samples)
+            if isinstance(self.eval_sampler, EvalSampler):
+                self.eval_sampler.compare_with(samples)
+
+    def _report(self, diagnostics: Mapping[str, Any], bar: ProgressBar) -> None:
+        """Write a row after an evaluation, and checkpoints, if it is time for them."""
+        steps = self.result.elapsed_steps
+        if steps >= self._next_row or steps >= self.n_steps:
+            self._evaluate(bar)
+            self._write_row(diagnostics)
+            self._checkpoints.write_if_best(self)
+            self._checkpoints.write_if_due(self)
+        if self._save_wanted:
+            self._save_wanted = False
+            self._checkpoints.write_unless_written(self)
+
+    def stop(self, reason: str) -> None:
+        """End the run after the current batch, with a checkpoint to go on from."""
+        self._stop_reason = reason
+
+    def _evaluate(self, bar: ProgressBar) -> None:
+        if self.eval_sampler is None:
+            return
+        result = self.result
+        bar.say("evaluating")
+        for callback in self.callbacks:
+            callback.before_evaluation(result.elapsed_steps)
+        with self.account.stage("evaluating"):
+            _, trajs = self.eval_sampler.collect_batch(result.elapsed_steps)
+        self._row.log_trajs("evaluation", [traj.as_dict() for traj in trajs], result)
+        result.evaluation_return = float(np.mean([traj.return_ for traj in trajs]))
+        result.solved = self._is_solved()
+        for callback in self.callbacks:
+            callback.after_evaluation(result.elapsed_steps, trajs)
+        bar.say(f"return {result.evaluation_return:.1f}")
+
+    def _is_solved(self) -> bool:
+        # The mode of an untrained policy can balance a pole by luck; that solves nothing.
+        if self.target_return is None or self.result.elapsed_steps == 0:
+            return False
+        return self.result.evaluation_return >= self.target_return
+
+    # ------------------------------------------------------------------ rows
+
+    def _write_row(self, diagnostics: Mapping[str, Any]) -> None:
+        self.cycle.log(self.logger)
+        with self.account.stage("logging"):
+            steps = self._row.log_batches(self.result, diagnostics, self.sampler.stats)
+        self._row.log_seconds(self.account.take_row(), steps)
+        self._write()
+        # The row at the end does not move the next one: a longer run is to have its rows at the same steps.
+        if self.result.elapsed_steps >= self._next_row:
+            self._next_row += self.log_interval_steps
+
+    def _write(self) -> None:
+        with self.account.stage("logging"):
+            for callback in self.callbacks:
+                callback.before_row(self.result.elapsed_steps)
+            self.logger.write(self.result.elapsed_steps)
+
+    def _say_where_time_went(self) -> None:
+        lines = self.account.lines()
+        if lines:
+            self.logger.notice("time went to\n" + "\n".join(lines))
+
+    # ------------------------------------------------------------------ checkpoints
+
+    @property
+    def samplers(self) -> list[Sampler]:
+        """The samplers of training and evaluation."""
+        return [self.sampler, *([self.eval_sampler] if self.eval_sampler else [])]
+
+    def state(self) -> State:
+        """Return the states of all parts, of the process's random generators, and the counters."""
+        return {
+            **self.result.state(),
+            "begun": self._begun,
+            "next_row": self._next_row,
+            "row": self._row.state(),
+            "time": self.account.state(),
+            "random": random_state(),
+            **self._parts.state(),
+            **self.cycle.state(),
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned, so that `run` goes on from there.
+
+        Raises:
+            ValueError: if it does not fit the parts of this runner; names the part. Some parts may have been
+                changed by then, so the runner is of no more use.
+        """
+        self._parts.load_state(state)
+        self.result.load_state(state)
+        self.result.solved = self._is_solved()
+        self._begun, self._next_row = bool(state["begun"]), int(state["next_row"])
+        self._row.load_state(state["row"])
+        self.account.load_state(state["time"])
+        self.cycle.load_state(state)
+        load_random_state(state["random"])  # last: loading may draw
+        self._checkpoints.loaded(self)
+
+    def save(self) -> None:
+        """Write a checkpoint into the folder: at once, or during `run` after the current batch.
+
+        Halfway through a batch there is no state to go on from. A checkpoint that cannot be written during
+        `run` is a warning.
+
+        Raises:
+            OSError: if it cannot be written. TypeError: if a part's state is not arrays and JSON values.
+        """
+        if self._running:
+            self._save_wanted = True
+        else:
+            self._checkpoints.write(self)
+
+
+def _check_bounds(
+    n_steps: int,
+    log_interval_steps: int,
+    target_return: float | None,
+    eval_sampler: Sampler | None,
+) -> None:
+    for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+    if target_return is not None and math.isnan(target_return):
+        raise ValueError("target_return: expected a number or None, got nan")
+    if target_return is not None and eval_sampler is None:
+        raise ValueError("target_return: expected an eval_sampler to measure it with")

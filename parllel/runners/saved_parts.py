@@ -1,0 +1,92 @@
+"""The parts of a run that have a state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parllel.agents import Agent
+from parllel.algos import Algorithm
+from parllel.runners.callback import Callback
+from parllel.samplers import Sampler
+from parllel.types import State
+
+_OWN_PARTS = ("sampler", "algorithm", "eval_sampler")
+
+
+class SavedParts:
+    """Save and load the parts of a run by name.
+
+    Args:
+        others: parts besides sampler and algorithm.
+        sampler, algorithm, eval_sampler: of the run; an Agent that is `algorithm.agent` is saved as "agent"
+            if it is not among the others.
+        callbacks: of the run; the list may change.
+
+    Raises:
+        ValueError: if one of the others has a name that stands for something else.
+    """
+
+    def __init__(
+        self,
+        others: Mapping[str, Any],
+        sampler: Sampler,
+        algorithm: Algorithm,
+        eval_sampler: Sampler | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        for name in _OWN_PARTS:
+            if name in others:
+                raise ValueError(
+                    f"state_parts: {name!r} is a name that the runner uses itself; rename it"
+                )
+        self._others = dict(others)
+        self._own = {"sampler": sampler, "algorithm": algorithm}
+        if eval_sampler is not None:
+            self._own["eval_sampler"] = eval_sampler
+        self._callbacks = callbacks
+
+    def state(self) -> State:
+        """Return the states of all parts and callbacks."""
+        return {
+            "parts": {name: part.state() for name, part in self._parts().items()},
+            "callbacks": {name: one.state() for name, one in self._named_callbacks().items()},
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            ValueError: if it does not fit; names the part.
+        """
+        parts, saved = self._parts(), state["parts"]
+        if set(parts) != set(saved):
+            raise ValueError(f"expected the states of {sorted(parts)}, got {sorted(saved)}")
+        for name, part in parts.items():
+            _load(name, part, saved[name])
+        # Callbacks may be added to a run: one that the checkpoint does not know starts afresh.
+        for name, callback in self._named_callbacks().items():
+            if name in state["callbacks"]:
+                _load(name, callback, state["callbacks"][name])
+
+    def _parts(self) -> dict[str, Any]:
+        parts = dict(self._others)
+        agent = getattr(self._own["algorithm"], "agent", None)
+        # Without it a resumed run would silently begin with new weights. It comes first, as its message about
+        # a model of another shape is the plainest.
+        if isinstance(agent, Agent) and not any(part is agent for part in parts.values()):
+            parts = {"agent": agent, **parts}
+        return {**parts, **self._own}
+
+    def _named_callbacks(self) -> dict[str, Callback]:
+        """Return the callbacks by class and number, which those of other classes do not change."""
+        names = [type(callback).__name__ for callback in self._callbacks]
+        numbered = [f"{name}_{names[:i].count(name)}" for i, name in enumerate(names)]
+        return dict(zip(numbered, self._callbacks, strict=True))
+
+
+def _load(name: str, part: Any, state: State) -> None:
+    try:
+        part.load_state(state)
+    except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
+        raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
