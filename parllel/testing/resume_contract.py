@@ -36,9 +36,7 @@ class ResumeContract:
 
     interruptions = (1, 4)
 
-    def make_runner(
-        self, stack: ExitStack, folder: RunFolder, callbacks: list[Callback]
-    ) -> Runner:
+    def make_runner(self, stack: ExitStack, folder: RunFolder, callbacks: list[Callback]) -> Runner:
         """Return a runner with the logger and the callbacks that it is given; see the module."""
         raise NotImplementedError(f"{type(self).__name__} must say how to make a runner")
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from ppo_setup import SETTINGS, categorical, gaussian, parameters, perturb, ppo
 
+from parllel import BatchSpec
 from parllel.torch import PPO
 
 
@@ -292,6 +293,23 @@ def test_counts_are_whole_numbers(name):
     with pytest.raises(TypeError, match=f"PPO: {name}: expected a whole number, got 1.5"):
         ppo(categorical(), **{name: 1.5})
     ppo(categorical(), **{name: np.int64(2)})
+
+
+def test_a_text_is_no_limit():
+    with pytest.raises(TypeError, match="PPO: kl_limit: expected a number above 0, got 'x'"):
+        ppo(categorical(), kl_limit="x")
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(ValueError, match="PPO: seed: expected 0 or more, got -1"):
+        ppo(categorical(), seed=-1)
+
+
+def test_more_minibatches_than_steps_are_refused_before_there_is_a_batch():
+    algorithm = ppo(categorical(), minibatches=7)
+    algorithm.check_batch_spec(BatchSpec(7, 1))
+    with pytest.raises(ValueError, match=r"at most 6, the steps of a batch \(T=3, B=2\), got 7"):
+        algorithm.check_batch_spec(BatchSpec(3, 2))
 
 
 def test_the_constructor_has_no_defaults():

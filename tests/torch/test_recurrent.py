@@ -432,6 +432,8 @@ def test_more_minibatches_than_columns_are_refused():
             ValueError, match="at least one column for each of 4 minibatches, got B=3"
         ):
             ppo(agent, minibatches=4).optimize_agent(18, samples)
+    with pytest.raises(ValueError, match="at most 3, the columns of a batch, got 4"):
+        ppo(agent, minibatches=4).check_batch_spec(sampler.batch_spec)
 
 
 @pytest.mark.parametrize(

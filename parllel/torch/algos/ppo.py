@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from parllel.buffers import Samples
 from parllel.torch.agents import PgAgent
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
 from parllel.torch.module_state import load_optimizer_state, optimizer_state
-from parllel.types import State
+from parllel.types import BatchSpec, State
 
 
 class PPO(Algorithm):
@@ -46,7 +47,7 @@ class PPO(Algorithm):
 
     Raises:
         ValueError: if an argument is out of range.
-        TypeError: if `epochs` or `minibatches` is no whole number.
+        TypeError: if an argument is no number, or `epochs` or `minibatches` no whole one.
     """
 
     def __init__(
@@ -70,17 +71,17 @@ class PPO(Algorithm):
                 f"{type(self).__name__}: agent: expected an agent with a model, "
                 f"got a {type(agent).__name__}"
             )
+        _check_counts(epochs=epochs, minibatches=minibatches)
         _check_positive(
             learning_rate=learning_rate,
             learning_rate_anneal_steps=learning_rate_anneal_steps,
-            epochs=epochs,
-            minibatches=minibatches,
             ratio_clip=ratio_clip,
             value_clip=value_clip,
             clip_grad_norm=clip_grad_norm,
             kl_limit=kl_limit,
         )
-        _check_counts(epochs=epochs, minibatches=minibatches)
+        if isinstance(seed, (int, np.integer)) and seed < 0:
+            raise ValueError(f"PPO: seed: expected 0 or more, got {seed}")
         self.agent = agent
         self.learning_rate = learning_rate
         self.learning_rate_anneal_steps = learning_rate_anneal_steps
@@ -96,6 +97,14 @@ class PPO(Algorithm):
         self._parameters = list(agent.model.parameters())
         # Fused: a quarter of the time that the default takes for small networks on a CPU.
         self.optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
+
+    def check_batch_spec(self, batch_spec: BatchSpec) -> None:
+        """Raise ValueError if batches of this size have fewer steps than there are minibatches."""
+        if self.n_minibatches > batch_spec.size:
+            raise ValueError(
+                f"PPO: minibatches: expected at most {batch_spec.size}, the steps of a batch "
+                f"(T={batch_spec.T}, B={batch_spec.B}), got {self.n_minibatches}"
+            )
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Run the epochs and return the means of `loss`'s diagnostics over minibatches, and more.
@@ -293,7 +302,11 @@ def explained_variance(inputs: PpoInputs) -> float:
 
 def _check_positive(**arguments: float | None) -> None:
     for name, value in arguments.items():
-        if value is not None and not value > 0:
+        if value is None:
+            continue
+        if not isinstance(value, Real):
+            raise TypeError(f"PPO: {name}: expected a number above 0, got {value!r}")
+        if not value > 0:
             raise ValueError(f"PPO: {name}: expected a number above 0, got {value!r}")
 
 
@@ -301,3 +314,5 @@ def _check_counts(**arguments: int) -> None:
     for name, value in arguments.items():
         if not isinstance(value, (int, np.integer)):
             raise TypeError(f"PPO: {name}: expected a whole number, got {value!r}")
+        if value < 1:
+            raise ValueError(f"PPO: {name}: expected a number above 0, got {value}")

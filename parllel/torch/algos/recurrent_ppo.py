@@ -13,7 +13,7 @@ from torch import Tensor
 from parllel.buffers import Samples, buffer_map
 from parllel.torch.algos.ppo import PPO
 from parllel.torch.algos.ppo_inputs import PpoInputs, tensors
-from parllel.types import Tree
+from parllel.types import BatchSpec, Tree
 
 INITIAL = "initial_rnn_state"
 
@@ -58,6 +58,14 @@ class RecurrentPPO(PPO):
     Raises:
         ValueError: if an argument is out of range.
     """
+
+    def check_batch_spec(self, batch_spec: BatchSpec) -> None:
+        """Raise ValueError if there are fewer columns than minibatches."""
+        if self.n_minibatches > batch_spec.B:
+            raise ValueError(
+                f"RecurrentPPO: minibatches: expected at most {batch_spec.B}, the columns of a batch, "
+                f"got {self.n_minibatches}"
+            )
 
     def construct_agent_inputs(self, samples: Samples) -> PpoInputs:
         """Return the batch as tensors [T, B, ...]."""
