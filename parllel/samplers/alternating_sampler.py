@@ -1,4 +1,4 @@
-"""Sampling in two halves: the agent acts for one while the environments of the other step."""
+"""Sample in two halves: the agent acts for one while the environments of the other step."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from parllel.samplers.batch_sampler import BatchSampler
 
 
 class AlternatingSampler(BatchSampler):
-    """Step the environments in two halves, so that neither the agent nor they need to wait.
+    """Step the environments in two halves, so that agent and environments work at the same time.
 
-    Samples are those of `BasicSampler`, for an agent that answers to each observation by itself. It pays
-    where environments step in other processes and take about as long as the agent::
+    Samples are those of `BasicSampler`, for an agent whose action in one environment does not depend on the
+    others. It is faster where environments step in other processes and take about as long as the agent::
 
         environments   |-- first t --|-- second t --|-- first t+1 --|-- second t+1 --|
         agent          | second t    | first t+1    | second t+1    | first t+2      |
 
     Args:
-        batch_spec, handler, samples: as for `BasicSampler`; the agent is given one half at a time.
-        step_transforms, batch_transforms: the same; a step transform is given one half at a time.
-        decorrelation_steps, decorrelation_seed: the same.
-        cages: as for `BasicSampler`, and at least two of them, or one with two groups. They are divided where
-            one group ends and the next begins, as near to the middle column as there is.
+        batch_spec, handler, samples: as for `BasicSampler`; the agent acts for one half at a time.
+        step_transforms, batch_transforms: as for `BasicSampler`; step transforms get one half at a time.
+        decorrelation_steps, decorrelation_seed: as for `BasicSampler`.
+        cages: as for `BasicSampler`, at least two of them, or one with two groups. The halves are whole
+            groups, divided as near to the middle column as possible.
 
     Raises:
-        ValueError: if cages, buffer and batch spec do not fit, or there is nothing to alternate between.
+        ValueError: if cages, buffer and batch spec do not fit, or there is one cage with one group.
     """
 
     def __init__(self, *arguments: Any, **named_arguments: Any) -> None:
@@ -39,8 +39,10 @@ class AlternatingSampler(BatchSampler):
         with self.batch():
             for t in range(self.batch_spec.T):
                 for half in halves:
+                    # Finished as late as possible: since its start the agent has acted for the other half,
+                    # and the other half steps while the agent acts for this one.
                     if t > 0:
-                        half.finish_row()  # while the other half is stepping on
+                        half.finish_row()
                     self.act(t, half.columns)
                     half.start_row(t)
             for half in halves:

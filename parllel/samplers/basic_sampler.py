@@ -1,4 +1,4 @@
-"""Sampling with environments that reset within the step that ends their episode."""
+"""Sample with environments that reset within the step that ends their episode."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from parllel.samplers.batch_sampler import BatchSampler
 class BasicSampler(BatchSampler):
     """Step all environments `T` times; the agent acts for all of them at once.
 
-    Row t holds the observation, the agent's answer to it, and what followed. The value of the observation
-    after the batch, after the step transforms, goes to row T of `agent.agent_info.value`, and the values of
-    truncated episodes' true last observations to `agent.final_value`.
+    Row t holds the observation, the agent's action, and the reward and flags that followed. Row T of
+    `agent.agent_info.value` holds the value of the observation after the batch, and `agent.final_value` the
+    values of the true last observations of truncated episodes; both after the step transforms.
 
-    Args: those of `BatchSampler`; cages with automatic resets.
+    Args: those of `BatchSampler`; the cages must reset automatically.
     """
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:

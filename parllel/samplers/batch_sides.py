@@ -1,4 +1,4 @@
-"""Where the batches of a sampler go, so that one can be read while the next is made.
+"""Keep the last batch of a sampler readable while the next one is made.
 
     in place   the sampler's own buffer switches: nothing is copied, it binds everything anew each batch
     Copies     any other sampler: each finished batch is copied into a side of a second buffer
@@ -27,27 +27,28 @@ from parllel.samplers.sampler import Sampler
 
 
 class Side(NamedTuple):
-    """Where a batch is.
+    """The place of a batch: the side of a switching buffer, and a number of rows.
 
     Attributes:
-        samples: whole switching arrays, on the side where it is.
-        rows: how many of their rows it is; None for all.
+        samples: switching arrays, which are on the side of the batch.
+        rows: number of their rows that the batch has; None for all.
     """
 
     samples: Samples
     rows: int | None
 
     def batch(self) -> Samples:
-        """Return the batch itself."""
+        """Return the batch: the whole buffer, or its first rows."""
         batch: Samples = self.samples if self.rows is None else self.samples[: self.rows]
         return batch
 
 
 def sides_of(sampler: Sampler) -> Callable[[Samples], Side]:
-    """Return what makes of a finished batch the switching arrays that hold it, on their present side.
+    """Return a function that takes a finished batch and returns where it is kept.
 
     Raises:
-        ValueError: if some arrays of its buffer switch and others do not, or it cannot follow them.
+        ValueError: if some arrays of the sampler's buffer switch and others do not, or the buffer switches
+            but the sampler is not a BatchSampler, which binds its parts to the other side.
     """
     samples = getattr(sampler, "samples", None)
     switching = [isinstance(array, SwitchingArray) for array in buffer_arrays(samples)]
@@ -67,13 +68,13 @@ def sides_of(sampler: Sampler) -> Callable[[Samples], Side]:
 
 
 def _rows_left(batch: Samples, whole: Samples) -> int | None:
-    """Return how many rows a batch has, None if it is as long as the whole."""
+    """Return the number of rows of a batch, or None if it is as long as the whole buffer."""
     n = len(batch.env.done)
     return None if n == len(whole.env.done) else n
 
 
 class Copies:
-    """Copy finished batches, padding included, into the sides of a buffer of our own."""
+    """Copy finished batches, padding included, alternately into the two sides of a second buffer."""
 
     def __init__(self) -> None:
         self._mirror: Any = None
@@ -82,13 +83,14 @@ class Copies:
         self._side = 0
 
     def take(self, batch: Samples) -> Side:
-        """Copy the batch to the other side than the last one.
+        """Copy the batch to the side that does not hold the last one.
 
         Raises:
-            ValueError: if it has more rows than the first, or other columns or fields.
+            ValueError: if the batch has more rows than the first one, or other columns or fields.
         """
         if self._mirror is None:
             self._mirror = mirror_of(batch)
+        # Samplers return the same object each time, so the arrays are usually paired only once.
         if batch is not self._source:
             self._source, self._pairs = batch, _pairs_of(self._mirror, batch)
         self._side = 1 - self._side
@@ -103,7 +105,8 @@ class Copies:
 def mirror_of(samples: Samples) -> Samples:
     """Allocate a switching buffer in managed memory for batches like `samples`, in one arena.
 
-    Fields that are one array there are one array here. Of some rows of a buffer all are mirrored.
+    Fields that share one array share one array in the copy. If `samples` are some rows of a buffer, the copy
+    has room for all rows of that buffer, as later batches may be longer.
     """
     n_rows = len(samples.env.done)
     sources = {_identity(leaf): leaf for _, leaf in buffer_leaves(samples)}
@@ -125,14 +128,14 @@ def mirror_of(samples: Samples) -> Samples:
 
 
 def _rows_of(leaf: Any, n_rows: int) -> tuple[int, int]:
-    """Return rows and padding of what a leaf is mirrored by: those of its array, if it is some rows of it."""
+    """Return the rows and padding of a leaf's copy: those of the whole array, if the leaf is part of one."""
     if isinstance(leaf, Array) and leaf.is_view and len(leaf) == n_rows:
         return max(leaf.block.length, n_rows), leaf.block.padding
     return len(leaf), getattr(leaf, "padding", 0)
 
 
 def _pairs_of(mirror: Samples, samples: Samples) -> list[tuple[Any, Any]]:
-    """Pair arrays with what is to be copied into them, each once."""
+    """Return pairs of an array to copy to and one to copy from, without duplicates."""
     pairs = list(zip(buffer_leaves(mirror), buffer_leaves(samples), strict=True))
     for (path, mine), (_, theirs) in pairs:
         if len(theirs) > len(mine) or theirs.shape[1:] != mine.shape[1:]:
@@ -144,5 +147,5 @@ def _pairs_of(mirror: Samples, samples: Samples) -> list[tuple[Any, Any]]:
 
 
 def _identity(leaf: Any) -> Any:
-    """Return the same for leaves that are one array."""
+    """Return a key that is equal for leaves that share one array."""
     return leaf.block.key if isinstance(leaf, Array) and not leaf.is_view else (id(leaf),)

@@ -1,4 +1,4 @@
-"""The cages of a sampler, side by side: which columns are whose, and what they do together."""
+"""Put the cages of a sampler side by side: assign columns of the batch, and step all cages together."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class CageColumns:
 
     Args:
         cages: at least one; together they have `B` environments.
-        B: columns of the batch.
-        reset_automatically: how the sampler needs the cages to be; None takes both kinds.
+        B: number of columns of the batch.
+        reset_automatically: the value that all cages must have; None accepts both.
 
     Attributes:
-        columns: of each cage.
-        groups: of each cage, to be stepped.
-        everyone: all groups of all cages.
+        columns: the columns of each cage.
+        groups: for each cage, its groups as Units.
+        everyone: all groups of all cages as Units.
 
     Raises:
-        ValueError: if there are no cages, one twice, not `B` environments, cages of the wrong kind, or
-            different spaces, or groups that are not the columns of their cage, one after the other.
+        ValueError: if there are no cages, the same cage twice, a number of environments other than `B`, cages
+            that reset otherwise, different spaces, or groups that do not follow each other.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CageColumns:
         if not cages:
             raise ValueError("cages: expected at least one")
         if len({id(cage) for cage in cages}) != len(cages):
-            raise ValueError("cages: the same cage is there twice")
+            raise ValueError("cages: expected different cages, got the same cage twice")
         total = sum(cage.n for cage in cages)
         if total != B:
             raise ValueError(f"cages: expected {B} environments for B={B}, got {total}")
@@ -69,7 +69,7 @@ class CageColumns:
             cage.set_samples_buffer(samples, columns)
 
     def reset(self, t: int, *, everyone: bool) -> None:
-        """Reset into row `t`: all environments, or those that need it."""
+        """Reset all environments, or those that have ended, and write their observations to row `t`."""
         self.everyone.start_reset(t, everyone=everyone)
         self.everyone.finish_row()
 
@@ -84,11 +84,11 @@ class CageColumns:
         self.everyone.finish_row()
 
     def decorrelate(self, counts: Sequence[int], t: int = 0) -> None:
-        """Take `counts[b]` random steps of each environment, and observe into row `t`."""
+        """Take `counts[b]` random steps in environment b, and write the observations to row `t`."""
         for cage, columns in zip(self.cages, self.columns, strict=True):
             cage.start_decorrelation(counts[columns], t)
         for cage in self.cages:
-            cage.finish_row()  # of a whole cage, whatever its groups are
+            cage.finish_row()  # without a group: decorrelation is for whole cages
 
     def completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column."""
@@ -97,7 +97,7 @@ class CageColumns:
     def final_observations(self, *, truncated_only: bool = True) -> list[FinalObservation]:
         """Return the last observations of truncated episodes, or of all that ended, by row, then column.
 
-        The order is the same however environments are spread over cages.
+        So the order, and with it the rounding of their values, does not depend on the choice of cages.
         """
         found = [
             final
@@ -109,11 +109,13 @@ class CageColumns:
     def states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment, [B].
 
-        All have answered when it raises the first error of any.
+        If cages fail, the first error is raised after all cages have answered.
         """
         states: list[State] = []
         errors: list[Exception] = []
-        for cage in self.cages:  # all are asked before any is waited for
+        # Start all before waiting for any, so that workers copy their states at the same time. And wait for
+        # all, also after an error: an answer that is not read would be taken for that of the next request.
+        for cage in self.cages:
             try:
                 cage.start_environment_states()
             except Exception as error:
@@ -128,7 +130,7 @@ class CageColumns:
         return states
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `states` returned; ValueError for another number of environments."""
+        """Restore what `states` returned; raise ValueError for another number of environments."""
         B = self.everyone.columns.stop
         if len(states) != B:
             raise ValueError(f"environments: expected the states of {B}, got {len(states)}")
@@ -136,9 +138,10 @@ class CageColumns:
             cage.load_environment_states(states[columns], salt)
 
     def close(self) -> None:
-        """Close every cage, whatever the others do; raises the first error at the end."""
+        """Close every cage, also if some fail; raise an error once all are closed."""
+        # An ExitStack runs all callbacks, and raises afterwards.
         with contextlib.ExitStack() as stack:
-            for cage in self.cages:  # all are asked before any is waited for
+            for cage in self.cages:  # workers of all cages leave at the same time
                 cage.start_close()
             for cage in self.cages:
                 stack.callback(cage.close)
@@ -147,10 +150,11 @@ class CageColumns:
 def _units_of(cage: CageInterface, first: int) -> list[Unit]:
     """Return the groups of a cage whose first column is `first`."""
     groups = cage.groups
+    # Each must begin where the one before ends, as Units describe several groups by one slice.
     ends = [0, *(group.stop for group in groups)]
     if [group.start for group in groups] != ends[:-1] or ends[-1] != cage.n:
         raise ValueError(
-            f"{cage.spaces.name}: groups: expected columns 0 to {cage.n} one after the other, got {groups}"
+            f"{cage.spaces.name}: groups: expected slices that follow each other from 0 to {cage.n}, got {groups}"
         )
     return [
         Unit(cage, number, slice(first + group.start, first + group.stop))

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes, the same number per environment, nothing of training touched."""
+"""Evaluate an agent on whole episodes, the same number for each environment, without effect on training."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from parllel.types import BatchSpec, State
 
 
 class EvalSampler(Sampler):
-    """Play a fixed set of episodes with the agent in eval mode.
+    """Play a fixed number of episodes with the agent in eval mode.
 
-    Each environment plays its share to the end and only its first episodes count: taking the first N
-    that end anywhere would prefer short ones. Statistics of the step transforms are read, not updated.
+    Each environment plays its share to the end, and only its first episodes count: to take the first N that
+    end in any environment would prefer short ones. Statistics of the step transforms are read, not updated.
 
     Args:
-        cages: with automatic resets, not those of training.
-        handler: of the agent that is trained.
-        samples: a buffer of its own, [1, B].
-        n_episodes: in all; at least one per environment.
-        step_transforms: those of training, or those of them that make what the agent sees.
-        max_steps: of one environment in one evaluation; more raise EpisodeTooLongError.
+        cages: cages of the evaluation's own, with automatic resets.
+        handler: the handler of the agent that is trained.
+        samples: a buffer of the evaluation's own, [1, B].
+        n_episodes: total number of episodes; at least one per environment.
+        step_transforms: those of training, or at least those that make what the agent sees.
+        max_steps: limit for the steps of one environment in one evaluation.
 
     Attributes:
-        quotas: how many episodes of each environment count, [B]; may be changed between evaluations.
-        watch: called before each step, when the environments show what the agent is about to act on; None
-            calls nothing.
+        quotas: how many episodes of each environment count, [B] int; may be changed between evaluations.
+        watch: called before each step, when the environments show what the agent is about to act on; or None.
 
     Raises:
-        ValueError: if there are fewer episodes than environments, sizes do not fit, or `max_steps` is
-            less than one; if the agent sees other fields in training than `step_transforms` make, which is
-            checked when the handler is bound to the samples of training.
+        ValueError: if there are fewer episodes than environments, sizes do not fit, or `max_steps` is less
+            than one; if `step_transforms` do not make the fields that the agent sees in training, which is
+            checked once the handler is bound to the samples of training.
         TypeError: if a transform that writes what the agent sees has no `transform_final`.
+        EpisodeTooLongError: from `collect_batch`, after `max_steps` steps.
     """
 
     def __init__(
@@ -78,11 +78,13 @@ class EvalSampler(Sampler):
         if handler.samples is not None:
             self.compare_with(handler.samples)
         self.quotas = np.full(B, n_episodes // B)
-        self.quotas[: n_episodes % B] += 1
+        self.quotas[: n_episodes % B] += 1  # the first ones play the remainder
         self.watch: Callable[[], None] | None = None
         self._max_steps = max_steps
         self._evaluations = 0
-        self._started = False  # whether the environments have, here or in the run that was loaded
+        self._started = (
+            False  # whether the environments were reset, here or in the run that was loaded
+        )
         self._unsaved: dict[str, int] = {}
         self._cages.bind(samples)
 
@@ -96,7 +98,7 @@ class EvalSampler(Sampler):
         try:
             self.handler.reset()
             self._cages.reset(0, everyone=True)
-            self._cages.completed_trajs()  # what an evaluation that was cut short left behind
+            self._cages.completed_trajs()  # dropped: episodes of an evaluation that an error ended
             played: list[list[TrajInfo]] = [[] for _ in self.quotas]
             for _ in range(self._max_steps):
                 if self.watch is not None:
@@ -109,17 +111,19 @@ class EvalSampler(Sampler):
                 f"episodes after {self._max_steps} steps; raise max_steps or limit the episodes"
             )
         finally:
+            # Also after an error, or the next batch of training would be played in eval mode.
             self.handler.sample_mode()
 
     def compare_with(self, training: Samples) -> None:
-        """Find out which transforms make what the agent sees in the samples that it learns from.
+        """Find out which of the step transforms make what the agent sees in training.
 
-        A handler that is bound to these has them compared without a call.
+        training: the samples that the agent learns from. If the handler is bound to samples, `collect_batch`
+            calls this with them.
 
         Raises:
             ValueError: if `step_transforms` make something else.
         """
-        if training is self._training:
+        if training is self._training:  # compared before; this is called for every evaluation
             return
         chain = FinalChain(training, self.step_transforms)
         chain.check_complete()
@@ -129,26 +133,27 @@ class EvalSampler(Sampler):
         observation = buffer_asarray(self.samples.env.observation[0])
         action = self.handler.act(self._as_seen(observation), slice(0, len(played)))
         self.samples.agent.action[0] = action
+        # Start all before finishing any, so that cages in other processes step at the same time.
         for _, groups in busy:
             groups.start_row(0)
         for _, groups in busy:
             groups.finish_row()
         done = np.asarray(self.samples.env.done)[0]
         for cage, groups in busy:
-            # One cage's episodes come in the order of its columns.
+            # The episodes of one cage come in the order of its columns, at most one per column and step.
             columns = groups.columns
             ended = [b for b in range(columns.start, columns.stop) if done[b]]
             trajs = cage.collect_completed_trajs() if ended else []
             for b, traj in zip(ended, trajs, strict=True):
                 played[b].append(traj)
-            if ended:
+            if ended:  # emptied, as the cage would keep them for ever
                 cage.collect_final_observations(truncated_only=True)
         if done.any():
             self.handler.reset_one(np.flatnonzero(done))
         buffer_rotate(self.samples)
 
     def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, Units]]:
-        """Return the cages, all groups of them, of which an environment has episodes left to play."""
+        """Return the cages in which an environment has episodes left to play, each with all its groups."""
         left = set(self._unfinished(played))
         pairs = zip(self._cages.cages, self._cages.groups, strict=True)
         return [
@@ -166,11 +171,11 @@ class EvalSampler(Sampler):
 
     @property
     def cages(self) -> CageColumns:
-        """The cages, by column."""
+        """The cages in the order of their columns."""
         return self._cages
 
     def state(self, *, environments: bool = True) -> State:
-        """Return the states of the environments: their random numbers go on from evaluation to evaluation."""
+        """Return the states of the environments, as their random numbers continue in the next evaluation."""
         state: State = {"evaluations": self._evaluations}
         if environments:
             states = self._cages.states()
@@ -185,12 +190,13 @@ class EvalSampler(Sampler):
             self._cages.load_states(state["environments"], self._evaluations)
             self._unsaved = count_unsaved(state["environments"])
             self._started = True
+        # No states were saved: seed the environments anew, so that they do not repeat the first evaluation.
         elif self._evaluations and not self._started:
             self._cages.load_states([NO_STATE] * len(self.quotas), self._evaluations)
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """How many environments do not offer their state, by what does not."""
+        """How many environments could not save their state, by the name of what has none."""
         return dict(self._unsaved)
 
     def close(self) -> None:

@@ -1,4 +1,8 @@
-"""True last observations of episodes: stacked for the agent, and among the next observations of a batch."""
+"""Stack the true last observations of episodes for the agent, and write them into next observations.
+
+Where an episode ends, row t + 1 of `env.observation` already holds the observation after the reset. The true
+last one is kept apart, as a FinalObservation.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from parllel.types import Tree
 
 
 def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
-    """Return the observations of `final` as one tree of arrays [N, ...] in the dtypes of `like`."""
+    """Return the N observations of `final` as one tree of arrays [N, ...], with the dtypes of `like`."""
     parts = [f.observation for f in final]
     return buffer_map(
         lambda array, *values: np.stack(values).astype(array.dtype, copy=False), like, *parts
@@ -21,24 +25,26 @@ def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
 
 
 def places_of(final: Sequence[FinalObservation]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return their rows and columns, [N] each."""
+    """Return the rows and columns of final observations, [N] intp each."""
     places = np.array([(f.row, f.column) for f in final], np.intp).reshape(-1, 2)
     return places[:, 0], places[:, 1]
 
 
 def has_next_observations(samples: Samples) -> bool:
-    """Return whether there is a field `env.next_observation` to fill."""
+    """Return whether the samples have a field `env.next_observation`."""
     return getattr(samples.env, "next_observation", None) is not None
 
 
 def write_next_observations(samples: Samples, final: Sequence[FinalObservation]) -> None:
-    """Write to each row of `env.next_observation` what its step led to.
+    """Write to each row of `env.next_observation` the observation that its step led to.
 
-    That is the next row of `env.observation`, but for `final`, in whose places a reset has left another.
+    This is the next row of `env.observation`, or, where an episode ended and the environment was reset, the
+    entry of `final`.
     """
     observation, out = samples.env.observation, samples.env.next_observation
     pairs = list(zip(buffer_leaves(out), buffer_leaves(observation), strict=True))
     for (_, mine), (_, seen) in pairs:
+        # To row T, which is the first padding row: the observation after the batch.
         np.copyto(np.asarray(mine), np.asarray(seen[1 : len(seen) + 1]))
     if final:
         rows, columns = places_of(final)

@@ -1,4 +1,4 @@
-"""Batches of whole episodes."""
+"""Sample batches of whole episodes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from parllel.types import BatchSpec
 
 
 class FullEpisodeSampler(RecurrentSampler):
-    """Play one whole episode of every environment per batch: a RecurrentSampler whose T no episode exceeds.
+    """Play one whole episode of every environment per batch: a RecurrentSampler with a T of that length.
 
-    Row t of `env.valid` is false after the end of an episode; the batch ends with the longest one.
+    `env.valid` [T, B] is false after the end of an episode; the batch ends with the longest episode.
 
-    Args: those of `RecurrentSampler`, without decorrelation; T is the length of the longest episode.
+    Args: those of `RecurrentSampler`, without decorrelation, as every batch begins with new episodes; T is at
+        least the length of the longest episode.
 
     Raises:
         ValueError: if cages, buffer and batch spec do not fit.
@@ -44,6 +45,6 @@ class FullEpisodeSampler(RecurrentSampler):
         if live.any():
             raise EpisodeTooLongError(
                 f"environments {np.flatnonzero(live).tolist()}: expected episodes of at most T = "
-                f"{self.batch_spec.T} steps, these have not ended; raise T or limit the episodes"
+                f"{self.batch_spec.T} steps, but these have not ended; raise T or limit the episodes"
             )
         return live

@@ -1,4 +1,4 @@
-"""Checks of the parts that a sampler is given."""
+"""Check the handler, the agent's actions and the transforms that a sampler is built from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parllel.transforms import BatchTransform, StepTransform
 
 
 def check_handler(handler: Any) -> None:
-    """Raise TypeError unless `handler` is one."""
+    """Raise TypeError unless `handler` is a Handler."""
     if not isinstance(handler, Handler):
         hint = "; give TorchHandler(agent) or NumpyHandler(agent)"
         raise TypeError(
@@ -19,12 +19,12 @@ def check_handler(handler: Any) -> None:
 
 
 def check_actions(handler: Handler, cage: CageInterface) -> None:
-    """Raise ValueError unless the agent's actions are those of the environments of a cage."""
+    """Raise ValueError unless the agent acts in the action space of the cage's environments."""
     check_action_space(handler.agent, cage.spaces.action, cage.spaces.name)
 
 
 def check_transforms(step_transforms: Any, batch_transforms: Any = ()) -> None:
-    """Raise TypeError unless each transform is of the kind of its list."""
+    """Raise TypeError unless one list holds StepTransforms only, and the other BatchTransforms."""
     kinds = StepTransform, BatchTransform
     names = "step_transforms", "batch_transforms"
     for which, transforms in enumerate((step_transforms, batch_transforms)):

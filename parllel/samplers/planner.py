@@ -1,7 +1,7 @@
 """Choose how to spread environments over processes, from a short measurement and a model of the costs.
 
-One vector step of B environments that cost e each, with W workers, m environments that main steps itself,
-and I(b) for the agent to act for b of them:
+The model gives the time of one step of all B environments. Each takes e; W workers step all but m, which the
+main process steps itself; the agent takes I(b) to act for b environments:
 
     in this process   B e + I(B)
     one group         I(B) + s + max(ceil((B - m) / W) e, m e)
@@ -9,8 +9,8 @@ and I(b) for the agent to act for b of them:
 
 With two groups the agent acts for one half while the other half steps.
 
-s is what it costs to start workers and to wait for them. With fewer cores than busy processes nobody spins,
-and everyone who waits has to be woken.
+s is the cost of starting the workers and waiting for them. Where there are fewer cores than busy processes,
+waits do not spin, so s includes waking a process.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from parllel.buffers import buffer_map
 from parllel.cages import EnvFactory, Spaces, stored_example
 from parllel.processes import usable_cores
 
-SIGNAL_S = 10e-6  # to write a row of results, post a word and see it, on both sides
-WAKE_S = 60e-6  # to be woken from sleep
+SIGNAL_S = 10e-6  # for a worker to see that it is to start, and for the main process to see that it is done
+WAKE_S = 60e-6  # for the system to wake a process that sleeps
 SPIN_US = 1000.0
-GAIN = 0.95  # a plan with more parts has to be this much better
+GAIN = 0.95  # a plan with more workers or groups must take less than this share of a simpler one's time
 
 # Seconds that an agent takes to act for a number of environments at once.
 InferenceCost = Callable[[int], float]
@@ -45,10 +45,10 @@ class Plan:
     Attributes:
         n_workers: processes besides this one; 0 keeps all environments here.
         n_main: how many environments this process steps; all if there are no workers.
-        n_groups: two let the agent act for one half while the other half steps.
-        spin_us: the longest spin of a wait, in microseconds.
+        n_groups: 1, or 2 to let the agent act for one half while the other half steps.
+        spin_us: how long a wait spins before it sleeps, in microseconds.
         cores: core numbers to pin the workers to; None leaves the choice to the system.
-        why: what it was chosen for, in words.
+        why: the reason for the choice, as a sentence for people.
     """
 
     n_workers: int
@@ -76,15 +76,15 @@ def plan_sampling(
     step_s: float | None = None,
     n_cores: int | None = None,
 ) -> Plan:
-    """Return the plan that is fastest by a model of the costs.
+    """Return the plan that is fastest by the model above.
 
     Args:
-        env_factory: makes the environment that is measured, for a tenth of a second, and closed again.
-        n_envs: how many there will be.
-        inference_cost: of the agent, see `measure_inference`. Without it one group is planned: so results do
-            not depend on the machine, as networks round differently for other numbers of rows.
-        step_s: seconds of one step, instead of a measurement.
-        n_cores: instead of `usable_cores()`.
+        env_factory: makes an environment, which is stepped for a tenth of a second to measure it.
+        n_envs: number of environments to plan for.
+        inference_cost: cost of the agent, see `measure_inference`. Without it the plan has one group, so that
+            results do not depend on the machine: networks round differently for half as many rows.
+        step_s: seconds of one environment step, instead of a measurement.
+        n_cores: number of cores to plan for, instead of `usable_cores()`.
 
     Raises:
         ValueError: if a number is not positive.
@@ -110,32 +110,36 @@ def plan_sampling(
 
 
 def candidates(n_envs: int, n_cores: int, *, two_groups: bool) -> Iterator[Plan]:
-    """Yield the plans worth a thought, those of fewer parts first."""
+    """Yield the plans to compare, those with one group and few workers first."""
     for n_groups in (1, 2) if two_groups and n_envs > 1 else (1,):
         for n_workers in range(1, min(n_cores, n_envs) + 1):
+            # With a worker on every core, a main process that spins would take time from one of them.
             spin_us = SPIN_US if n_workers < n_cores else 0.0
+            # At most an equal share for the main process: with more it would be the slowest.
             for n_main in range(min(n_envs - n_workers, -(-n_envs // (n_workers + 1))) + 1):
                 if n_workers < n_cores or not n_main:
                     yield Plan(n_workers, n_main, n_groups, spin_us)
 
 
 def plan_s(plan: Plan, n_envs: int, step_s: float, n_cores: int, act: InferenceCost) -> float:
-    """Return the seconds of one vector step that the model predicts."""
+    """Return the seconds that the model predicts for one step of all environments."""
+    # The worker with the most environments decides.
     workers_s = -(-(n_envs - plan.n_main) // plan.n_workers) * step_s
     main_s = plan.n_main * step_s
     signal_s = SIGNAL_S + (WAKE_S if plan.n_workers >= n_cores else 0.0)
     if plan.n_groups == 1:
         return act(n_envs) + signal_s + max(workers_s, main_s)
     acting_s = 2 * act(n_envs // 2)
+    # Whichever is busy the longest: the workers, this process, or all cores together.
     return max(
         workers_s + 2 * SIGNAL_S,
         acting_s + 2 * signal_s + main_s,
-        (n_envs * step_s + acting_s) / n_cores,  # all are busy at once, if there are cores for all
+        (n_envs * step_s + acting_s) / n_cores,
     )
 
 
 def here_s(n_envs: int, step_s: float, act_s: float) -> float:
-    """Return the seconds of one vector step in one process."""
+    """Return the seconds of one step of all environments in one process."""
     return n_envs * step_s + act_s
 
 
@@ -144,15 +148,16 @@ def _parts(plan: Plan) -> int:
 
 
 def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
-    """Return the seconds of one random step of an environment, its share of resets included."""
+    """Return the mean seconds of one random step of an environment, resets included."""
     env = env_factory()
     try:
         env.action_space.seed(0)
         env.reset(seed=0)
-        _steps(env, 3)  # what is loaded or compiled at first is not meant
+        _steps(env, 3)  # the first steps may load or compile code
         n_steps, began = 0, time.perf_counter()
         while (passed := time.perf_counter() - began) < seconds:
-            # Ten without a look at the clock where ten are but a part of the time.
+            # Ten steps at once if they take less than a tenth of the time: reading the clock after each
+            # would add to the time of a fast environment.
             n_steps += _steps(env, 10 if 100 * passed < n_steps * seconds else 1)
         return (time.perf_counter() - began) / n_steps
     finally:
@@ -168,9 +173,10 @@ def _steps(env: gym.Env[Any, Any], n: int) -> int:
 
 
 def measure_inference(handler: Handler, spaces: Spaces, repetitions: int = 30) -> InferenceCost:
-    """Return what it costs an agent to act for a number of environments; measured when first asked.
+    """Return a function of n: the median seconds that the agent takes to act for n environments.
 
-    The agent acts in eval mode, so its random state stays as it is; it is in sample mode afterwards.
+    Each n is measured when it is first asked for. The agent acts in eval mode, which leaves its random state
+    unchanged, and is in sample mode afterwards.
     """
     known: dict[int, float] = {}
 
@@ -184,7 +190,7 @@ def measure_inference(handler: Handler, spaces: Spaces, repetitions: int = 30) -
 
 def _time_acting(handler: Handler, spaces: Spaces, n: int, repetitions: int) -> float:
     observation = buffer_map(
-        lambda x: np.zeros((n, *np.shape(x)), x.dtype),  # as a batch has them
+        lambda x: np.zeros((n, *np.shape(x)), x.dtype),  # one row of a batch
         stored_example(spaces.observation),
     )
     handler.eval_mode()

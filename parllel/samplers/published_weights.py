@@ -1,8 +1,12 @@
-"""The weights of an agent, on their way to a copy of it in another process.
+"""Pass the weights of an agent to its copy in another process, through shared memory.
 
-    trained agent   publish()  ------ SharedParameters, version -------->  load()   agent that samples
+    process that trains                                          process that samples
+    Published.publish -- writes arrays, then the version ----->  WeightsReader.load reads the version; where
+                                                                 it is new, copies the arrays to its agent
+    AsynchronousSampler <--- BEGUN, over the pipe -------------  the weights have been read
+    Published.publish    only between BEGUN and the next GO: nothing locks the arrays
 
-What an agent's `models()` names are its weights: of `state()` these entries travel, and nothing else, since
+The weights are the entries of `agent.state()` that `agent.models()` names. The others stay where they are:
 random and recurrent state belong to the agent that samples.
 """
 
@@ -19,7 +23,7 @@ from parllel.types import State, Tree
 
 
 class Leaf(NamedTuple):
-    """Where a leaf of the weights is, and what it looks like."""
+    """The path of one array among the weights, its shape, and its dtype as numpy's `dtype.str`."""
 
     path: str
     shape: tuple[int, ...]
@@ -27,12 +31,12 @@ class Leaf(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Weights in shared memory; it crosses a pipe, both sides then hold the same memory.
+    """Weights in shared memory. Sent over a pipe, it gives both processes the same memory.
 
     Attributes:
         shared: the arrays and their version.
-        layout: of each.
-        first: what `shared` calls the version that is 0 here.
+        layout: path, shape and dtype of each array.
+        first: the version of `shared` when it was made, which counts as version 0.
     """
 
     shared: SharedParameters
@@ -44,7 +48,7 @@ class Published(NamedTuple):
         """Publish the present weights of an agent as version 0.
 
         Raises:
-            ValueError: if the agent does not say what its weights are, or they are no arrays and numbers.
+            ValueError: if the agent does not implement `models()`, or its weights are not arrays and numbers.
         """
         try:
             weights = weights_of(agent)
@@ -52,6 +56,7 @@ class Published(NamedTuple):
             raise ValueError(f"agent: {error}") from None
         layout = _layout_of(agent, weights)
         shared = SharedParameters(_arrays_of(weights))
+        # SharedParameters counts the values of the examples as a version, unless all of them are zero.
         return cls(shared, layout, shared.version)
 
     @property
@@ -62,19 +67,24 @@ class Published(NamedTuple):
     def publish(self, agent: Agent) -> int:
         """Copy the weights if they have changed; return their version.
 
-        Nobody may be loading meanwhile.
+        Must not run while a reader loads, which would then get some weights of either version.
 
         Raises:
-            ValueError: if there are more or fewer of them than at first, or of other shapes or kinds.
+            ValueError: if the number, shapes or kinds of the weights differ from those of version 0.
         """
         weights = weights_of(agent)
+        # Before anything is written: the shared arrays must never hold half of an update.
         self.check(agent, weights, "that it had at first")
         self.shared.publish(_arrays_of(weights))
         return self.version
 
     def check(self, agent: Agent, weights: Tree, which: str) -> None:
-        """Raise ValueError unless the weights of an agent can be copied from or to what is published."""
+        """Raise ValueError unless an agent's weights match the published layout.
+
+        which: describes the expected weights in the message.
+        """
         layout = _layout_of(agent, weights)
+        # Not strict: the message below shows both layouts, also if one has more arrays.
         pairs = zip(layout, self.layout, strict=False)
         if len(layout) != len(self.layout) or not all(_fits(one, first) for one, first in pairs):
             expected, got = ([tuple(leaf) for leaf in leaves] for leaves in (self.layout, layout))
@@ -87,8 +97,8 @@ class WeightsReader:
     """Load published weights into an agent.
 
     Args:
-        agent: of the same kind as the one that publishes.
-        published: where they are.
+        agent: the copy, of the same class as the agent that publishes.
+        published: the weights, as received from the other process.
 
     Raises:
         ValueError: if the two agents have different weights.
@@ -99,26 +109,31 @@ class WeightsReader:
         published.check(agent, weights, "of the agent that is trained")
         self._agent = agent
         self._published = published
-        self._seen = NEVER
+        self._seen = (
+            NEVER  # so that the first call loads version 0: the copy began with weights of its own
+        )
         self._kinds: Tree = buffer_map(type, weights)
-        self._weights: Tree = buffer_map(np.array, weights)  # private memory to load into
+        # Private memory: an agent that keeps the arrays given to `load_state` must not see them change
+        # while it samples.
+        self._weights: Tree = buffer_map(np.array, weights)
         self._arrays = _arrays_of(self._weights)
 
     def load(self) -> int:
-        """Take the weights if they are new; return their version."""
+        """Load the weights into the agent if they are new; return their version."""
         seen, self._seen = self._seen, self._published.shared.load(self._arrays, self._seen)
         if self._seen != seen:
-            weights = buffer_map(_as_it_was, self._weights, self._kinds)
+            weights = buffer_map(_in_original_type, self._weights, self._kinds)
+            # With the rest of the agent's own state, as `load_state` expects all of it.
             self._agent.load_state({**self._agent.state(), **weights})
         return self._seen - self._published.first
 
 
 def weights_of(agent: Agent) -> State:
-    """Return those entries of the agent's state that are named as its models.
+    """Return the entries of the agent's state that `models()` names.
 
     Raises:
-        ValueError: if there are no such entries.
-        NotImplementedError: if the agent does not say which they are.
+        ValueError: if the state lacks one of them.
+        NotImplementedError: if the agent does not implement `models()`.
     """
     names = agent.models()
     if not names:
@@ -134,7 +149,7 @@ def weights_of(agent: Agent) -> State:
 
 
 def rest_of(agent: Agent) -> State:
-    """Return what `weights_of` leaves out of the agent's state: all, if it does not say what it learns."""
+    """Return what `weights_of` leaves out of the agent's state: everything, if it has no `models()`."""
     try:
         names = set(agent.models())
     except NotImplementedError:
@@ -150,10 +165,11 @@ def _layout_of(agent: Agent, weights: Tree) -> list[Leaf]:
     leaves = []
     for path, leaf in buffer_leaves(weights):
         array = np.asarray(leaf)
+        # Strings and objects: an array of objects holds addresses, which mean nothing in another process.
         if array.dtype.kind not in "biufc":
             raise ValueError(
-                f"{type(agent).__name__}: {path}: expected arrays and numbers, got {leaf!r}; what its "
-                "models() name travels through shared memory"
+                f"{type(agent).__name__}: {path}: expected arrays and numbers, got {leaf!r}; what "
+                "models() names is copied through shared memory"
             )
         leaves.append(Leaf(path, array.shape, array.dtype.str))
     return leaves
@@ -161,9 +177,10 @@ def _layout_of(agent: Agent, weights: Tree) -> list[Leaf]:
 
 def _fits(leaf: Leaf, first: Leaf) -> bool:
     same_place = (leaf.path, leaf.shape) == (first.path, first.shape)
+    # Of one kind, not of one dtype: copying casts, so a float64 may follow a float32.
     return same_place and np.can_cast(leaf.dtype, first.dtype, "same_kind")
 
 
-def _as_it_was(array: NDArray[Any], kind: type) -> Any:
-    """Return a number where the agent's own state has one."""
+def _in_original_type(array: NDArray[Any], kind: type) -> Any:
+    """Return a Python number instead of an array where the agent's own state has a number."""
     return array.item() if issubclass(kind, (bool, int, float, complex)) else array

@@ -1,4 +1,4 @@
-"""Sampling for agents with a memory: environments are reset between batches only."""
+"""Sample for agents with recurrent state: environments are reset between batches only."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from parllel.samplers.final_observations import has_next_observations, write_nex
 
 
 class RecurrentSampler(BatchSampler):
-    """Step environments up to `T` times; one that ends within the batch waits for the next.
+    """Step environments up to `T` times; one whose episode ends within the batch waits for the next batch.
 
-    So a column is a piece of one episode, and the recurrent state that the batch starts from is enough to
-    compute all later ones again. A batch ends early when all environments wait.
+    Each column is thus a piece of one episode, and the recurrent state at the start of the batch is enough to
+    compute all later states again. A batch ends early when all environments wait.
 
-    Row t of `env.valid` says which environments were still stepped; their number is what a batch counts.
-    Where it is false, what the agent, the transforms and the environments would have written is zero, but for
-    `env.observation`: there the episode's last observation comes first. The value of that observation, by the
-    state that the agent had then, goes to `agent.final_value` if the episode was truncated.
+    Row t of `env.valid` [T, B] is true for the environments that were stepped; the number of true entries is
+    the number of steps of the batch. Where it is false, the fields of the agent, the transforms and the
+    environments are zero, except `env.observation`, whose first such row holds the episode's last
+    observation. If the episode was truncated, the value of that observation, by the agent's state at that
+    step, is in `agent.final_value`.
 
-    Step transforms are given no environment that waits: the others come as several slices.
+    Step transforms are called for slices of environments that do not wait, which may be several per row.
 
-    Args: those of `BatchSampler`; cages that wait (`reset_automatically=False`), which reset their
-        environments in the background as soon as these have ended; and samples with a field `env.valid`.
+    Args: those of `BatchSampler`. The cages must have `reset_automatically=False`; they reset their
+        environments in the background as soon as an episode ends. The samples need a field `env.valid`.
 
     Raises:
         ValueError: if cages, buffer and batch spec do not fit.
@@ -41,11 +42,11 @@ class RecurrentSampler(BatchSampler):
         valid = getattr(self.samples.env, "valid", None)
         if not isinstance(valid, Array) or valid.shape[:2] != self.batch_spec.shape:
             raise ValueError(
-                f"samples: expected a field env.valid, bool {list(self.batch_spec.shape)}, which says "
-                f"what of a batch was sampled, got {valid!r}; allocate_samples makes one for cages "
-                "that wait to reset"
+                f"samples: expected a field env.valid, bool {list(self.batch_spec.shape)}, true where "
+                f"an environment was stepped, got {valid!r}; allocate_samples makes it for cages with "
+                "reset_automatically=False"
             )
-        # What is to be zero where nothing was sampled. Observations are the environments' own affair.
+        # Observations are not zeroed with the rest: after the end of an episode they hold its last one.
         self._observed = [leaf for _, leaf in buffer_leaves(self.samples.env.observation)]
         self._written = [
             leaf
@@ -63,20 +64,21 @@ class RecurrentSampler(BatchSampler):
             return self.finish()
 
     def _run(self) -> NDArray[np.bool_]:
-        """Step until the batch is full or everyone waits; return who does not."""
+        """Step until the batch is full or all environments wait; return which do not wait, [B]."""
         samples, everyone = self.samples, self.cages.everyone
         columns, T = everyone.columns, self.batch_spec.T
         valid, done = np.asarray(samples.env.valid), np.asarray(samples.env.done)
         truncated = np.asarray(samples.env.truncated)
         live = np.ones(self.batch_spec.B, bool)
         self._played = [columns]
-        valid[:] = False
+        valid[:] = False  # a batch that ends early leaves the rest of the rows as they are
         for t in range(T):
             valid[t] = live
             self.act(t, columns)
             everyone.start_row(t)
             everyone.finish_row()
             if done[t].any():
+                # Only in the row of the end: the rows of an environment that waits may repeat its flags.
                 cut = truncated[t] & live
                 if cut.any():
                     self._write_values_of_ends(t, np.flatnonzero(cut))
@@ -89,12 +91,13 @@ class RecurrentSampler(BatchSampler):
         return live
 
     def transform_row(self, t: int, columns: slice) -> None:
-        """Apply the step transforms to row `t` of those columns that do not wait."""
+        """Apply the step transforms to row `t` of the columns that do not wait."""
+        # Slice by slice, as indexing by a mask would give each transform a copy to write to.
         for played in self._played:
             super().transform_row(t, played)
 
     def _write_values_of_ends(self, t: int, columns: NDArray[np.intp]) -> None:
-        """Write the values of the observations after row `t`, while the agent's state is of that step."""
+        """Write the values of the observations after row `t`; the agent's state must be that of row `t`."""
         observation = buffer_map(
             lambda leaf: np.asarray(leaf[t + 1])[columns], self.samples.env.observation
         )
@@ -102,7 +105,7 @@ class RecurrentSampler(BatchSampler):
         self.handler.final_value(np.full(len(columns), t, np.intp), columns, seen)
 
     def _clear(self, valid: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:
-        """Leave nothing after the ends that an earlier batch or a waiting environment has written."""
+        """Zero what earlier batches and waiting environments have written after the ends of episodes."""
         waiting = ~valid
         for leaf in self._written:
             np.asarray(leaf)[waiting] = 0
@@ -115,10 +118,13 @@ class RecurrentSampler(BatchSampler):
                 leaf[leaf.last + 1] = 0
 
     def _write_final_values(self) -> None:
-        # They have been written, step by step; the cages' own record of last observations is not needed.
+        # `_run` has written them. The cages' record of final observations is emptied all the same, as it
+        # would grow with each batch.
         self.cages.final_observations()
         if has_next_observations(self.samples):
-            write_next_observations(self.samples, ())  # nothing has been reset meanwhile
+            write_next_observations(
+                self.samples, ()
+            )  # no reset has replaced an observation in this batch
 
 
 def slices_of(mask: NDArray[np.bool_]) -> list[slice]:

@@ -1,4 +1,4 @@
-"""Sampling with policies that act where the environments are: one signal per batch."""
+"""Sample with policies that act in the workers: one signal per batch instead of one per step."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from parllel.types import BatchSpec
 class RolloutSampler(BatchSampler):
     """Let every process act and step through a whole batch by itself.
 
-    Samples are those of `BasicSampler` with the same handler, if policies in workers compute what it does.
-    Nobody waits for the slowest environment of each row, only for the slowest process of each batch, and the
-    policy's arithmetic is spread over the cores::
+    Samples are those of `BasicSampler` with the same handler, if the policies compute the same actions.
+    Processes wait for the slowest one once per batch instead of once per row, and the policy's arithmetic is
+    spread over the cores::
 
         main       start_batch: parameters, noise | its share of all T rows | values, transforms
         worker                                    | its share of all T rows |
 
     Args:
         batch_spec, handler, samples, batch_transforms, decorrelation_steps, decorrelation_seed: as for
-            `BasicSampler`. The handler's `start_batch` provides the policies with what they need; it computes
-            values itself.
+            `BasicSampler`. The handler's `start_batch` gives the policies their parameters and noise; the
+            handler computes values itself, after the rollout.
         cages: as for `BasicSampler`, each with a policy, see `SynchronizedProcessCage.set_policy`.
         step_transforms: must be empty.
 
@@ -47,14 +47,14 @@ class RolloutSampler(BatchSampler):
     ) -> None:
         if step_transforms:
             raise ValueError(
-                "RolloutSampler: step_transforms: expected none, as the main process sees no row before "
-                f"the policies act on it, got {list(step_transforms)}; BasicSampler takes them"
+                "RolloutSampler: step_transforms: expected none, as policies act on rows before the main "
+                f"process sees them, got {list(step_transforms)}; use BasicSampler"
             )
         for i, cage in enumerate(cages):
             if not cage.has_policy:
                 raise ValueError(
                     f"cage {i} ({cage.spaces.name}): expected a cage with a policy, got a "
-                    f"{type(cage).__name__} without; SynchronizedProcessCage.set_policy gives it one"
+                    f"{type(cage).__name__} without; set one by SynchronizedProcessCage.set_policy"
                 )
         super().__init__(batch_spec, cages, handler, samples, (), batch_transforms, **decorrelation)
 

@@ -1,4 +1,4 @@
-"""What runners know of a sampler."""
+"""The interface of samplers, as runners use it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class Sampler(ABC):
 
     @abstractmethod
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
-        """Return the filled buffer and the episodes that ended on the way.
+        """Fill the buffer; return it and the episodes that ended meanwhile.
 
-        elapsed_steps: environment steps taken before this batch. The samples are the sampler's own
-        buffer: they stay as they are until the next call.
+        elapsed_steps: number of environment steps before this batch.
+
+        The samples are the sampler's own buffer, which the next call overwrites.
         """
 
     def collect_timed_batch(
@@ -36,11 +37,11 @@ class Sampler(ABC):
         return *self.collect_batch(elapsed_steps), {}
 
     def count_steps(self, samples: Samples) -> int:
-        """Return how many environment steps the last batch holds: what runners count.
+        """Return the number of environment steps in a batch, as runners count them.
 
-        They are its rows times its columns or, where there is a field `env.valid`, the entries that are true.
-        A sampler that fills fewer rows returns those alone, `samples[:n]`, or writes `env.valid`, so that
-        nothing is learned from what an earlier batch has left in the others. Override it where neither tells.
+        This is rows times columns or, if there is a field `env.valid`, the number of its true entries.
+        A sampler that fills fewer rows must return only those, `samples[:n]`, or write `env.valid`, so that
+        nothing is learned from rows of an earlier batch. Override this method for any other rule.
 
         Raises:
             TypeError: if the batch is not made of Samples.
@@ -58,7 +59,7 @@ class Sampler(ABC):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Return what is worth logging of the transforms, by name."""
+        """Return the statistics of the transforms for the log, by name."""
         return {}
 
     @abstractmethod
@@ -68,20 +69,20 @@ class Sampler(ABC):
     def state(self, *, environments: bool = True) -> State:
         """Return what a checkpoint needs to continue after the last batch.
 
-        environments: whether with those of the environments and their episodes in progress.
+        environments: whether to include the states of the environments and their episodes in progress.
         """
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore what `state` returned.
 
-        Without states of environments, theirs stay as they are; those that have not started yet play other
-        episodes than at the start of the run that `state` is from.
+        Without the states of environments, environments that have started stay as they are. Others are
+        seeded so that they do not repeat the first episodes of the run that was saved.
         """
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """How many environments do not offer their state, by the name of what does not; after `state`."""
+        """How many environments could not save their state in the last `state`, by the name of what has none."""
         return {}
 
     def __enter__(self: SamplerT) -> SamplerT:

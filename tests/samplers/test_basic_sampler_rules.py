@@ -210,7 +210,7 @@ def test_cages_have_to_fill_the_columns(parts):
         sampler_of(parts, cages=parts.cages[:1])
     with pytest.raises(ValueError, match="expected at least one"):
         sampler_of(parts, cages=[])
-    with pytest.raises(ValueError, match="same cage is there twice"):
+    with pytest.raises(ValueError, match="got the same cage twice"):
         sampler_of(parts, cages=[parts.cages[0]] * 2)
 
 

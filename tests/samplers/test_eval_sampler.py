@@ -282,7 +282,7 @@ def test_wrong_arguments():
             EvalSampler(parts.cages, parts.handler, longer.samples, 2)
         with pytest.raises(ValueError, match=r"expected \[T, B\] = \(1, 1\)"):
             EvalSampler(parts.cages[:1], parts.handler, parts.samples, 2)
-        with pytest.raises(ValueError, match="same cage is there twice"):
+        with pytest.raises(ValueError, match="got the same cage twice"):
             EvalSampler([parts.cages[0]] * 2, parts.handler, parts.samples, 2)
         with pytest.raises(ValueError, match="cages: expected at least one"):
             EvalSampler([], parts.handler, parts.samples, 2)
