@@ -113,8 +113,8 @@ class CageColumns:
         """
         states: list[State] = []
         errors: list[Exception] = []
-        # Start all before waiting for any, so that workers copy their states at the same time. And wait for
-        # all, also after an error: an answer that is not read would be taken for that of the next request.
+        # Start all before waiting for any, so that workers copy their states at the same time. Wait for all,
+        # also after an error, so that no cage is left with an answer that was not read.
         for cage in self.cages:
             try:
                 cage.start_environment_states()
@@ -154,7 +154,7 @@ def _units_of(cage: CageInterface, first: int) -> list[Unit]:
     ends = [0, *(group.stop for group in groups)]
     if [group.start for group in groups] != ends[:-1] or ends[-1] != cage.n:
         raise ValueError(
-            f"{cage.spaces.name}: groups: expected slices that follow each other from 0 to {cage.n}, got {groups}"
+            f"{cage.spaces.name}: groups: expected adjacent slices from 0 to {cage.n}, got {groups}"
         )
     return [
         Unit(cage, number, slice(first + group.start, first + group.stop))

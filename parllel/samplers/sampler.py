@@ -82,7 +82,7 @@ class Sampler(ABC):
 
     @property
     def unsaved_environments(self) -> dict[str, int]:
-        """How many environments could not save their state in the last `state`, by the name of what has none."""
+        """How many environments could not save their state in the last `state`, by what has none."""
         return {}
 
     def __enter__(self: SamplerT) -> SamplerT:

@@ -1,4 +1,4 @@
-"""Transforms: numpy and compiled work on the fields of a batch, each writing fields of its own."""
+"""Transforms compute fields of a batch from other fields, in numpy and compiled loops."""
 
 from parllel.transforms.advantage import EstimateAdvantage, estimate_advantage
 from parllel.transforms.clip_rewards import ClipRewards

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation."""
+"""Estimate advantages by generalised advantage estimation (GAE)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def estimate_advantage(
     """Write generalised advantage estimates (Schulman et al. 2016, eq. 16) into `out_advantage`.
 
     reward, value, final_value, out_advantage: [T, B] float32.  terminated, truncated: [T, B] bool.
-    final_value is read where truncated; bootstrap_value: [B] float32 follows the last row.
-    After a terminated step the value is 0; both kinds of end cut the trace; a step that is both
-    counts as terminated. Sums are float64. Other dtypes of inputs are converted first.
+    bootstrap_value: [B] float32, the values of the observations after the last row.
+    The value after a step is 0 where it terminated the episode, `final_value` where it truncated it, else the
+    value of the next row. A step that does both counts as terminated. Sums do not extend over the end of an
+    episode, and are float64. Inputs of other dtypes are converted.
 
     Raises:
         ValueError: if shapes differ, or the output is not writable float32.
     """
+    # Imported when called, as it imports numba.
     from parllel.transforms import compiled
 
     name, shape = "estimate_advantage", np.shape(reward)
@@ -56,13 +58,13 @@ class EstimateAdvantage(BatchTransform):
     """Write advantages (Schulman et al. 2016) and returns, the targets of a value function.
 
     Reads `env.terminated`, `env.truncated`, and `agent.agent_info.value`, whose padding row T holds
-    the bootstrap value. Writes `agent.advantage` and `agent.return_` = advantage + value, and declares
-    `agent.final_value`, which the handler fills.
+    the values after the batch. Writes `agent.advantage` and `agent.return_` = advantage + value, [T, B]
+    float32, and declares `agent.final_value`, which the handler fills.
 
     Args:
         discount: gamma, in [0, 1].
-        gae_lambda: lambda, in [0, 1]; 1 gives discounted returns minus values, 0 one-step errors.
-        reward: the reward field, [T, B].
+        gae_lambda: lambda, in [0, 1]; 1 gives discounted returns minus values, 0 one-step TD errors.
+        reward: path of the reward field, [T, B].
 
     Raises:
         ValueError: if an argument is outside [0, 1].

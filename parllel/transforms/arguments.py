@@ -1,4 +1,4 @@
-"""Checks of constructor arguments, and of arrays before they reach compiled loops."""
+"""Check arguments of transforms, and arrays before compiled loops use them without checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
 def check_fraction(owner: str, name: str, value: float) -> float:
-    """Return `value`, which must lie in [0, 1]."""
+    """Return `value` as a float; raise TypeError for no number, ValueError unless it is in [0, 1]."""
     if not isinstance(value, (int, float, np.number)):
         raise TypeError(f"{owner}: {name}: expected a number in [0, 1], got {value!r}")
     if not 0.0 <= value <= 1.0:
@@ -19,14 +19,14 @@ def check_fraction(owner: str, name: str, value: float) -> float:
 
 
 def check_positive(owner: str, name: str, value: float) -> float:
-    """Return `value`, which must be above zero; infinity is allowed, NaN is not."""
+    """Return `value` as a float; raise ValueError unless it is above 0. Infinity passes, NaN does not."""
     if not value > 0.0:
         raise ValueError(f"{owner}: {name}: expected a number above 0, got {value!r}")
     return float(value)
 
 
 def check_finite_positive(owner: str, name: str, value: float) -> float:
-    """Return `value`, which must be above zero and finite."""
+    """Return `value` as a float; raise ValueError unless it is above 0 and finite."""
     if not (value > 0.0 and math.isfinite(value)):
         raise ValueError(f"{owner}: {name}: expected a finite number above 0, got {value!r}")
     return float(value)
@@ -35,11 +35,12 @@ def check_finite_positive(owner: str, name: str, value: float) -> float:
 def for_loop(
     owner: str, name: str, array: ArrayLike, shape: tuple[int, ...], dtype: DTypeLike
 ) -> NDArray[Any]:
-    """Return `array` as compiled loops take it; a copy only where the dtype is another.
+    """Return `array` with `dtype`, for a compiled loop; copy it only if it cannot be used as it is.
 
     Raises:
-        ValueError: if the shape is another, which a loop would not notice.
+        ValueError: if the shape differs: the loop would read beyond the array.
     """
+    # Writable although loops only read it: they are compiled for writable arrays, and refuse others.
     found = np.require(array, dtype, ["ALIGNED", "WRITEABLE"])
     if found.shape != shape:
         raise ValueError(f"{owner}: {name}: expected shape {shape}, got {found.shape}")
@@ -49,7 +50,8 @@ def for_loop(
 def for_output(
     owner: str, name: str, array: NDArray[Any], shape: tuple[int, ...]
 ) -> NDArray[np.float32]:
-    """Return `array`, which must be a writable float32 array of `shape`: it is written in place."""
+    """Return `array`; raise ValueError unless it is a writable float32 array of `shape`."""
+    # No conversion as in `for_loop`: the loop would write to the copy.
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.shape != shape:
         what = f"{getattr(array, 'dtype', type(array).__name__)} {np.shape(array)}"
         raise ValueError(f"{owner}: {name}: expected float32 {shape}, got {what}")

@@ -1,4 +1,4 @@
-"""Rewards cut to a range."""
+"""Clip rewards to a range."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class ClipRewards(BatchTransform):
 
     Args:
         low, high: the range; infinite for no limit on that side.
-        source: the reward field, [T, B, ...].
-        target: the field written, float32 of the same shape.
+        source: path of the reward field, [T, B, ...].
+        target: path of the field to write, float32 of the same shape.
 
     Raises:
         ValueError: if low is not below high.

@@ -1,8 +1,8 @@
 """Compiled loops of the transforms.
 
-This module imports numba, so it is imported by the functions that need it when they first run. Every
-function releases the GIL, walks memory in the order of the columns, and is compiled for
-contiguous arrays first and for any strides second. None of them checks shapes: callers do.
+Importing this module imports numba, so functions import it when they are called. Each loop releases the GIL
+and runs over the columns of one row after the other, as they lie in memory. The first signature is for
+contiguous arrays, where the compiler can vectorise; the second for any strides. Callers check the shapes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def estimate_advantage(
     gae_lambda: float,
     out_advantage: NDArray[np.float32],
 ) -> None:
-    """Write advantages as `parllel.transforms.estimate_advantage` describes them."""
+    """Write advantages, see `parllel.transforms.estimate_advantage`."""
     T, B = reward.shape
     decay = discount * gae_lambda
-    trace = np.zeros(B)  # float64: a thousand roundings would show in the return of a long episode
+    trace = np.zeros(B)  # float64: in float32 the roundings of a thousand steps would add up
     for t in range(T - 1, -1, -1):
         following = bootstrap_value if t == T - 1 else value[t + 1]
         for b in range(B):
-            # Selected, not multiplied by zero: what is not used may be NaN.
+            # Selected, not multiplied by a mask: values that do not count may be NaN, and 0 * NaN is NaN.
             next_value = np.float64(final_value[t, b] if truncated[t, b] else following[b])
             next_value = 0.0 if terminated[t, b] else next_value
             carried = 0.0 if (terminated[t, b] | truncated[t, b]) else decay * trace[b]
@@ -60,14 +60,15 @@ def discounted_returns(
     discount: float,
     out_return: NDArray[np.float32],
 ) -> None:
-    """Write returns as `parllel.transforms.discounted_returns` describes them."""
+    """Write returns, see `parllel.transforms.discounted_returns`."""
     T, B = reward.shape
     following = bootstrap_value.astype(np.float64)
     for t in range(T - 1, -1, -1):
         for b in range(B):
-            behind = np.float64(final_value[t, b]) if truncated[t, b] else following[b]
-            behind = 0.0 if terminated[t, b] else behind
-            following[b] = reward[t, b] + discount * behind
+            # Selected, not multiplied by a mask: values that do not count may be NaN.
+            next_return = np.float64(final_value[t, b]) if truncated[t, b] else following[b]
+            next_return = 0.0 if terminated[t, b] else next_return
+            following[b] = reward[t, b] + discount * next_return
             out_return[t, b] = following[b]
 
 
@@ -84,13 +85,14 @@ def running_returns(
     carried: NDArray[np.float64],
     out_return: NDArray[np.float64],
 ) -> None:
-    """Write the discounted sum of past rewards of each environment, carried on in `carried` [B]."""
+    """Write the discounted sums of past rewards, starting from `carried` [B], which is updated."""
     T, B = reward.shape
     for t in range(T):
         for b in range(B):
             total = discount * carried[b] + reward[t, b]
             out_return[t, b] = total
             total = 0.0 if done[t, b] else total
+            # A row that is not valid holds no step: the sum must not decay in it.
             carried[b] = total if valid[t, b] else carried[b]
 
 
@@ -114,6 +116,7 @@ def normalize_row(
     for b in range(start, stop):
         for f in range(features):
             x = (source[t, b, f] + shift[f]) * scale[f]
+            # In this order NaN passes, as it does in numpy's clip.
             x = clip if x > clip else x
             target[t, b, f] = -clip if x < -clip else x
 
@@ -129,9 +132,11 @@ def moments(
     out_mean: NDArray[np.float64],
     out_var: NDArray[np.float64],
 ) -> int:
-    """Write mean and variance over the first dimension; return how many entries there were.
+    """Write mean and variance over the first dimension; return the number of entries.
 
-    An empty mask takes all. Two passes: the one-pass formula cancels where the mean is large.
+    mask: [n] bool, or empty to take all entries.
+
+    Two passes: with the one-pass formula, digits cancel where the mean is large.
     """
     n, features = batch.shape
     everything = mask.size == 0

@@ -1,4 +1,4 @@
-"""Advantages of zero mean and unit variance."""
+"""Normalise advantages to zero mean and unit variance."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from parllel.transforms.transform import BatchTransform, body_of, optional_body_
 
 
 class NormalizeAdvantage(BatchTransform):
-    """Normalise advantages over the batch, in place unless `target` is a field of its own.
+    """Normalise advantages over the batch, by default in place.
 
-    In place is safe here: advantages are computed anew for each batch. With `env.valid` in the
-    samples, mean and standard deviation are taken over valid entries and the others become 0.
+    In place is safe, as advantages are computed anew for each batch. If there is a field `env.valid`, the
+    mean and standard deviation are those of the valid entries, and the other entries become 0.
 
     Args:
         epsilon: added to the standard deviation.
-        source: the advantage, [T, B, ...].
-        target: the field written, float32 of the same shape.
+        source: path of the advantage, [T, B, ...].
+        target: path of the field to write, float32 of the same shape.
 
     Raises:
         ValueError: if epsilon is not above zero.
@@ -60,7 +60,7 @@ class NormalizeAdvantage(BatchTransform):
         valid, out = self._valid, self._normalized
         chosen = self._advantage if valid is None else self._advantage[valid]
         mean, std = (0.0, 1.0) if not chosen.size else _mean_and_std(chosen)
-        # In float64: rounding a large mean to float32 would leave an offset behind.
+        # In float64: a large mean rounded to float32 would leave an offset.
         np.subtract(self._advantage, mean, out=out, dtype=np.float64, casting="same_kind")
         np.multiply(out, 1.0 / (std + self._epsilon), out=out, casting="same_kind")
         if valid is not None:

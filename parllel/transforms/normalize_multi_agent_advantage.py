@@ -1,4 +1,4 @@
-"""Advantages of zero mean and unit variance, each agent's by themselves."""
+"""Normalise the advantages of each agent to zero mean and unit variance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from parllel.transforms.transform import BatchTransform, body_of, optional_body_
 class NormalizeMultiAgentAdvantage(BatchTransform):
     """Normalise `agent.advantage.<agent>` over the batch, in place, for each agent separately.
 
-    Agents may have rewards of different size. With `env.valid` or `env.env_info.alive.<agent>` in the
-    samples, mean and standard deviation are taken where both are true, and other entries become 0.
+    Separately, as agents may have rewards of different scales. If there are fields `env.valid` or
+    `env.env_info.alive.<agent>`, the mean and standard deviation are those of entries where both are true,
+    and the other entries become 0.
 
     Args:
         epsilon: added to the standard deviation.
@@ -31,7 +32,7 @@ class NormalizeMultiAgentAdvantage(BatchTransform):
         self._samples: Samples | None = None
 
     def bind(self, samples: Samples) -> None:
-        """Make views of the advantages and of what says which of them count."""
+        """Make views of the advantages, and of the masks of entries that count."""
         valid = optional_body_of(samples, "env.valid")
         self._agents: list[tuple[NDArray[np.float32], list[NDArray[np.bool_]]]] = []
         for agent in agents_of(samples):
@@ -40,12 +41,12 @@ class NormalizeMultiAgentAdvantage(BatchTransform):
         self._samples = samples
 
     def transform_batch(self, samples: Samples) -> None:
-        """Normalise the whole batch; an agent without entries that count gets 0."""
+        """Normalise the whole batch; without entries that count, all of an agent's become 0."""
         if samples is not self._samples:
             self.bind(samples)
         for advantage, masks in self._agents:
             counts = np.logical_and.reduce(masks) if masks else np.ones(advantage.shape, bool)
-            # In float64: rounding a large mean to float32 would leave an offset behind.
+            # In float64: a large mean rounded to float32 would leave an offset.
             chosen = advantage[counts].astype(np.float64)
             advantage[~counts] = 0.0
             if chosen.size:

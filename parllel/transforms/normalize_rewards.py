@@ -1,4 +1,4 @@
-"""Rewards divided by the spread of returns."""
+"""Normalise rewards by the standard deviation of returns."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from parllel.types import State
 class NormalizeRewards(BatchTransform):
     """Divide rewards by the running standard deviation of the discounted return.
 
-    The return of an environment is the discounted sum of its past rewards, `g = discount * g + r`,
-    carried from batch to batch and set to zero after the end of an episode (as `VecNormalize` of
-    Stable-Baselines3 does; Engstrom et al. 2020). The batch being complete, its returns enter the
-    statistics first and its rewards are divided then. Rewards are not centred: that would change
-    the task. With `env.valid` in the samples, only valid entries count, and rewards at the others
-    are written as they fall.
+    The return of an environment is here the discounted sum of its past rewards, `g = discount * g + r`,
+    carried from batch to batch and set to zero after the end of an episode (Engstrom et al. 2020; as in
+    `VecNormalize` of Stable-Baselines3). The statistics include the present batch. Rewards are not centred,
+    as a constant added to each would favour longer or shorter episodes. If there is a field `env.valid`, the
+    statistics are those of valid entries; what is written to the other entries has no meaning.
 
     Args:
-        discount: of the return, in [0, 1].
-        source: the reward, [T, B].
-        target: the field written, float32 [T, B].
-        done: where an episode ends, bool [T, B].
-        clip: largest magnitude written; infinity for no limit.
+        discount: gamma of the return, in [0, 1].
+        source: path of the reward, [T, B].
+        target: path of the field to write, float32 [T, B].
+        done: path of the field that is true where an episode ends, bool [T, B].
+        clip: largest magnitude to write; infinity for no limit.
         epsilon: added to the variance.
 
     Raises:
@@ -67,7 +66,7 @@ class NormalizeRewards(BatchTransform):
         return {self._target: Field(np.float32(0.0))}
 
     def bind(self, samples: Samples) -> None:
-        """Make views of the fields; raise ValueError if B changes while returns are carried."""
+        """Make views of the fields; raise ValueError if B has changed since the last batch."""
         name = "NormalizeRewards"
         self._reward = body_of(samples, self._source)
         shape = self._reward.shape
@@ -81,8 +80,8 @@ class NormalizeRewards(BatchTransform):
             self._carried = np.zeros(shape[1])
         elif self._carried.shape != shape[1:]:
             raise ValueError(
-                f"{name}: {self._source}: expected B={len(self._carried)}, of which returns are "
-                f"carried on, got B={shape[1]}"
+                f"{name}: {self._source}: expected B={len(self._carried)} as in the last batch, whose "
+                f"returns continue, got B={shape[1]}"
             )
         self._returns = np.zeros(shape)
         self._samples = samples
@@ -98,7 +97,7 @@ class NormalizeRewards(BatchTransform):
         done = for_loop(name, self._done_path, self._done, shape, bool)
         valid = for_loop(name, "env.valid", self._valid, shape, bool)
         assert self._carried is not None
-        # On a copy: if the statistics refuse the batch, nothing may have changed.
+        # On a copy: if `update` raises, because rewards are not finite, nothing must have changed.
         carried = self._carried.copy()
         compiled.running_returns(reward, done, valid, self._discount, carried, self._returns)
         self._statistics.update(self._returns.reshape(-1), valid.reshape(-1))
@@ -113,17 +112,17 @@ class NormalizeRewards(BatchTransform):
         return {"mean": float(self._statistics.mean), "std": float(self._statistics.std)}
 
     def forget(self, columns: NDArray[np.intp]) -> None:
-        """Let the returns of these columns start from zero."""
+        """Start the returns of these columns [n] from zero."""
         if self._carried is not None:
             self._carried[columns] = 0.0
 
     def state(self) -> State:
-        """Return the statistics and the returns that are carried on."""
+        """Return the statistics, and the returns so far of episodes in progress."""
         carried = None if self._carried is None else self._carried.copy()
         return {"statistics": self._statistics.state(), "carried": carried}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned; raise ValueError if it has another B."""
         carried = state["carried"]
         if carried is not None:
             carried = np.array(carried, np.float64)
@@ -133,4 +132,4 @@ class NormalizeRewards(BatchTransform):
                 )
         self._statistics.load_state(state["statistics"])
         self._carried = carried
-        self._samples = None  # binds anew, so that missing returns start from zero
+        self._samples = None  # to bind again, which makes returns of zero where the state has none

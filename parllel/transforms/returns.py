@@ -1,4 +1,4 @@
-"""Discounted returns."""
+"""Compute discounted returns."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def discounted_returns(
     """Write discounted returns (Sutton and Barto 2018, eq. 3.9) into `out_return`.
 
     reward, final_value, out_return: [T, B] float32.  terminated, truncated: [T, B] bool.
-    Nothing follows a terminated step; `final_value` follows a truncated one, `bootstrap_value`
-    [B] the last row. Sums are float64. Other dtypes of inputs are converted first.
+    bootstrap_value: [B] float32, the values of the observations after the last row.
+    The return after a step is 0 where it terminated the episode, `final_value` where it truncated it, else
+    the return of the next row. Sums are float64. Inputs of other dtypes are converted.
 
     Raises:
         ValueError: if shapes differ, or the output is not writable float32.
@@ -50,15 +51,15 @@ def discounted_returns(
 class DiscountedReturns(BatchTransform):
     """Write `agent.return_`: the discounted sum of rewards up to the end of the episode.
 
-    An episode that is truncated, or goes on after the batch, is continued by value estimates: the
-    transform declares `agent.final_value`, which the handler fills, and reads the padding row T of
-    `value`.
+    For an episode that is truncated, or not over at the end of the batch, value estimates stand for the
+    rewards that are missing: the transform declares `agent.final_value`, which the handler fills, and reads
+    the padding row T of `value`.
 
     Args:
         discount: gamma, in [0, 1].
-        reward: the reward field, [T, B].
-        value: the value field, [T, B] with padding; None for agents without a value function:
-            returns then end where the data end.
+        reward: path of the reward field, [T, B].
+        value: path of the value field, [T, B] with padding; None for agents without a value function, where
+            missing rewards count as 0.
 
     Raises:
         ValueError: if discount is outside [0, 1].

@@ -1,4 +1,4 @@
-"""Mean and variance of a stream of batches."""
+"""Compute the mean and variance of a stream of batches."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from parllel.types import State
 
 
 class RunningMeanStd:
-    """Mean and variance over everything that `update` was given.
+    """The mean and variance of all entries given to `update`.
 
-    Batches are merged in the parallel form of Chan, Golub and LeVeque (1979, 1983), in float64, so
-    the result does not depend on how the data were divided into batches.
+    Batches are merged by the parallel algorithm of Chan, Golub and LeVeque (1979, 1983) in float64, so the
+    result does not depend on how the data are divided into batches.
 
     Args:
-        shape: of one entry; each element has statistics of its own.
-        name: what error messages call it.
+        shape: shape of one entry; each element has its own statistics.
+        name: name for error messages.
 
     Attributes:
-        mean, var: float64 arrays of `shape`; 0 and 1 before the first update. The variance is that
-            of the population: divided by n.
-        count: number of entries seen.
+        mean, var: float64 arrays of `shape`; 0 and 1 before the first update. The variance is that of the
+            population, divided by n and not n - 1.
+        count: number of entries so far.
     """
 
     def __init__(self, shape: tuple[int, ...], name: str = "RunningMeanStd") -> None:
@@ -37,10 +37,10 @@ class RunningMeanStd:
         return np.asarray(np.sqrt(self.var))
 
     def update(self, batch: ArrayLike, mask: ArrayLike | None = None) -> None:
-        """Add the entries of `batch` `[N, *shape]`, those where `mask` [N] is true if it is given.
+        """Add the entries of `batch` [N, *shape], only those where `mask` [N] bool is true if it is given.
 
         Raises:
-            ValueError: if a shape is another, or a sum is not finite; nothing has changed then.
+            ValueError: if a shape is wrong, or mean or variance are not finite. Nothing has changed then.
         """
         from parllel.transforms import compiled
 
@@ -73,7 +73,7 @@ class RunningMeanStd:
 
     def _merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: int) -> None:
         total = self.count + count
-        if self.count == 0:  # exact, and lets go of the variance of 1 that stands in before
+        if self.count == 0:  # exact, where the formula below would round
             self.mean, self.var, self.count = mean, var, total
             return
         delta = mean - self.mean
@@ -88,10 +88,10 @@ class RunningMeanStd:
         return {"mean": self.mean.copy(), "var": self.var.copy(), "count": self.count}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore what `state` returned.
 
         Raises:
-            ValueError: if it is the state of another shape.
+            ValueError: if it has another shape.
         """
         mean, var = np.array(state["mean"], np.float64), np.array(state["var"], np.float64)
         if mean.shape != self.shape or var.shape != self.shape:

@@ -1,7 +1,7 @@
-"""What every transform has in common.
+"""The interfaces of transforms, and helpers to find their fields.
 
-A transform reads fields of the samples and writes into fields of its own, so raw data stay as the
-environments wrote them. Paths name fields from the root of the samples: `"env.reward"`.
+A transform reads fields of the samples and writes to fields of its own, so that raw data stay as the
+environments wrote them. A path names a field from the root of the samples, as in `"env.reward"`.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from parllel.types import State, Tree
 
 
 class Transform:
-    """Shared part of step and batch transforms.
+    """The common part of StepTransform and BatchTransform.
 
     Attributes:
-        reads: paths of the fields that it reads, or of trees of them, for samplers to check that they are
-            there and that no later transform writes them; None, the default, checks nothing.
+        reads: paths of the fields, or trees of fields, that the transform reads. Samplers check that these
+            exist and that no later transform writes them. None, the default, checks nothing.
     """
 
     reads: Sequence[str] | None = None
 
     def fields(self, samples: Samples) -> Mapping[str, Field | Tree]:
-        """Return the fields that this transform writes, by path: Fields, or trees of them.
+        """Return the fields that this transform writes, by path: Fields, or trees of Fields.
 
-        `samples` holds what exists so far (examples are read from it, nothing is written).
-        The build function allocates what is returned before sampling starts. Samplers ask again, with
-        all fields there, to compare: the answer has to be the same.
+        samples: the fields that exist so far, to take shapes and dtypes from; read only.
+
+        Called when the buffer is allocated, and by samplers to compare, then with all fields in `samples`:
+        both calls must return the same.
         """
         return {}
 
     def bind(self, samples: Samples) -> None:
-        """Make views of the fields once. Called before sampling, and when buffers change."""
+        """Make views of the fields. Called before sampling, and when the memory of the samples changes."""
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Numbers and arrays worth logging; empty for a transform without state."""
+        """Numbers and arrays for the log; empty for a transform without state."""
         return {}
 
     def forget(self, columns: NDArray[np.intp]) -> None:
-        """Let go of what is carried of the episodes in progress in `columns`: others begin there.
+        """Drop what was carried over from the last batch in `columns` [n] int: new episodes begin there.
 
-        Called before a batch, where a run goes on whose environments could not save their states.
+        Called before the first batch after loading a checkpoint that has no states of these environments.
         """
 
     def state(self) -> State:
@@ -55,13 +56,13 @@ class Transform:
         return {}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
 
 
 class StepTransform(Transform, ABC):
-    """Works on one row while a batch is sampled.
+    """Transform one row at a time, before the agent sees it.
 
-    Statistics move between batches: `transform_step` and `transform_final` only read them,
+    Statistics stay constant within a batch: `transform_step` and `transform_final` read them, and
     `end_batch` updates them.
     """
 
@@ -72,28 +73,29 @@ class StepTransform(Transform, ABC):
     def transform_final(self, observation: Tree) -> Tree:
         """Return final observations `[N, ...]` of ended episodes as the agent should see them.
 
-        Values of truncated episodes and evaluations come from what it returns. To be implemented by
-        transforms that write `agent.observation`, or a field that one of these reads; others aren't asked.
+        The agent evaluates truncated episodes, and acts in evaluations, on what this returns. Implement it
+        in transforms that write `agent.observation`, or a field that such a transform reads; samplers do not
+        call it for others.
         """
         return observation
 
     def end_batch(self, samples: Samples) -> None:
-        """Update statistics from the finished batch, where `env.valid` is true if there is such a field.
+        """Update statistics from the finished batch, only where `env.valid` is true if that field exists.
 
-        Not called while evaluating.
+        Not called in evaluations.
         """
 
 
 class BatchTransform(Transform, ABC):
-    """Works on the whole batch after sampling."""
+    """Transform the whole batch after sampling."""
 
     @abstractmethod
     def transform_batch(self, samples: Samples) -> None:
-        """Transform rows 0 to T - 1; views come from `np.asarray(samples.env.reward)` [T, B]."""
+        """Transform rows 0 to T - 1. `np.asarray(samples.env.reward)` is a view [T, B]."""
 
 
 def body_of(samples: Tree, path: str) -> np.ndarray[Any, Any]:
-    """Return the numpy view [T, B, ...] of the body of the field at `path`.
+    """Return a numpy view [T, B, ...] of the field at `path`, without its padding rows.
 
     Raises:
         ValueError: if there is no such field, or it is a tree.
@@ -106,7 +108,7 @@ def body_of(samples: Tree, path: str) -> np.ndarray[Any, Any]:
 
 
 def optional_body_of(samples: Tree, path: str) -> np.ndarray[Any, Any] | None:
-    """Return the body as `body_of` does, or None if the last name is missing or its field is None."""
+    """Return what `body_of` returns, or None if there is no field of the last name, or it is None."""
     parent, _, name = path.rpartition(".")
     node = field_at(samples, parent) if parent else samples
     field = getattr(node, name) if name in getattr(node, "_fields", ()) else None
@@ -114,7 +116,7 @@ def optional_body_of(samples: Tree, path: str) -> np.ndarray[Any, Any] | None:
 
 
 def row_after(samples: Tree, path: str) -> np.ndarray[Any, Any]:
-    """Return the numpy view [B, ...] of row T, the first padding row, of the field at `path`.
+    """Return a numpy view [B, ...] of row T, the first padding row after the batch, of a field.
 
     Raises:
         ValueError: if the field has no padding.

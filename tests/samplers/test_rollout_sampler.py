@@ -132,7 +132,7 @@ def test_step_transforms_are_refused():
     setup = SamplerSetup(
         3, ENVIRONMENTS, step_transforms=(DOUBLED,), make_cages=CagesOf(synchronized(1))
     )
-    with pytest.raises(ValueError, match=r"step_transforms: expected none.*BasicSampler takes"):
+    with pytest.raises(ValueError, match=r"step_transforms: expected none.*use BasicSampler"):
         make_rollouts(setup)
     assert isinstance(DOUBLED(), RecordingStepTransform)
 
