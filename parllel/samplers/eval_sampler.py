@@ -82,9 +82,8 @@ class EvalSampler(Sampler):
         self.watch: Callable[[], None] | None = None
         self._max_steps = max_steps
         self._evaluations = 0
-        self._started = (
-            False  # whether the environments were reset, here or in the run that was loaded
-        )
+        # Whether the environments were reset, here or in the run that was loaded.
+        self._started = False
         self._unsaved: dict[str, int] = {}
         self._cages.bind(samples)
 
@@ -131,6 +130,7 @@ class EvalSampler(Sampler):
 
     def _step(self, busy: list[tuple[CageInterface, Units]], played: list[list[TrajInfo]]) -> None:
         observation = buffer_asarray(self.samples.env.observation[0])
+        # By `transform_final`: `transform_step` would write fields that these samples need not have.
         action = self.handler.act(self._as_seen(observation), slice(0, len(played)))
         self.samples.agent.action[0] = action
         # Start all before finishing any, so that cages in other processes step at the same time.
