@@ -8,12 +8,9 @@ The curves beside this file were made by this command, whose last flag writes th
 
 from __future__ import annotations
 
-import argparse
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -22,9 +19,8 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.pictures import plot_learning_curve
 from parllel.runners import OnPolicyRunner
-from parllel.runs import RunFolder, versions
+from parllel.runs import RunFolder
 from parllel.torch import (
     CategoricalRecurrentPgModel,
     RecurrentPgAgent,
@@ -34,6 +30,7 @@ from parllel.torch import (
 from parllel.torch.distributions import Categorical
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeRewards
 from parllel_patterns import (
+    CurveFile,
     PpoParameters,
     build_cages,
     build_eval_sampler,
@@ -160,23 +157,17 @@ def build(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--curve", help="write the learning curves to CURVE.json and CURVE.png")
-    own, argv = parser.parse_known_args()
+    curve = CurveFile()
     runs = main_for_each(
         build,
         Config,
         {"--seeds": "--seed", "--memory": "--memory"},
         base="runs/cartpole_memory",
         name=lambda c: f"ppo-{c.memory}-seed{c.seed}",
-        argv=argv,
+        curve=curve,
     )
     curves = {}
     for result, folder in runs:
         config = folder.read_record().config
         curves[f"{config['memory']}, seed {config['seed']}"] = result.curves["evaluation"]
-    if own.curve:
-        shared = {k: v for k, v in config.items() if k not in ("seed", "memory")}
-        about = {"config": shared, "versions": versions(), "curves": curves}
-        Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
-        plot_learning_curve(f"{own.curve}.png", curves, "PPO on CartPole without velocities")
+    curve.write(runs, curves, title="PPO on CartPole without velocities")

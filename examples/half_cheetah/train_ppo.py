@@ -7,21 +7,17 @@ The curve beside this file was made by this command, whose last flag writes it:
 
 from __future__ import annotations
 
-import argparse
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import gymnasium as gym
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.pictures import plot_learning_curve
 from parllel.runners import OnPolicyRunner
-from parllel.runs import RunFolder, versions
+from parllel.runs import RunFolder
 from parllel.torch import PPO, TorchHandler, agent_for
 from parllel.transforms import (
     EstimateAdvantage,
@@ -30,6 +26,7 @@ from parllel.transforms import (
     NormalizeRewards,
 )
 from parllel_patterns import (
+    CurveFile,
     PpoParameters,
     build_cages,
     build_eval_sampler,
@@ -110,15 +107,10 @@ def build(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--curve", help="write the learning curve to CURVE.json and CURVE.png")
-    own, argv = parser.parse_known_args()
+    curve = CurveFile()
     result, folder = main(
-        build, Config, base="runs/half_cheetah", name=lambda c: f"ppo-seed{c.seed}", argv=argv
+        build, Config, base="runs/half_cheetah", name=lambda c: f"ppo-seed{c.seed}", curve=curve
     )
-    if own.curve and result.stopped_by is None:
-        config = folder.read_record().config
-        about = {"config": config, "versions": versions(), "curves": result.curves}
-        Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
-        plot_learning_curve(f"{own.curve}.png", result.curves, f"PPO on {config['env_id']}")
+    env_id = folder.read_record().config["env_id"]
+    curve.write([(result, folder)], result.curves, title=f"PPO on {env_id}")
     raise SystemExit(result.exit_status)

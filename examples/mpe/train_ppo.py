@@ -7,13 +7,10 @@ The curves beside this file are made by this command, whose last flag writes the
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -25,13 +22,13 @@ from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import MultiAgentTrajInfo
 from parllel.envs import ParallelEnvAdapter
-from parllel.pictures import plot_learning_curve
 from parllel.runners import OnPolicyRunner
-from parllel.runs import RunFolder, versions
+from parllel.runs import RunFolder
 from parllel.samplers import EvalSampler
 from parllel.torch import MultiAgentPPO, TorchHandler, agents_for
 from parllel.transforms import EstimateMultiAgentAdvantage, NormalizeMultiAgentAdvantage
 from parllel_patterns import (
+    CurveFile,
     PpoParameters,
     allocate_eval_samples,
     build_cages,
@@ -105,20 +102,14 @@ if __name__ == "__main__":
     argv = sys.argv[1:]
     for word in {"independent", "shared"}.intersection(argv) if "--sharing" not in argv else ():
         argv.insert(argv.index(word), "--sharing")
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--curve", help="write the learning curves to CURVE.json and CURVE.png")
-    own, argv = parser.parse_known_args(argv)
+    curve = CurveFile()
     name, each = (lambda c: f"{c.sharing}-seed{c.seed}"), {"--seeds": "--seed"}
-    runs = main_for_each(build, Config, each, base="runs/mpe", name=name, argv=argv)
+    runs = main_for_each(build, Config, each, base="runs/mpe", name=name, argv=argv, curve=curve)
     random, curves = random_policy(n_episodes=192), {}
     for result, folder in runs:
         config = folder.read_record().config
         curves[f"seed {config['seed']}"] = result.curves["evaluation"]
         above = (result.evaluation_return - random["mean"]) / random["standard_error"]
         print(f"{above:.1f} standard errors above a random policy: {folder.path}")
-    if own.curve:
-        del config["seed"]
-        about = {"config": config, "versions": versions(), "random": random, "curves": curves}
-        Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
-        curves["random policy"] = [(0, random["mean"]), (config["n_steps"], random["mean"])]
-        plot_learning_curve(f"{own.curve}.png", curves, f"simple_spread, {config['sharing']}")
+    title, reference = f"simple_spread, {config['sharing']}", {"random policy": random["mean"]}
+    curve.write(runs, curves, title, reference, random=random)

@@ -7,12 +7,9 @@ The curve beside this file is the first part of a run with this command, whose l
 
 from __future__ import annotations
 
-import argparse
-import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ale_py
@@ -24,12 +21,12 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
-from parllel.pictures import plot_learning_curve
 from parllel.runners import OnPolicyRunner
-from parllel.runs import RunFolder, versions
+from parllel.runs import RunFolder
 from parllel.torch import CONVOLUTIONS_2013, PPO, TorchHandler, agent_for
 from parllel.transforms import ClipRewards, EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import (
+    CurveFile,
     PpoParameters,
     build_cages,
     build_eval_sampler,
@@ -138,15 +135,9 @@ def build(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--curve", help="write the learning curve to CURVE.json and CURVE.png")
-    own, argv = parser.parse_known_args()
+    curve = CurveFile()
     result, folder = main(
-        build, Config, base="runs/pong", name=lambda c: f"ppo-seed{c.seed}", argv=argv
+        build, Config, base="runs/pong", name=lambda c: f"ppo-seed{c.seed}", curve=curve
     )
-    if own.curve and result.stopped_by is None:
-        config = folder.read_record().config
-        about = {"config": config, "versions": versions(), "curves": result.curves}
-        Path(f"{own.curve}.json").write_text(json.dumps(about, indent=1) + "\n")
-        plot_learning_curve(f"{own.curve}.png", result.curves, f"PPO on {config['env_id']}")
+    curve.write([(result, folder)], result.curves, title="PPO on Pong")
     raise SystemExit(result.exit_status)

@@ -37,7 +37,7 @@ def report(console: Console, result: RunResult, folder: RunFolder) -> int:
         how = f"Stopped by {result.stopped_by}"
     said = f"{how} after {result.elapsed_steps:,} environment steps"
     if result.stopped_by is not None:
-        said += f"; go on with: parllel resume {folder.path}"
+        said += f"; continue with: parllel resume {folder.path}"
     else:
         if math.isfinite(result.evaluation_return):  # there was an evaluation
             said += f", last mean return {result.evaluation_return:.1f}"

@@ -1,6 +1,7 @@
 """Shortcuts for build scripts, to use or to copy out and change."""
 
 from parllel_patterns.cages import build_cages
+from parllel_patterns.curve_file import CurveFile
 from parllel_patterns.logging import build_logger
 from parllel_patterns.main import main, main_for_each
 from parllel_patterns.parameters import PPO_DEFAULTS, PpoParameters
@@ -9,6 +10,7 @@ from parllel_patterns.samples import allocate_eval_samples, allocate_samples, de
 
 __all__ = [
     "PPO_DEFAULTS",
+    "CurveFile",
     "PpoParameters",
     "allocate_eval_samples",
     "allocate_samples",

@@ -11,12 +11,20 @@ from typing import Annotated, Any
 from parllel.runs import key_paths, nearest_key, whole_number
 
 
-def parse_flags(config_class: type, base: str, argv: Sequence[str], before: Any, about: str) -> Any:
-    """Return what the command line says: `config`, `runs` and `resume` as attributes.
+def parse_flags(
+    config_class: type,
+    base: str,
+    argv: Sequence[str],
+    before: Any,
+    about: str,
+    curve: str | None = None,
+) -> Any:
+    """Return the values of the flags: `config`, `runs` and `resume` as attributes.
 
     base: default of `--runs`.
     before: the config that flags change; None for the defaults of the class.
-    about: what the help text begins with.
+    about: beginning of the help text.
+    curve: help text of `--curve`, whose value is the attribute `curve`; None: there is no such flag.
 
     Raises:
         SystemExit: with status 2 for a wrong command line, 0 after `--help`.
@@ -28,10 +36,10 @@ def parse_flags(config_class: type, base: str, argv: Sequence[str], before: Any,
         raise ImportError(
             "command lines need tyro: pip install 'parllel[cli]'", name=error.name
         ) from error
-    # The config's flags have no prefix.
+    # An empty name: `--n-steps`, not `--config.n-steps`.
     flags: Any = Annotated[(config_class, tyro.conf.arg(name=""))]  # type: ignore[valid-type,misc]
     runs: Any = Annotated[str, tyro.conf.arg(help="folder of all runs")]
-    help_of_resume = "folder of a run to go on with; other flags are changes"
+    help_of_resume = "folder of a run to continue; other flags change its config"
     resumed: Any = Annotated[str | None, tyro.conf.arg(help=help_of_resume, metavar="RUN")]
     if before is not None:
         first: Any = dataclasses.field(default_factory=lambda: before)
@@ -44,6 +52,9 @@ def parse_flags(config_class: type, base: str, argv: Sequence[str], before: Any,
         ("runs", runs, dataclasses.field(default=base)),
         ("resume", resumed, dataclasses.field(default=None)),
     ]
+    if curve is not None:
+        named: Any = Annotated[str | None, tyro.conf.arg(help=curve, metavar="NAME")]
+        fields.append(("curve", named, dataclasses.field(default=None)))
     kind = dataclasses.make_dataclass("Arguments", fields)
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_rule_of_ints)
@@ -57,7 +68,7 @@ def parse_flags(config_class: type, base: str, argv: Sequence[str], before: Any,
 
 
 def early_flag(argv: Sequence[str], name: str) -> str | None:
-    """Return the value of one flag, before the others can be read."""
+    """Return the value of one flag, which decides how the others are read."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(name, dest="value")
     value: str | None = parser.parse_known_args(argv)[0].value
@@ -65,7 +76,7 @@ def early_flag(argv: Sequence[str], name: str) -> str | None:
 
 
 def _rule_of_ints(info: Any) -> Any:
-    """Let `--n-steps 1e6` be what `parllel resume RUN n_steps=1e6` is."""
+    """Read `--n-steps 1e6` as `parllel resume RUN n_steps=1e6` does, where tyro would refuse it."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type is not int:
@@ -80,7 +91,7 @@ def _rule_of_ints(info: Any) -> Any:
 
 
 def _hint(argv: Sequence[str], config_class: type) -> None:
-    """Say what a short name may stand for; of slips of the pen tyro has said it."""
+    """Suggest a full path for a short name; tyro itself has a suggestion for misspelt names."""
     known = key_paths(config_class)
     for argument in argv:
         path = argument.partition("=")[0].removeprefix("--").replace("-", "_")

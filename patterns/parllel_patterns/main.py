@@ -16,6 +16,7 @@ from rich.console import Console
 
 from parllel.runners import Build, one_sentence, raised_by_us, resume, train, within_training
 from parllel.runs import RunFolder, RunResult, config_values
+from parllel_patterns.curve_file import CurveFile
 from parllel_patterns.flags import early_flag, parse_flags
 
 
@@ -26,28 +27,30 @@ def main(
     base: str,
     name: str | Callable[[Any], str] | None = None,
     argv: Sequence[str] | None = None,
+    curve: CurveFile | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Train as the command line says, and print and return the result.
+    """Train with the config that the command line gives, and print and return the result.
 
     Every field of the config is a flag: `--n-steps 1000 --parallel --hidden-sizes 64 64
     --ppo.learning-rate 3e-4 --ppo.kl-limit None`. `--runs DIR` is where the run's folder is made.
-    `--resume RUN` goes on with a run; other flags are changes to its config.
+    `--resume RUN` continues a run; other flags change its config.
 
     Args:
-        build: puts a run together from a config.
+        build: builds a run from a config.
         config_class: a frozen dataclass; its docstring and the module of `build` give the help text.
         base: default of `--runs`.
         name: of the run's folder, or a function of the config that returns it; default the time.
         argv: default the arguments of the process.
+        curve: adds the flag `--curve`, whose value it receives.
 
     Raises:
-        SystemExit: with status 2 if the command line is wrong, a part of parllel refuses a value with which
-            `build` makes it, or the run's folder cannot be written, which is said in one sentence; with 0
+        SystemExit: with status 2 and one sentence on standard error if the command line is wrong, a part of
+            parllel refuses a value that `build` gave it, or the run's folder cannot be written; with status 0
             after `--help`.
         ImportError: without tyro; names the extra.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    return _main(build, config_class, base, name, argv, _about(build, config_class))
+    return _main(build, config_class, base, name, argv, _about(build, config_class), curve)
 
 
 def _main(
@@ -57,11 +60,15 @@ def _main(
     name: str | Callable[[Any], str] | None,
     argv: Sequence[str],
     about: str,
+    curve: CurveFile | None,
 ) -> tuple[RunResult, RunFolder]:
     console = Console()
     resumed = early_flag(argv, "--resume")
     before = None if resumed is None else _config_of(resumed, config_class)
-    arguments = parse_flags(config_class, base, argv, before, about)
+    flag = None if curve is None else curve.HELP
+    arguments = parse_flags(config_class, base, argv, before, about, flag)
+    if curve is not None:
+        curve.name = arguments.curve
     if before is None:
         config = arguments.config
         name = name(config) if callable(name) else name
@@ -74,7 +81,7 @@ def _main(
     try:
         result, folder = run(console=console)
     except (OSError, ValueError) as error:
-        # A disk that is full, a folder that cannot be written; a value that a part of ours refuses.
+        # The user's to mend: a full disk, a folder that cannot be written, a value that parllel refuses.
         if within_training(error) or not (isinstance(error, OSError) or raised_by_us(error)):
             raise
         said = one_sentence(error, not_users=str(Path(__file__).parent))
@@ -92,11 +99,13 @@ def main_for_each(
     base: str,
     name: str | Callable[[Any], str] | None = None,
     argv: Sequence[str] | None = None,
+    curve: CurveFile | None = None,
 ) -> list[tuple[RunResult, RunFolder]]:
     """Do what `main` does for each value of some flags, and return the results of all runs, in order.
 
-    each: flags that take several values, and what they are for one run: with `{"--seeds": "--seed"}`,
-        `--seeds 0 1 2` trains three times. All combinations are run; a flag that is not given is left out.
+    each: flags that take several values, with the flag that each value is given to: with
+        `{"--seeds": "--seed"}`, `--seeds 0 1 2` trains three times. Several such flags train every
+        combination; one that is not given adds none.
 
     Raises:
         SystemExit: as `main` does, and with the run's exit status if a signal stopped one.
@@ -115,8 +124,8 @@ def main_for_each(
     done = []
     for flags in itertools.product(*pairs):
         own = [*others, *itertools.chain(*flags)]
-        done.append(_main(build, config_class, base, name, own, about))
-        if done[-1][0].exit_status:  # one that a callback stopped is as good as any
+        done.append(_main(build, config_class, base, name, own, about, curve))
+        if done[-1][0].exit_status:  # a signal, not a callback, stopped it: run no others
             raise SystemExit(done[-1][0].exit_status)
     return done
 
@@ -158,9 +167,9 @@ def _report(console: Console, result: RunResult, folder: RunFolder) -> None:
     if result.best is not None and result.best[0] < result.elapsed_steps:
         lines[0] += f", {result.best[1]:.1f} in the best, at step {result.best[0]:,}"
     if result.stopped_by is not None:
-        lines.append(f"Go on with: parllel resume {folder.path}")
+        lines.append(f"Continue with: parllel resume {folder.path}")
     lines.append(f"Everything about this run is in {folder.path}")
-    # The run is over, whether or not anybody reads of it; rich ends the program when nobody does.
+    # The run has succeeded even if its output cannot be written; rich exits when the pipe is closed.
     with contextlib.suppress(OSError, SystemExit):
         for line in lines:
             console.print(line, soft_wrap=True, markup=False, highlight=False)

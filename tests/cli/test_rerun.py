@@ -124,7 +124,7 @@ def test_a_signal_ends_it_with_a_checkpoint(tmp_path, number, status, spawn):
     assert (process.returncode, errors) == (status, "")
     (said,) = [line for line in output.splitlines() if line.startswith("Stopped by")]
     assert said.startswith(f"Stopped by {number.name} after ")
-    assert said.endswith(f"; go on with: parllel resume {run}")
+    assert said.endswith(f"; continue with: parllel resume {run}")
     steps = int(said.split()[4].replace(",", ""))
     assert RunFolder.open(run).checkpoints.paths()[-1].stem == f"step-{steps:012d}"
     done = spawn("resume", run, f"n_steps={steps + 40}")

@@ -16,7 +16,7 @@ from parllel.pictures import plot_learning_curve
 from parllel.runners import Callback
 from parllel.runs import RunFolder, RunResult, config_values
 from parllel.torch import PPO
-from parllel_patterns import PPO_DEFAULTS, PpoParameters, main, main_for_each
+from parllel_patterns import PPO_DEFAULTS, CurveFile, PpoParameters, main, main_for_each
 
 RUNNERS = Path(__file__).parent.parent / "runners"
 sys.path.insert(0, str(RUNNERS))
@@ -74,6 +74,44 @@ def test_every_field_is_a_flag(call, tmp_path):
     mean = f"{result.evaluation_return:.1f}"
     assert f"Finished after 40 environment steps: mean return {mean} in the last" in said
     assert f"Everything about this run is in {folder.path}" in said
+
+
+def curve_of(tmp_path, *argv, each=None):
+    """Train, write the curve, and return what the JSON file holds, or None if there is none."""
+    curve = CurveFile()
+    argv = [*argv, "--curve", str(tmp_path / "curve"), "--n-steps", "40"]
+    runs = main_for_each(
+        build, Config, each or {}, base=str(tmp_path / "runs"), argv=argv, curve=curve
+    )
+    curves = {f"run {i}": result.curves["evaluation"] for i, (result, _) in enumerate(runs)}
+    curve.write(runs, curves, "two runs", {"chance": 3.0}, chance=3.0)
+    path = tmp_path / "curve.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def test_the_flag_for_a_curve_is_in_the_help(tmp_path, capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        curve_of(tmp_path, "--help")
+    assert "--curve" in capsys.readouterr().out
+
+
+def test_the_curve_of_several_runs_says_what_made_it(tmp_path):
+    held = curve_of(tmp_path, "--seeds", "3", "4", each={"--seeds": "--seed"})
+    expected = {**config_values(Config(n_steps=40))}
+    del expected["seed"]  # which differs
+    assert held["config"] == expected
+    assert held["elapsed_steps"] == 80
+    assert held["processor_seconds"] > 0
+    assert (held["chance"], set(held["curves"])) == (3.0, {"run 0", "run 1"})
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_curve_without_the_flag_or_of_a_run_that_was_stopped(tmp_path):
+    curve = CurveFile()
+    curve.write([(RunResult(), None)], {}, "none")
+    curve.name = str(tmp_path / "curve")
+    curve.write([(RunResult(stopped_by="SIGINT"), None)], {}, "none")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_million_may_be_written_with_an_exponent(call):
