@@ -12,7 +12,9 @@ PACKAGES := parllel patterns/parllel_patterns
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
 
-# Files are compiled when they are first imported: most never are.
+# Files are compiled when they are first imported: most never are. What is compiled is kept, whatever the shell
+# says: each of the many processes of the tests would compile torch again, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 $(VENV)/.train: setup.cfg setup.py pyproject.toml constraints.txt
