@@ -133,7 +133,7 @@ def test_wrong_arguments_are_named():
 def test_another_number_of_environments_is_refused():
     transform = NormalizeRewards(0.9)
     make_samples(2, 2, np.float32(0), transform)
-    with pytest.raises(ValueError, match=r"expected B=2, of which returns .* got B=3"):
+    with pytest.raises(ValueError, match=r"expected B=2 as in the last batch, .* got B=3"):
         make_samples(2, 3, np.float32(0), transform)
     other = NormalizeRewards(0.9)
     make_samples(2, 5, np.float32(0), other)
