@@ -130,6 +130,76 @@ def test_the_check_finds_what_it_is_for(file, source, expected):
         assert line.startswith(f"parllel/{file}:{start}")
 
 
+def modules_of(root=PACKAGE):
+    """Return the file of each module by its dotted name."""
+    names = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        names[".".join(parts).removesuffix(".__init__")] = path
+    return names
+
+
+def around_the_face(name, path, modules):
+    """Return `line: module` of each import of a module inside another package."""
+    room = name.split(".")[:2]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module in modules:
+            deep = modules[node.module].name != "__init__.py" and node.module.count(".") > 1
+            if deep and node.module.split(".")[:2] != room:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.module}")
+    return found
+
+
+def test_packages_import_each_other_through_their_faces():
+    modules = modules_of()
+    others = {f"parllel_patterns.{path.stem}": path for path in PATTERNS.glob("*.py")}
+    found = [
+        line
+        for name, path in [*modules.items(), *others.items()]
+        for line in around_the_face(name, path, modules)
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def circle_in(graph):
+    """Return modules that import each other in a circle, [] if there is none."""
+    state = {}
+
+    def visit(node, path):
+        state[node] = "open"
+        for other in sorted(graph[node]):
+            if state.get(other) == "open":
+                return [*path[path.index(other) :], other]
+            if other not in state and (found := visit(other, [*path, other])):
+                return found
+        state[node] = "done"
+        return []
+
+    for node in sorted(graph):
+        if node not in state and (found := visit(node, [node])):
+            return found
+    return []
+
+
+def test_modules_import_each_other_in_no_circle():
+    """Imports for types count as well: a reader has to follow them all the same."""
+    modules = modules_of()
+    inner = {name: path for name, path in modules.items() if path.name != "__init__.py"}
+    graph = {}
+    for name, path in inner.items():
+        # A name of a package's face leads to the face, and `from parllel.x import y` to x or to x.y.
+        reached = {module for _, module in imports_of(path, path.read_text())}
+        reached |= {module.rpartition(".")[0] for module in reached}
+        graph[name] = (reached & set(inner)) - {name}
+    assert circle_in(graph) == []
+
+
+def test_a_circle_is_found():
+    assert circle_in({"a": {"b"}, "b": set(), "c": {"a"}}) == []
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
 def exports_of(path):
     """Return the names that an `__init__.py` imports or defines, and its `__all__`."""
     tree = ast.parse(path.read_text())
