@@ -14,7 +14,7 @@ import gymnasium as gym
 import pytest
 from cage_makers import wait_until_gone
 
-from parllel.cages import ProcessCage, SynchronizedProcessCage, pool, requests
+from parllel.cages import ProcessCage, SynchronizedProcessCage, requests, worker_pool
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
@@ -174,7 +174,7 @@ def test_an_environment_whose_spaces_differ_is_named(
 def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a thread that runs on."""
     leave_s = 0.5
-    monkeypatch.setattr(pool, "LEAVE_S", leave_s)
+    monkeypatch.setattr(worker_pool, "LEAVE_S", leave_s)
     cage = make([CrowdedEnv] * 5, n_workers=5)
     _ = cage.spaces
     pids = cage.pids
@@ -198,7 +198,7 @@ def test_process_cages_that_do_not_leave_share_the_time(monkeypatch: pytest.Monk
 
 def test_those_that_are_busy_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would not hand over what they have collected."""
-    monkeypatch.setattr(pool, "RESCUE_S", 3600.0)
+    monkeypatch.setattr(worker_pool, "RESCUE_S", 3600.0)
     factories: Factories = [partial(FaultyEnv, "step", "hang"), CountingEnv]
     factories += [partial(FaultyEnv, "step", "kill"), CountingEnv]
     with make(factories, timeout_s=3600.0) as cage:
