@@ -15,6 +15,7 @@ from rich.console import Console
 
 from parllel.pictures import read_curve
 from parllel.runners.runner import Runner
+from parllel.runners.stop_signals import ended_by_sigterm
 from parllel.runs import (
     RunFolder,
     RunRecord,
@@ -72,10 +73,11 @@ def _train(
     try:
         with folder.lock(), ExitStack() as stack:
             folder.write_record(build, config, repeats)
-            runner = build(config, stack, folder, console)
+            with ended_by_sigterm("the run was being put together: nothing was trained"):
+                runner = build(config, stack, folder, console)
             result = _run(runner, folder)
     except BaseException:
-        if runner is None:  # nothing was done that anybody could look at
+        if runner is None:  # an empty folder is of no use
             folder.remove()
         raise
     return result, folder
@@ -121,7 +123,8 @@ def resume(
             return result, folder
         config, made = _config_and_build(record, changes, build, config_class)
         with ExitStack() as stack:
-            runner = made(config, stack, folder, console)
+            with ended_by_sigterm("the run was being put together: it stays as it was"):
+                runner = made(config, stack, folder, console)
             step = _go_back(runner, folder, record, found)
             del found  # may be large, and the run long
             folder.note_resume(step, changes or {}, config, build)

@@ -1,19 +1,21 @@
-"""Ctrl-C and a polite kill end a run between two batches."""
+"""SIGINT (Ctrl-C) and SIGTERM end a run between two batches, and SIGTERM the building of one."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 
 class StopSignals:
-    """Within it SIGINT and SIGTERM are noted instead of raised; the second one acts as it would have.
+    """A context in which the first SIGINT or SIGTERM is only noted; the second acts as it would have.
 
-    Where signals can't be handled (in any but the main thread), and for a signal that is ignored, everything
-    stays as it is.
+    Nothing changes in other threads than the main one, where signals cannot be handled, and for a signal that
+    is ignored.
 
     Args:
         announce: called with the name of the first signal; in the signal's handler, so it should be brief.
@@ -57,3 +59,31 @@ class StopSignals:
         traceback: TracebackType | None,
     ) -> None:
         self._restore()
+
+
+@contextmanager
+def ended_by_sigterm(doing: str) -> Iterator[None]:
+    """A context in which SIGTERM says so in one line and raises SystemExit, so that everything is closed.
+
+    By default it would end the process without a word, and leave what has been made. A second one does. A
+    handler that somebody else has set stays.
+
+    doing: what the line says was going on.
+    """
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    )
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        print(f"SIGTERM while {doing}", file=sys.stderr, flush=True)
+        raise SystemExit(128 + number)
+
+    if ours:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

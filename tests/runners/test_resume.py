@@ -9,7 +9,7 @@ from stepped_traj_info import SteppedTrajInfo
 
 from parllel import BatchSpec, Seeds
 from parllel.cages import ProcessCage, SynchronizedProcessCage, TrajInfo, VectorizedCage
-from parllel.runners import OnPolicyRunner
+from parllel.runners import OnPolicyRunner, checkpointing
 from parllel.samplers import BasicSampler, EvalSampler, RecurrentSampler, RolloutSampler
 from parllel.testing.resume_contract import ResumeContract
 from parllel.torch import (
@@ -76,7 +76,12 @@ class RunOnCages(ResumeContract):
         yield
         torch.set_num_threads(before)
 
-    @pytest.fixture(autouse=True, params=list(CAGES))
+    @pytest.fixture(autouse=True)
+    def no_pictures(self, monkeypatch):
+        # They take longer than all batches, and are no part of what is compared.
+        monkeypatch.setattr(checkpointing, "plot_learning_curve", lambda *arguments: None)
+
+    @pytest.fixture(autouse=True)
     def cages(self, request):
         self.make_cages = CAGES[request.param]
 
@@ -95,7 +100,7 @@ class RunOnCages(ResumeContract):
             BATCH,
             sampler,
             algorithm,
-            n_steps=BATCH.size * 7,
+            n_steps=BATCH.size * 6,
             logger=self.make_logger(folder),
             log_interval_steps=BATCH.size * 2,
             eval_sampler=EvalSampler(eval_cages, handler, eval_samples, 3, eval_step_transforms),
@@ -107,6 +112,7 @@ class RunOnCages(ResumeContract):
         )
 
 
+@pytest.mark.parametrize("cages", ["vectorized", "synchronized"], indirect=True)
 class TestPPO(RunOnCages):
     def make_runner(self, stack, folder, callbacks):
         seeds = Seeds(SEED)
@@ -133,12 +139,13 @@ class TestPPO(RunOnCages):
             decorrelation_steps=9,
             decorrelation_seed=seeds.sequence("decorrelation"),
         )
-        settings = {**PPO_DEFAULTS, "learning_rate_anneal_steps": BATCH.size * 7}
+        settings = {**PPO_DEFAULTS, "learning_rate_anneal_steps": BATCH.size * 6}
         algorithm = PPO(handler.agent, **settings, seed=seeds.integer("algorithm"))
         parts = seeds, sampler, handler, algorithm
         return self.finish(stack, folder, callbacks, parts, step_transforms)
 
 
+@pytest.mark.parametrize("cages", ["vectorized", "processes"], indirect=True)
 class TestRecurrentPPO(RunOnCages):
     traj_info = SteppedTrajInfo
 
@@ -166,11 +173,8 @@ class TestRecurrentPPO(RunOnCages):
         return self.finish(stack, folder, callbacks, (seeds, sampler, handler, algorithm))
 
 
+@pytest.mark.parametrize("cages", ["synchronized"], indirect=True)
 class TestSmallPolicies(RunOnCages):
-    @pytest.fixture(autouse=True, params=["synchronized"])
-    def cages(self, request):
-        self.make_cages = CAGES[request.param]
-
     def make_runner(self, stack, folder, callbacks):
         seeds = Seeds(SEED)
         cages = self.make_cages(seeds, True, self.traj_info)

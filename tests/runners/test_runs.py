@@ -294,6 +294,22 @@ def test_a_run_that_cannot_be_put_together_leaves_no_folder(whole, tmp_path):
     assert whole.read_record().config["fail_at"] is None
 
 
+def test_sigterm_while_a_run_is_put_together_says_so_and_leaves_no_folder(tmp_path, capfd):
+    def build_and_end(config, stack, folder, console):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit, match="143"):
+        train(build_and_end, Config(), base=tmp_path)
+    said = capfd.readouterr().err
+    assert said == "SIGTERM while the run was being put together: nothing was trained\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scripts_of_earlier_runs_learn_where_a_name_has_moved():
+    with pytest.raises(ImportError, match=r"write `from parllel\.runs import RunFolder`"):
+        from parllel.runners import RunFolder  # noqa: F401
+
+
 def test_a_config_that_could_not_be_read_back_is_refused_at_once(tmp_path):
     with pytest.raises(TypeError, match=r"^tags\.thing: expected numbers, .* got <object"):
         train(build, Config(tags={"thing": object()}), base=tmp_path / "runs")

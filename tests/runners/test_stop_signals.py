@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from parllel.runners.stop_signals import StopSignals
+from parllel.runners.stop_signals import StopSignals, ended_by_sigterm
 
 
 @pytest.fixture
@@ -60,3 +60,19 @@ def test_in_another_thread_nothing_changes(handlers):
     thread.start()
     thread.join(10)
     assert found == [handlers]
+
+
+def test_sigterm_ends_a_build_with_one_line(handlers, capfd):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with pytest.raises(SystemExit, match="143"), ended_by_sigterm("the run was being built"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert capfd.readouterr().err == "SIGTERM while the run was being built\n"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_handler_of_the_user_stays_during_a_build(handlers):
+    caught = []
+    signal.signal(signal.SIGTERM, lambda number, frame: caught.append(number))
+    with ended_by_sigterm("the run was being built"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert caught == [signal.SIGTERM]
