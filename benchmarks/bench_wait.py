@@ -21,7 +21,6 @@ from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_sid
 from parllel.processes import Child
 from parllel.waits import (
     LINE_WORDS,
-    SemaphoreWait,
     SleepSlots,
     Wait,
     available_kinds,
@@ -108,7 +107,7 @@ def round_trips(kind: str, spin_us: float) -> Callable[[], AbstractContextManage
         with tempfile.NamedTemporaryFile() as file:
             file.write(bytes(LINES_BYTES))
             file.flush()
-            sleep_slots = SemaphoreWait.make(N_LINES, n_waiters=2)
+            sleep_slots = SleepSlots(N_LINES, n_waiters=2)
             wait = make_wait(map_lines(file.name), kind, spin_us=spin_us, sleep_slots=sleep_slots)
             arguments = (file.name, kind, spin_us)
             at_words = Child(answer_words, arguments, inherited=sleep_slots, name="at the words")

@@ -62,12 +62,12 @@ def test_one_decorator_serves_several_functions():
 WHAT_A_DEBUGGER_SEES = """
 import numpy as np
 from parllel.compilation import compiled, compiles
-from parllel.waits import available_kinds, make_wait
+from parllel.waits import SleepSlots, available_kinds, make_wait
 from parllel.transforms import discounted_returns
 
 lines = np.zeros(64, np.int32)
 start = -lines.ctypes.data % 64 // 4
-wait = make_wait(lines[start : start + 16].reshape(1, 16))
+wait = make_wait(lines[start : start + 16].reshape(1, 16), sleep_slots=SleepSlots(1, 1))
 wait.post(0, 5)
 assert wait.wait(0, 4, 1.0) == 5
 
@@ -90,7 +90,7 @@ def test_without_a_compiler_the_next_best_wait_is_taken(imported_first):
         check=False,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
     )
-    assert done.stdout == "futex ['futex', 'semaphore'] function\n", done.stderr
+    assert done.stdout == "semaphore ['semaphore'] function\n", done.stderr
 
 
 def test_compiler_switched_off_in_the_program_counts_too(monkeypatch):

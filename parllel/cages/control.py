@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from parllel.arrays import Array, SharedMemoryArray
-from parllel.waits import LINE_BYTES, LINE_WORDS, SemaphoreWait, SleepSlots, Wait, make_wait
+from parllel.waits import LINE_BYTES, LINE_WORDS, SleepSlots, Wait, make_wait
 
 GO = 0
 FAILED = -1
@@ -74,9 +74,7 @@ class ControlSize:
 
     def allocate(self, kind: str) -> tuple[Array, SleepSlots | None]:
         """Return the lines, and what waits of some kinds need besides, to hand to the workers."""
-        sleep_slots = (
-            SemaphoreWait.make(self.n_lines, self.n_workers + 1) if kind == "semaphore" else None
-        )
+        sleep_slots = SleepSlots(self.n_lines, self.n_workers + 1) if kind == "semaphore" else None
         n_lines = self.n_lines + self.n_workers * MAIL_LINES
         return SharedMemoryArray((n_lines, LINE_WORDS), np.int32), sleep_slots
 

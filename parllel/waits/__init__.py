@@ -1,11 +1,10 @@
 """Words in shared memory that processes wait for: spin a little, then sleep until the writer wakes them.
 
 lines   int32 [n_lines, 16] in shared memory, each line 64 bytes: its word, a word of ours, payload
-Wait    load, post, wait and wake on those lines; three ways to do it behind one interface
+Wait    load, post, wait and wake on those lines: compiled, with the futex of Linux, or with semaphores
 """
 
 from parllel.waits.compiled_wait import CompiledWait
-from parllel.waits.futex_wait import FutexWait
 from parllel.waits.make_wait import available_kinds, make_wait
 from parllel.waits.semaphore_wait import SemaphoreWait
 from parllel.waits.sleep_slots import SleepSlots
@@ -15,7 +14,6 @@ __all__ = [
     "LINE_BYTES",
     "LINE_WORDS",
     "CompiledWait",
-    "FutexWait",
     "SemaphoreWait",
     "SleepSlots",
     "Wait",

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.waits.compiled_wait import CompiledWait
-from parllel.waits.futex_wait import FutexWait
 from parllel.waits.semaphore_wait import SemaphoreWait
 from parllel.waits.sleep_slots import SleepSlots
 from parllel.waits.wait import SPIN_US, Wait
@@ -14,8 +13,7 @@ from parllel.waits.wait import SPIN_US, Wait
 
 def available_kinds() -> list[str]:
     """Return the kinds of wait that work here, the best first."""
-    kinds = [wait.kind for wait in (CompiledWait, FutexWait) if wait.available()]
-    return [*kinds, SemaphoreWait.kind]
+    return [*([CompiledWait.kind] if CompiledWait.available() else []), SemaphoreWait.kind]
 
 
 def make_wait(
@@ -27,8 +25,8 @@ def make_wait(
 ) -> Wait:
     """Return a wait over `lines`.
 
-    kind: "compiled", "futex" or "semaphore"; default the first of `available_kinds()`.
-    sleep_slots: what `SemaphoreWait.make` returned; needed for "semaphore", unused by the others.
+    kind: "compiled" or "semaphore"; default the first of `available_kinds()`.
+    sleep_slots: made before the processes started; needed for "semaphore", unused for "compiled".
 
     Raises:
         ValueError: for a kind that is not available here, for "semaphore" without sleep_slots, and as Wait.
@@ -39,8 +37,9 @@ def make_wait(
         raise ValueError(f"kind: expected one of {kinds}, got {kind!r}")
     if kind == CompiledWait.kind:
         return CompiledWait(lines, spin_us=spin_us)
-    if kind == FutexWait.kind:
-        return FutexWait(lines, spin_us=spin_us)
     if sleep_slots is None:
-        raise ValueError("sleep_slots: expected those of SemaphoreWait.make, got None")
+        raise ValueError(
+            "sleep_slots: expected SleepSlots that all processes share, got None; make them before the "
+            "processes start"
+        )
     return SemaphoreWait(lines, sleep_slots, spin_us=spin_us)

@@ -29,7 +29,7 @@ T, N, B = 4, 4, 8
 
 
 def make(**options: Any) -> SynchronizedProcessCage:
-    settings = {"n_workers": 2, "start_method": "fork", "wait": "futex", **options}
+    settings = {"n_workers": 2, "start_method": "fork", **options}
     return SynchronizedProcessCage([CountingEnv] * N, seeds=range(N), index=4, **settings)
 
 

@@ -36,7 +36,7 @@ def make(place: str, fault: str | None, length: int, **env_options: Any) -> Any:
     if not options:
         return VectorizedCage(factories, seeds=range(N))
     return SynchronizedProcessCage(
-        factories, seeds=range(N), start_method="fork", wait="futex", timeout_s=20.0, **options
+        factories, seeds=range(N), start_method="fork", timeout_s=20.0, **options
     )
 
 

@@ -13,7 +13,7 @@ from parllel.testing.vector_rules_contract import VectorRulesContract
 class MakesSynchronizedCage(VectorCageHooks):
     settings: dict[str, Any] = {"n_workers": 2}
     start_method = "fork"
-    wait = "futex"
+    wait: str | None = None
 
     def make(
         self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
@@ -36,7 +36,6 @@ class TestTwoWorkersShared(MakesSynchronizedCage, VectorCageContract):
 class TestTakingPartWithTwoGroups(MakesSynchronizedCage, VectorCageContract):
     settings = {"n_workers": 2, "participate": True, "n_groups": 2}
     storage = "managed"
-    wait = "compiled"
 
 
 class FewTests:
@@ -60,7 +59,6 @@ class TestOneWorker(FewTests, MakesSynchronizedCage):
 class TestThreeWorkersTwoGroups(FewTests, MakesSynchronizedCage):
     settings = {"n_workers": 3, "n_groups": 2}
     storage = "managed"
-    wait = "compiled"
 
 
 class TestTakingALittlePart(FewTests, MakesSynchronizedCage):
@@ -72,13 +70,11 @@ class TestTakingALittlePart(FewTests, MakesSynchronizedCage):
 class TestTakingPart(FewTests, MakesSynchronizedCage):
     settings = {"n_workers": 1, "participate": True}
     storage = {"env.*": "managed"}
-    wait = "compiled"
 
 
 class TestForkserver(FewTests, MakesSynchronizedCage):
     settings = {"n_workers": 2, "n_groups": 2, "spin_us": 100.0}
     start_method = "forkserver"
-    wait = "compiled"
 
 
 class TestForkserverShared(MakesSynchronizedCage):
@@ -100,5 +96,4 @@ class TestSpawnShared(MakesSynchronizedCage):
 class TestSpawn(MakesSynchronizedCage):
     settings = {"n_workers": 1}
     start_method = "spawn"
-    wait = "compiled"
     test_random_rows = VectorRowContract.test_random_rows_write_their_actions

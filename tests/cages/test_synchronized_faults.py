@@ -62,7 +62,7 @@ def make(
     never = partial(FaultyEnv, "step", number=NEVER, lengths=9)
     factories = [never] * N
     factories[column] = partial(FaultyEnv, phase, fault, number=number, lengths=9)
-    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0, "wait": "futex"}
+    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0}
     return SynchronizedProcessCage(factories, index=4, seeds=range(N), **{**settings, **options})
 
 

@@ -28,7 +28,7 @@ from parllel.testing.vector_cage_hooks import FIRST, close_anyway, record_column
 TRIALS = 50
 T, N = 5, 4
 SETTINGS: list[dict[str, Any]] = [
-    {"n_workers": 2, "wait": "futex"},
+    {"n_workers": 2},
     {"n_workers": 2, "wait": "compiled", "n_groups": 2},
     {"n_workers": 3, "wait": "semaphore"},
     {"n_workers": 2, "wait": "compiled", "participate": True, "n_groups": 2},

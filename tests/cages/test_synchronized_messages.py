@@ -56,7 +56,7 @@ class TalkativeEnv(CountingEnv):
 def make(fault: str, phase: str, **options: Any) -> SynchronizedProcessCage:
     factories: list[Any] = [partial(CountingEnv, 2)] * N
     factories[FAILING] = partial(TalkativeEnv, fault, phase, lengths=2)
-    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0, "wait": "futex"}
+    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0}
     return SynchronizedProcessCage(factories, seeds=range(N), **{**settings, **options})
 
 
@@ -65,7 +65,7 @@ def bind(cage: SynchronizedProcessCage) -> None:
     run_groups(cage, "start_reset", 0)
 
 
-@pytest.mark.parametrize("wait", ["futex", "semaphore", "compiled"])
+@pytest.mark.parametrize("wait", ["semaphore", "compiled"])
 @pytest.mark.parametrize(
     ("fault", "expected", "text"),
     [
@@ -157,9 +157,7 @@ def test_a_buffer_is_not_introduced_for_longer_than_agreed(kind: str) -> None:
 def sound(kind: str) -> Any:
     if kind == "ProcessCage":
         return ProcessCage(CountingEnv, start_method="fork")
-    return SynchronizedProcessCage(
-        [CountingEnv] * N, n_workers=2, start_method="fork", wait="futex"
-    )
+    return SynchronizedProcessCage([CountingEnv] * N, n_workers=2, start_method="fork")
 
 
 def cage_timeouts(cage: Any, timeout_s: float) -> None:

@@ -27,7 +27,7 @@ Factories = list[Callable[[], Any]]
 
 
 def make(factories: Factories, **options: Any) -> SynchronizedProcessCage:
-    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0, "wait": "futex"}
+    settings = {"n_workers": 2, "start_method": "fork", "timeout_s": 20.0}
     return SynchronizedProcessCage(
         factories, index=4, seeds=range(len(factories)), **{**settings, **options}
     )

@@ -289,7 +289,7 @@ def test_what_an_environment_raises_is_not_laid_on_the_policy() -> None:
 
 
 @pytest.mark.parametrize("participate", [False, True])
-@pytest.mark.parametrize("wait", ["futex", "compiled"])
+@pytest.mark.parametrize("wait", ["semaphore", "compiled"])
 def test_a_worker_that_is_killed_is_noticed_while_main_steps_on(
     participate: bool, wait: str
 ) -> None:

@@ -19,7 +19,7 @@ from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.processes import Channel, Child
 from parllel.testing import CountingEnv, process_entry
-from parllel.waits import SemaphoreWait, Wait, available_kinds, make_wait
+from parllel.waits import SleepSlots, Wait, available_kinds, make_wait
 from parllel_patterns import allocate_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -68,7 +68,7 @@ def test_waits_outlast_a_pause_that_is_longer(children: list[Child]) -> None:
     waits = []
     for kind in available_kinds():
         lines = np.frombuffer(mmap.mmap(-1, 64), np.int32).reshape(1, 16)
-        sleep_slots = SemaphoreWait.make(1, 2) if kind == "semaphore" else None
+        sleep_slots = SleepSlots(1, 2) if kind == "semaphore" else None
         waits.append(make_wait(lines, kind, sleep_slots=sleep_slots))
         children.append(
             Child(wait_for_word, inherited=waits[-1], start_method="fork", name=f"{kind} wait")

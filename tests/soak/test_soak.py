@@ -47,7 +47,7 @@ MAY_GROW = (
 SETTINGS: list[dict[str, Any]] = [
     {"n_workers": 2},
     {"n_workers": 1, "participate": True},
-    {"n_workers": 3, "n_groups": 2, "wait": "futex"},
+    {"n_workers": 3, "n_groups": 2},
     {"n_workers": 2, "n_groups": 2, "participate": True, "wait": "semaphore"},
 ]
 

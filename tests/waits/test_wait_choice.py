@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from parllel.processes import Child
 from parllel.waits import (
     CompiledWait,
-    FutexWait,
     SemaphoreWait,
+    SleepSlots,
     Wait,
     available_kinds,
     make_wait,
@@ -35,7 +35,7 @@ def shared_lines(n_lines: int) -> NDArray[np.int32]:
 
 
 def make(kind: str, n_lines: int = 2, spin_us: float = 50.0) -> Wait:
-    sleep_slots = SemaphoreWait.make(n_lines, 2) if kind == "semaphore" else None
+    sleep_slots = SleepSlots(n_lines, 2) if kind == "semaphore" else None
     return make_wait(shared_lines(n_lines), kind, spin_us=spin_us, sleep_slots=sleep_slots)
 
 
@@ -46,16 +46,16 @@ def wait(request: pytest.FixtureRequest) -> Wait:
 
 def test_best_kind_is_the_default_and_each_can_be_asked_for() -> None:
     lines = shared_lines(1)
-    classes = {"compiled": CompiledWait, "futex": FutexWait, "semaphore": SemaphoreWait}
+    classes = {"compiled": CompiledWait, "semaphore": SemaphoreWait}
     assert KINDS[-1] == "semaphore"
-    sleep_slots = SemaphoreWait.make(1, 1)
+    sleep_slots = SleepSlots(1, 1)
     assert make_wait(lines, sleep_slots=sleep_slots).kind == KINDS[0]
     for kind in KINDS:
         assert type(make_wait(lines, kind, sleep_slots=sleep_slots)) is classes[kind]
     with pytest.raises(ValueError, match=r"kind: expected one of \[.*'semaphore'\], got 'pipe'"):
         make_wait(lines, "pipe")
     with pytest.raises(
-        ValueError, match=r"sleep_slots: expected those of SemaphoreWait\.make, got None"
+        ValueError, match="sleep_slots: expected SleepSlots that all processes share, got None"
     ):
         make_wait(lines, "semaphore")
 
@@ -65,8 +65,6 @@ def test_kinds_of_another_machine_are_refused(monkeypatch: pytest.MonkeyPatch) -
     assert available_kinds() == ["semaphore"]
     with pytest.raises(ValueError, match=r"CompiledWait: expected .* got linux on riscv64"):
         CompiledWait(shared_lines(1))
-    with pytest.raises(ValueError, match=r"FutexWait: expected .* got linux on riscv64"):
-        FutexWait(shared_lines(1))
     wait = make("semaphore")  # with the fences that such a machine needs
     wait.post(0, 4)
     assert wait.wait(0, 3, LONG_S) == wait.load(0) == 4
@@ -95,13 +93,13 @@ def test_other_unsuitable_arguments_are_refused() -> None:
     with pytest.raises(
         ValueError, match="sleep_slots: expected at least 1 line and 1 waiter, got 1 and 0"
     ):
-        SemaphoreWait.make(1, 0)
+        SleepSlots(1, 0)
     with pytest.raises(ValueError, match="sleep_slots: expected some for 1 lines, got 3"):
-        SemaphoreWait(shared_lines(1), SemaphoreWait.make(3, 1))
+        SemaphoreWait(shared_lines(1), SleepSlots(3, 1))
 
 
-def test_one_waiter_more_than_berths_is_refused() -> None:
-    wait = SemaphoreWait(shared_lines(1), SemaphoreWait.make(1, 1))
+def test_one_waiter_more_than_sleep_slots_is_refused() -> None:
+    wait = SemaphoreWait(shared_lines(1), SleepSlots(1, 1))
     assert wait.wait(0, 0, 0.01) == 0  # takes the only one
 
     def wait_too(connection: Connection, *, inherited: Wait) -> None:
@@ -128,7 +126,7 @@ def test_import_does_not_load_numba() -> None:
 def test_semaphores_whose_names_are_forgotten_wake_on() -> None:
     """The names of semaphores are files in /dev/shm, which would stay when this process is killed."""
     lines = shared_lines(2)
-    sleep_slots = SemaphoreWait.make(2, 2)
+    sleep_slots = SleepSlots(2, 2)
     wait = SemaphoreWait(lines, sleep_slots, spin_us=0.0)
     names = [Path(f"/dev/shm/sem.{lock._semlock.name[1:]}") for lock in sleep_slots._semaphores]  # type: ignore[attr-defined]
     assert [name.exists() for name in names] == [True, True]

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from parllel.processes import Child
-from parllel.waits import SemaphoreWait, SleepSlots, Wait, available_kinds, make_wait
+from parllel.waits import SleepSlots, Wait, available_kinds, make_wait
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -52,7 +52,7 @@ def children(
 
 
 def make(kind: str, lines: Lines, n_waiters: int = 2, spin_us: float = 50.0) -> Wait:
-    sleep_slots = SemaphoreWait.make(len(lines), n_waiters) if kind == "semaphore" else None
+    sleep_slots = SleepSlots(len(lines), n_waiters) if kind == "semaphore" else None
     return make_wait(lines, kind, spin_us=spin_us, sleep_slots=sleep_slots)
 
 
@@ -212,7 +212,7 @@ def add_one(connection: Connection, kind: str, path: str, *, inherited: SleepSlo
 def test_children_of_any_start_method_wait(kind: str, method: str, tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(bytes(128))
-    sleep_slots = SemaphoreWait.make(2, 2)
+    sleep_slots = SleepSlots(2, 2)
     wait = make_wait(map_lines(str(path), 2), kind, sleep_slots=sleep_slots)
     child = Child(add_one, (kind, str(path)), inherited=sleep_slots, start_method=method)
     try:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from parllel.processes import Child
 from parllel.waits import (
-    SemaphoreWait,
+    SleepSlots,
     Wait,
     available_kinds,
     make_wait,
@@ -35,7 +35,7 @@ def shared_lines(n_lines: int) -> NDArray[np.int32]:
 
 
 def make(kind: str, n_lines: int = 2, spin_us: float = 50.0) -> Wait:
-    sleep_slots = SemaphoreWait.make(n_lines, 2) if kind == "semaphore" else None
+    sleep_slots = SleepSlots(n_lines, 2) if kind == "semaphore" else None
     return make_wait(shared_lines(n_lines), kind, spin_us=spin_us, sleep_slots=sleep_slots)
 
 
