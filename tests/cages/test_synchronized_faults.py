@@ -160,7 +160,7 @@ def test_faults_of_an_environment(fault: str, phase: str) -> None:
     ],
 )
 def test_faults_under_other_start_methods(fault: str, phase: str, start_method: str) -> None:
-    check_fault(fault, phase, start_method=start_method)
+    check_fault(fault, phase, start_method=start_method, wait="semaphore")
 
 
 @pytest.mark.parametrize("wait", ["semaphore", "compiled"])
