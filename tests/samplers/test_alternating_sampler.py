@@ -77,9 +77,16 @@ class TestSynchronized(AlternatingContract):
         return replace(setup, make_cages=self.make_cages)
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-@pytest.mark.parametrize("storage", ["shared", "managed"])
-@pytest.mark.parametrize("kind", ["ProcessCage", "SynchronizedProcessCage"])
+# Every pair of the three; what storages and cages do after each start is in their own tests.
+@pytest.mark.parametrize(
+    ("kind", "start_method", "storage"),
+    [
+        ("ProcessCage", "forkserver", "shared"),
+        ("ProcessCage", "spawn", "managed"),
+        ("SynchronizedProcessCage", "forkserver", "managed"),
+        ("SynchronizedProcessCage", "spawn", "shared"),
+    ],
+)
 def test_other_start_methods(kind, start_method, storage):
     cages = {"make_cages": CagesOf(synchronized(1, 2, True, start_method))}
     if kind == "ProcessCage":
