@@ -145,9 +145,20 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
-@pytest.mark.parametrize("make", SPACES, ids=lambda make: make.__name__)
-def test_rollouts_are_bit_for_bit_those_of_main(make, place):
+# Each place with one distribution, each distribution with the most and the fewest shares.
+PAIRS = [
+    *((categorical, name) for name in PLACES),
+    *(
+        (make, name)
+        for make in (multi_discrete, gaussian)
+        for name in ("1", "2 and main in groups")
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "name"), PAIRS)
+def test_rollouts_are_bit_for_bit_those_of_main(make, name):
+    place = PLACES[name]
     with (
         sampling(SmallPolicyHandler(make()), make, rollouts=False) as theirs,
         sampling(SmallPolicyHandler(make()), make, rollouts=True, **place) as ours,
