@@ -26,7 +26,15 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 # Each with a budget that is over at once.
 COMMANDS = {
     "cartpole": ["cartpole/train_ppo.py", "--n-steps", "2048", "--T", "64", "--seed", "5"],
-    "half_cheetah": ["half_cheetah/train_ppo.py", "--n-steps", "2048", "--curve", "curve"],
+    "half_cheetah": [
+        "half_cheetah/train_ppo.py",
+        "--n-steps",
+        "2048",
+        "--n-eval-episodes",
+        "1",
+        "--curve",
+        "curve",
+    ],
     "cartpole_memory": [
         "cartpole_memory/train_ppo.py",
         "--n-steps",
