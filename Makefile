@@ -39,9 +39,12 @@ lint: install  ## check format and lint rules
 type: install  ## check the types
 	$(BIN)/mypy $(PACKAGES) examples benchmarks
 
+# Collecting all tests takes longer than these few.
+ALONE = $(shell grep -rlw mark.alone tests)
+
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 4 lint type docs test-side-by-side
-	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS)
+	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(ALONE)
 
 # One process more than there are cores, as many tests wait; at most eight.
 test-side-by-side: install
