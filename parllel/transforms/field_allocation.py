@@ -1,4 +1,4 @@
-"""Allocation of the fields that transforms write."""
+"""Allocate the fields that transforms write."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def add_transform_fields(
     parts are those of `env.observation`.
 
     Args:
-        transforms: in the order in which they run; step transforms are taken first.
+        transforms: in the order in which they run within their kind: step transforms run first.
         memory: how to allocate, as for `add_fields`.
 
     Raises:
-        ValueError: if a transform reads a field that is not there, or that a later one writes; if it writes
-            what the agent sees without padding for row T; and as `add_fields` does.
-        TypeError: for what is no transform, and fields that are no dict.
+        ValueError: if a transform reads a field that does not exist, or that a later one writes; if it writes
+            what the agent sees without padding for row T; or as `add_fields` does.
+        TypeError: if a transform is not a Transform, or its `fields` returns no dict.
     """
     transforms = list(transforms)
     for transform in transforms:
@@ -58,6 +58,7 @@ def add_transform_fields(
             a_class = isinstance(transform, type)
             came = f"the class {transform.__name__}; call it" if a_class else repr(transform)
             raise TypeError(f"transforms: expected transforms, got {came}")
+    # The order in which a sampler runs them; `sorted` keeps the order within each kind.
     ordered = sorted(transforms, key=lambda transform: isinstance(transform, BatchTransform))
     for i, transform in enumerate(ordered):
         _check_reads(transform, ordered[i + 1 :], samples)
@@ -79,7 +80,7 @@ def _check_unwritten(samples: Samples, fields: Iterable[str], name: str) -> None
     for path in fields:
         try:
             field = field_at(samples, path)
-        except ValueError:  # free, as it should be
+        except ValueError:  # there is no such field, as there should not be
             continue
         for at, leaf in buffer_leaves(field, path):
             if writer := writer_of(leaf):
@@ -87,7 +88,7 @@ def _check_unwritten(samples: Samples, fields: Iterable[str], name: str) -> None
 
 
 def _mark(leaf: Array, path: str, writer: str) -> None:
-    """Note who writes an array; ValueError if the agent sees it and it has no row T."""
+    """Store the name of an array's writer; raise ValueError if the agent sees it and it has no row T."""
     if _overlap(path, SEEN) and not leaf.padding:
         raise ValueError(
             f"{writer}: {path}: expected padding=1, as in Field(example, padding=1), for row T: the "
@@ -101,9 +102,10 @@ def example_of_what_is_seen(
 ) -> Tree:
     """Return an example of one cell of `agent.observation`, a tree of numpy arrays.
 
-    samples: with what environments write; what the agent writes is not known yet. Transforms that read it
-    are left out.  observation: example of one cell of `env.observation`, of which the parts are taken that no
-    transform writes; zeros stand for the others.
+    samples: what environments write. The agent's fields are not known yet, so transforms that read them are
+        left out.
+    observation: example of one cell of `env.observation`. Parts that no transform writes are taken from it;
+        the others are zeros.
     """
     for transform in transforms:
         if isinstance(transform, StepTransform):
@@ -124,7 +126,7 @@ def example_of_what_is_seen(
 def note_what_is_seen(
     error: Exception, samples: Samples, transforms: Iterable[Transform], seen: Tree, raw: Tree
 ) -> None:
-    """Add to an agent's error which transforms say what it sees; nothing if no transform does.
+    """Add a note to an agent's error: which transforms write what the agent sees, if any do.
 
     samples: as for `example_of_what_is_seen`, which returned `seen`.  raw: example of `env.observation`.
     """
@@ -154,14 +156,15 @@ def _check_reads(transform: Transform, later: Sequence[Transform], samples: Samp
             for other in later:
                 if any(_overlap(path, written) for written in _tried_paths(other, samples)):
                     raise ValueError(written_later(name, path, type(other).__name__)) from None
-            if not _overlap(path, SEEN):  # which comes last, where no transform writes it
+            # What the agent sees is added after all transforms, if none of them writes it.
+            if not _overlap(path, SEEN):
                 raise ValueError(f"{name}: reads: {error}") from None
 
 
 def _tried_paths(transform: Transform, samples: Samples) -> list[str]:
     try:
         return declared_paths(transform, samples)
-    except ValueError:  # it reads what is not there yet itself
+    except ValueError:  # its `fields` looks at a field that does not exist yet
         return []
 
 
@@ -171,7 +174,10 @@ def _overlap(path: str, other: str) -> bool:
 
 
 def _with_room_at(samples: Samples, path: str) -> Samples:
-    """Return samples in which `path`, a part of what the agent sees, can be inserted."""
+    """Return samples in which `path`, a part of what the agent sees, can be inserted.
+
+    At first the agent sees the arrays of `env.observation` themselves; of these the one at `path` is removed.
+    """
     raw = samples.env.observation
     if isinstance(raw, Array):
         raise ValueError(
@@ -180,6 +186,7 @@ def _with_room_at(samples: Samples, path: str) -> Samples:
     if "observation" not in samples.agent._fields:
         samples = insert_field(samples, SEEN, buffer_map(lambda leaf: leaf, raw))
     there, shown = identities_below(samples, path), identities_below(samples, RAW)
+    # Not if another transform has written it: `add_fields` then refuses the second one.
     return _replaced(samples, path, None) if there and there.keys() <= shown.keys() else samples
 
 

@@ -1,7 +1,7 @@
-"""Whether transforms, the fields that were allocated for them, and their order fit each other.
+"""Check that transforms fit the fields allocated for them, and run in an order that makes sense.
 
-Fields are compared by the memory behind them, since one array may be seen under two paths:
-`agent.observation` is `env.observation` itself where no transform writes it.
+Fields are compared by their memory and not by their paths, since one array may have two paths: without a
+transform that writes it, `agent.observation` is `env.observation`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from parllel.errors import add_note
 from parllel.transforms.transform import StepTransform, Transform
 
 SEEN, RAW = "agent.observation", "env.observation"
-# Declared by transforms, which read it; the handler writes it.
+# Transforms declare it and read it, but the handler writes it: it is no output of theirs.
 WRITTEN_BY_HANDLER = ("agent.final_value",)
 
 
 @dataclass(frozen=True)
 class Uses:
-    """What a transform declares.
+    """The fields that a transform declares to write and read.
 
     Attributes:
-        name: of its class.
-        writes: identity of the memory behind each leaf that it writes, by path; None where there is none.
-        reads: the same of what it reads; None if it does not say.
+        name: name of its class.
+        writes: by path, the identity of the memory of each leaf that it writes; None if not allocated.
+        reads: by path, the identities of what it reads; None if it does not declare any.
     """
 
     name: str
@@ -37,13 +37,13 @@ class Uses:
 
 
 def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
-    """Compare a buffer with the transforms that are to work on it, in the order in which they run.
+    """Check that a buffer fits the transforms of a sampler, given in the order in which they run.
 
     Raises:
-        ValueError: if a transform writes a field that was not allocated for it, or one that another
-            writes as well; if a field was allocated for a transform that is not there; if a transform
-            reads a field that is not there, or that a later one writes. Names transforms and field.
-        TypeError: for `reads` that is a string.
+        ValueError: if a transform writes a field that was not allocated for it, or that another one writes;
+            if a field was allocated for a transform that is missing; if a transform reads a field that does
+            not exist, or that a later one writes. Names transforms and field.
+        TypeError: if `reads` is a string.
     """
     leaves = dict(buffer_leaves(samples))
     uses = [uses_of(transform, samples, leaves) for transform in transforms]
@@ -64,7 +64,7 @@ def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
 
 
 def check_order(uses: Sequence[Uses]) -> None:
-    """Raise ValueError if a transform reads what a later one writes: it would read the last batch."""
+    """Raise ValueError if a transform reads what a later one writes: it would get the last batch's values."""
     for i, reader in enumerate(uses):
         for path, identity in (reader.reads or {}).items():
             for writer in uses[i + 1 :]:
@@ -78,7 +78,7 @@ def check_order(uses: Sequence[Uses]) -> None:
 
 
 def written_later(reader: str, path: str, writer: str) -> str:
-    """Return what is wrong with an order."""
+    """Return the message for a transform that runs before the one whose output it reads."""
     return (
         f"{reader}: reads {path}, which {writer} writes later, so it would read the values of the batch "
         f"before; give {writer} first (step transforms run before batch transforms)"
@@ -86,7 +86,7 @@ def written_later(reader: str, path: str, writer: str) -> str:
 
 
 def written_twice(path: str, first: str, second: str) -> str:
-    """Return what is wrong with two transforms that write one field."""
+    """Return the message for two transforms that write one field."""
     return (
         f"{path}: two transforms write it, {first} and {second}; to chain them, let {first} write a field of "
         f"its own, such as agent.halfway, that {second} reads"
@@ -94,7 +94,7 @@ def written_twice(path: str, first: str, second: str) -> str:
 
 
 def uses_of(transform: Transform, samples: Samples, leaves: Mapping[str, Any]) -> Uses:
-    """Return what a transform reads and writes of `samples`, of which `leaves` are the leaves."""
+    """Return what a transform reads and writes; `leaves` are the leaves of `samples` by path."""
     name = type(transform).__name__
     writes = {
         path: _identity(leaves[path]) if path in leaves else None
@@ -119,7 +119,7 @@ def declared_paths(transform: Transform, samples: Samples) -> list[str]:
 
 
 def fields_of(transform: Transform, samples: Samples) -> Mapping[str, Any]:
-    """Return the fields that a transform declares; an error says which transform it was."""
+    """Return the fields that a transform declares; name the transform in errors."""
     with naming(transform):
         fields = transform.fields(samples)
     if not isinstance(fields, Mapping):
@@ -130,7 +130,7 @@ def fields_of(transform: Transform, samples: Samples) -> Mapping[str, Any]:
 
 @contextmanager
 def naming(transform: Transform) -> Iterator[None]:
-    """Add to an error whose fields it is about."""
+    """Add a note with the transform's name to errors raised in this context."""
     try:
         yield
     except Exception as error:
@@ -139,7 +139,8 @@ def naming(transform: Transform) -> Iterator[None]:
 
 
 def reads_of(transform: Transform) -> Sequence[str]:
-    """Return the paths that a transform says it reads; TypeError for a string."""
+    """Return the paths that a transform declares to read; raise TypeError for a string."""
+    # A string is a sequence too, of its letters: forgotten brackets would name fields "e", "n", "v".
     reads = () if transform.reads is None else transform.reads
     if isinstance(reads, str):
         raise TypeError(
@@ -149,27 +150,30 @@ def reads_of(transform: Transform) -> Sequence[str]:
     return reads
 
 
-def says_what_finals_become(transform: StepTransform) -> bool:
-    """Return whether a class overrides `transform_final`."""
+def implements_final(transform: StepTransform) -> bool:
+    """Return whether the transform's class overrides `transform_final`."""
     return type(transform).transform_final is not StepTransform.transform_final
 
 
-def refuse_unknown_finals(name: str, path: str, reader: str | None) -> TypeError:
-    """Return the error of a transform whose `transform_final` is missing."""
+def missing_final_error(name: str, path: str, reader: str | None) -> TypeError:
+    """Return the error for a transform without `transform_final`.
+
+    reader: name of the transform that reads `path`; None for the agent.
+    """
     whose = "which the agent sees" if reader is None else f"which {reader} reads"
     return TypeError(
-        f"{name} writes {path}, {whose}, and does not say what a final observation becomes: implement "
-        "transform_final(observation), which truncated episodes and evaluations go through"
+        f"{name} writes {path}, {whose}, and has no transform_final(observation); implement it, as truncated "
+        "episodes and evaluations need final observations as the agent sees them"
     )
 
 
 def writer_of(leaf: Any) -> str:
-    """Return the name of the transform that a leaf was allocated for, or ""."""
+    """Return the name of the transform for which a leaf was allocated, or ""."""
     return leaf.block.writer if isinstance(leaf, Array) else ""
 
 
 def identities_below(samples: Samples, path: str) -> dict[Any, str]:
-    """Return the paths of the leaves of a field, by the identity of their memory; {} without it."""
+    """Return the paths of the leaves of a field, by the identity of their memory; {} if there is no field."""
     try:
         field = field_at(samples, path)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which step transforms a final observation goes through, to become what the agent would have seen."""
+"""Find the step transforms through which a final observation must go to become what the agent sees."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from parllel.transforms.field_checks import (
     check_order,
     declared_paths,
     identities_below,
-    refuse_unknown_finals,
-    says_what_finals_become,
+    implements_final,
+    missing_final_error,
     uses_of,
     writer_of,
 )
@@ -47,7 +47,8 @@ class FinalChain:
         self._steps = list(step_transforms)
         self._uses = [uses_of(one, samples, self._leaves) for one in self._steps]
         self._raw = identities_below(samples, RAW)
-        # Where what the chain makes is read: path, and by whom; None is the agent.
+        # By identity, the fields that the chain has to make: path, and name of the transform that reads it
+        # (None for the agent). What environments write themselves need not be made.
         self._wanted: dict[Any, tuple[str, str | None]] = {
             identity: (path, None)
             for identity, path in identities_below(samples, SEEN).items()
@@ -66,24 +67,26 @@ class FinalChain:
 
     def _found(self) -> list[StepTransform]:
         found: list[StepTransform] = []
-        unsaid: str | None = None  # who does not say what it reads
+        undeclared: str | None = None  # a transform of the chain without `reads`
+        # From the last to the first: a transform belongs to the chain if what it writes is wanted by the
+        # agent or by a later transform of the chain.
         for transform, uses in zip(self._steps[::-1], self._uses[::-1], strict=True):
             wanted = [self._wanted[key] for key in uses.writes.values() if key in self._wanted]
-            says = says_what_finals_become(transform)
+            says = implements_final(transform)
             if wanted:
                 if not says:
-                    raise refuse_unknown_finals(uses.name, *wanted[0])
+                    raise missing_final_error(uses.name, *wanted[0])
                 found.append(transform)
                 if uses.reads is None:
-                    unsaid = uses.name
+                    undeclared = uses.name
                 for path, identity in (uses.reads or {}).items():
                     self._wanted.setdefault(identity, (path, uses.name))
-            elif says and not uses.writes:
+            elif says and not uses.writes:  # without a field of its own it may work in place
                 found.append(transform)
-            elif says and unsaid is not None:
+            elif says and undeclared is not None:
                 raise ValueError(
-                    f"{unsaid}: reads: expected the paths that it reads, as in reads = ({RAW!r},), to know "
-                    f"whether {uses.name} has a part in what the agent sees"
+                    f"{undeclared}: reads: expected the paths that it reads, as in reads = ({RAW!r},), to "
+                    f"know whether final observations must go through {uses.name} too"
                 )
         return found
 
@@ -95,7 +98,7 @@ class FinalChain:
             writer = writer_of(self._leaves[path])
             if identity not in given and (writer or reader is None):
                 raise ValueError(
-                    f"step_transforms: expected what writes {path} in training"
+                    f"step_transforms: expected the transform that writes {path} in training"
                     f"{', ' + writer if writer else ''}, got {[uses.name for uses in self._uses]}; "
                     "give those of training"
                 )
@@ -157,18 +160,18 @@ def _described(shapes: Mapping[str, tuple[int, ...]]) -> str:
 def check_finals_are_known(samples: Samples, step_transforms: Sequence[StepTransform]) -> None:
     """Raise TypeError for a transform that writes what the agent sees and has no `transform_final`.
 
-    samples: any, where those of training are not known yet.
+    samples: any buffer to ask transforms for their fields with, as that of training may not be known yet.
     """
     for transform in step_transforms:
-        if says_what_finals_become(transform):
+        if implements_final(transform):
             continue
         try:
             paths = declared_paths(transform, samples)
-        except ValueError:  # it reads what is there in training only
+        except ValueError:  # it looks at a field that exists only in training
             continue
         for path in paths:
             if _is_seen(path):
-                raise refuse_unknown_finals(type(transform).__name__, path, None)
+                raise missing_final_error(type(transform).__name__, path, None)
 
 
 def _is_seen(path: str) -> bool:

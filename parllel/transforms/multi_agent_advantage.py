@@ -1,4 +1,4 @@
-"""Generalised advantage estimation for several agents."""
+"""Estimate the advantages of several agents by generalised advantage estimation (GAE)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ ENDS = ("alive", "terminated", "truncated")
 
 
 class EstimateMultiAgentAdvantage(BatchTransform):
-    """Write advantages and returns of each agent, as `EstimateAdvantage` does for one.
+    """Write the advantages and returns of each agent, as `EstimateAdvantage` does for one.
 
-    Reads `env.terminated`, `env.truncated`, and for each agent `agent.agent_info.value.<agent>`, whose
-    padding row T holds the bootstrap value, and its reward. Writes `agent.advantage.<agent>` and
-    `agent.return_.<agent>`, and declares `agent.final_value.<agent>`, which the handler fills.
+    Reads `env.terminated`, `env.truncated`, and for each agent its reward and its value in
+    `agent.agent_info.value.<agent>`, whose padding row T holds the values after the batch. Writes
+    `agent.advantage.<agent>` and `agent.return_.<agent>`, [T, B] float32, and declares
+    `agent.final_value.<agent>`, which the handler fills.
 
     Agents may leave before the episode is over, if `env.env_info` holds `alive`, `terminated` and
-    `truncated` by agent (see `parllel.envs.multi_agent_info`). After its last step nothing follows for an
-    agent that was terminated; for one that was truncated its value in the next row does, which is that of
-    its last observation. Where it took no part, advantage and return are 0.
+    `truncated` by agent (see `parllel.envs.multi_agent_info`). The value after the last step of an agent is 0
+    if it was terminated; if it was truncated, it is the agent's value in the next row, which holds its last
+    observation. Where an agent took no part, its advantage and return are 0.
 
     Args:
         discount: gamma, in [0, 1].
         gae_lambda: lambda, in [0, 1].
-        reward: fields [T, B] by agent, or one field [T, B] that is the reward of each.
+        reward: path of a tree of fields [T, B] by agent, or of one field [T, B] that is the reward of each.
 
     Raises:
-        ValueError: if an argument is outside [0, 1]; when bound, if values or rewards are not there for the
-            same agents, or `env.env_info` holds some of the three flags only.
+        ValueError: if an argument is outside [0, 1]; from `bind`, if an agent has a value but no reward, or
+            `env.env_info` holds only some of the three flags.
     """
 
     def __init__(
@@ -74,9 +75,10 @@ class EstimateMultiAgentAdvantage(BatchTransform):
                 alive, own_terminated, own_truncated = own.ends
                 terminated = terminated | own_terminated
                 truncated = truncated | own_truncated
-                # While others go on, the last observation stands in the next row.
-                behind = np.concatenate([own.value[1:], own.bootstrap_value[np.newaxis]])
-                final_value = np.where(self._truncated, final_value, behind)
+                # Where the episode goes on without this agent, its last observation is in the next row.
+                # Where the episode itself ends, a reset has replaced that row.
+                next_value = np.concatenate([own.value[1:], own.bootstrap_value[np.newaxis]])
+                final_value = np.where(self._truncated, final_value, next_value)
             estimate_advantage(
                 own.reward,
                 own.value,
@@ -110,7 +112,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
 
 @dataclass
 class _AgentViews:
-    """The fields of one agent, [T, B]; `ends` are alive, terminated and truncated, if they are stored."""
+    """Views [T, B] of one agent's fields; `ends` are alive, terminated and truncated, if they are stored."""
 
     reward: NDArray[Any]
     value: NDArray[Any]
@@ -122,7 +124,7 @@ class _AgentViews:
 
 
 def agents_of(samples: Samples) -> tuple[str, ...]:
-    """Return the names of the agents, which are the fields of their values.
+    """Return the names of the agents, which are the names of the fields of values.
 
     Raises:
         ValueError: if there is one value instead of a tree.
@@ -134,7 +136,7 @@ def agents_of(samples: Samples) -> tuple[str, ...]:
 
 
 def alive_of(samples: Samples, agent: str) -> NDArray[np.bool_] | None:
-    """Return the view [T, B] of where an agent took part, or None if that is not stored."""
+    """Return a view [T, B] of bool, true where an agent took part, or None if that is not stored."""
     info = field_at(samples, INFO)
     if getattr(info, "alive", None) is None:
         return None

@@ -1,4 +1,4 @@
-"""Observations of zero mean and unit variance."""
+"""Normalise observations to zero mean and unit variance."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from parllel.types import State, Tree
 
 
 class NormalizeObservations(StepTransform):
-    """Write observations less their running mean, divided by their running standard deviation.
+    """Write observations minus their running mean, divided by their running standard deviation.
 
-    The statistics, one set per leaf of the observation, stand still while a batch is sampled;
-    `end_batch` adds rows 0 to T - 1 of the raw observations, only where `env.valid` is true if there
-    is such a field. Before the first batch observations are clipped only.
+    Each leaf of the observation has its own statistics, which stay constant while a batch is sampled;
+    `end_batch` adds rows 0 to T - 1 of the raw observations, only where `env.valid` is true if that field
+    exists. In the first batch observations are only clipped.
 
     Args:
-        source: the raw observation, [T, B, ...] with padding, or a tree of these; one part of a Dict is
-            "env.observation.position".
-        target: the field written, float32 of the same shapes; owned by this transform. None is what the
-            agent sees in place of `source`: "agent.observation", or for one part of a Dict
-            "agent.observation.position", beside which the agent sees the other parts as they are.
-        clip: largest magnitude written; infinity for no limit.
+        source: path of the raw observation, [T, B, ...] with padding, or of a tree of these. One part of a
+            Dict is "env.observation.position".
+        target: path of the field to write, float32 of the same shapes. None stands for what the agent sees
+            in place of `source`: "agent.observation", or for a part of a Dict "agent.observation.position",
+            where the agent sees the other parts unchanged.
+        clip: largest magnitude to write; infinity for no limit.
         epsilon: added to the variance.
 
     Raises:
@@ -53,7 +53,7 @@ class NormalizeObservations(StepTransform):
             raise ValueError(f"{name}: target: expected another field than source, got {target!r}")
         self._source, self._target = source, target
         self.reads = (source,)
-        # Of final observations: which part is normalised, and which part the result becomes.
+        # In final observations: the part to normalise, and where to put the result.
         taken, put = part_below(source, RAW), part_below(target, SEEN)
         self._taken = (put or "") if taken is None else taken
         self._put = self._taken if put is None else put
@@ -103,7 +103,7 @@ class NormalizeObservations(StepTransform):
             views.write(t, columns)
 
     def transform_final(self, observation: Tree) -> Tree:
-        """Return a new tree whose normalised leaves are float32 [N, ...], by the statistics of the steps."""
+        """Return a new tree with normalised leaves, float32 [N, ...], by the statistics that steps use."""
         if not self._leaves:
             raise WrongStateError("NormalizeObservations: transform_final came before bind")
         part = field_at(observation, self._taken)
@@ -127,7 +127,7 @@ class NormalizeObservations(StepTransform):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Mean and std of each element, of the leaf's shape; `position/mean` of a part."""
+        """Mean and standard deviation of each leaf, of its shape; `position/mean` for a part of a Dict."""
         result: dict[str, Any] = {}
         for path, leaf in self._leaves.items():
             place = _join(self._taken, path)
@@ -144,10 +144,10 @@ class NormalizeObservations(StepTransform):
         }
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned.
+        """Restore what `state` returned.
 
         Raises:
-            ValueError: if it belongs to other observations; nothing has changed then.
+            ValueError: if it is that of other observations. Nothing has changed then.
         """
         leaves: dict[str, Leaf] = {}
         for name, saved in state.items():

@@ -1,4 +1,4 @@
-"""The observation tree leaf by leaf, as normalisation needs it."""
+"""Normalise one leaf of an observation tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from parllel.types import State
 
 
 class Leaf:
-    """Statistics of one leaf, and the float32 numbers that a step needs from them."""
+    """The statistics of one leaf, and the shift and scale that a step takes from them.
+
+    Attributes:
+        statistics: float64 mean and variance, of the leaf's shape.
+        shift, scale: [features] float32; written is (observation + shift) * scale.
+        clip: largest magnitude written, float32.
+    """
 
     def __init__(self, statistics: RunningMeanStd, clip: float, epsilon: float) -> None:
         self.statistics = statistics
@@ -24,26 +30,26 @@ class Leaf:
         self.refresh()
 
     def refresh(self) -> None:
-        """Work out shift and scale, [features] each."""
+        """Compute shift and scale from the statistics."""
         statistics = self.statistics
-        # Taking the mean off first is exact for an element that never changes.
+        # Subtracting before scaling gives exactly 0 for an element that never changes.
         self.shift = (-statistics.mean).astype(np.float32).reshape(-1)
         scale = 1.0 / np.sqrt(statistics.var + self._epsilon)
         self.scale = np.asarray(scale).astype(np.float32).reshape(-1)
 
     def update(self, body: NDArray[Any], mask: NDArray[np.bool_] | None) -> None:
-        """Add a batch, [T, B, features]."""
+        """Add a batch [T, B, features] to the statistics; mask: [T * B] bool, or None for all."""
         shape = self.statistics.shape
         self.statistics.update(body.reshape(-1, *shape), mask)
         self.refresh()
 
     def load(self, state: State) -> None:
-        """Take back the state of the statistics."""
+        """Restore the state of the statistics."""
         self.statistics.load_state(state)
         self.refresh()
 
     def normalized(self, array: ArrayLike) -> NDArray[np.float32]:
-        """Return [N, *shape] as float32, normalised; the same numbers as `LeafViews.write` makes."""
+        """Return observations [N, *shape] normalised, as float32; the same values as `LeafViews.write`."""
         source = np.asarray(array)
         if source.shape[1:] != self.statistics.shape:
             raise ValueError(
@@ -63,15 +69,15 @@ class Leaf:
 
 
 class LeafViews:
-    """Source and target of one leaf as [T, B, features] and, for row T, as [1, B, features]."""
+    """Views of the source and target of one leaf: [T, B, features] and, for row T, [1, B, features]."""
 
     def __init__(self, leaf: Leaf, samples: Samples, source: str, target: str) -> None:
         from parllel.transforms import compiled
 
         self._normalize_row = compiled.normalize_row
         self.leaf = leaf
-        self.body, self._behind = _body_and_behind(samples, source)
-        self._target, self._target_behind = _body_and_behind(samples, target)
+        self.body, self._after = _body_and_row_after(samples, source)
+        self._target, self._target_after = _body_and_row_after(samples, target)
         if self._target.shape != self.body.shape or self._target.dtype != np.float32:
             raise ValueError(
                 f"NormalizeObservations: {target}: expected float32 {self.body.shape}, "
@@ -80,13 +86,13 @@ class LeafViews:
         self._T, self._B = self.body.shape[:2]
 
     def write(self, t: int, columns: slice) -> None:
-        """Normalise cells [t, columns]; nothing is allocated for float32 observations."""
+        """Normalise cells [t, columns], where t is 0 to T; allocates nothing for float32 observations."""
         if not 0 <= t <= self._T:
             raise IndexError(f"{self.leaf.statistics.name}: no row {t} in a batch of T={self._T}")
         start, stop, _ = columns.indices(self._B)
         source, target = self.body, self._target
         if t == self._T:
-            source, target, t = self._behind, self._target_behind, 0
+            source, target, t = self._after, self._target_after, 0
         leaf = self.leaf
         if source.dtype == np.float32:
             self._normalize_row(source, target, t, start, stop, leaf.shift, leaf.scale, leaf.clip)
@@ -94,23 +100,24 @@ class LeafViews:
             leaf.write_into(target[t, start:stop], source[t, start:stop])
 
 
-def _body_and_behind(samples: Samples, path: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _body_and_row_after(samples: Samples, path: str) -> tuple[NDArray[Any], NDArray[Any]]:
     field = field_at(samples, path)
     if isinstance(field, LazyFramesArray):
         raise ValueError(
             f"NormalizeObservations: {path}: expected an array whose rows are memory, got a LazyFramesArray, "
-            "whose stacks are made anew when they are read; allocate it without frames"
+            "which copies its stacks when they are read; allocate it without frames"
         )
     body = np.asarray(field)
-    behind = row_after(samples, path)
-    return _with_flat_features(body, path), _with_flat_features(behind[np.newaxis], path)
+    after = row_after(samples, path)
+    return _with_flat_features(body, path), _with_flat_features(after[np.newaxis], path)
 
 
 def _with_flat_features(array: NDArray[Any], path: str) -> NDArray[Any]:
     flat = array.reshape(*array.shape[:2], -1)
+    # `reshape` copies if it cannot make a view, and what is written to a copy would be lost.
     if not np.shares_memory(flat, array):
         raise ValueError(
-            f"{path}: expected features that lie together in memory, got strides "
+            f"{path}: expected features that are contiguous in memory, got strides "
             f"{array.strides} for shape {array.shape}"
         )
     return flat

@@ -1,4 +1,4 @@
-"""Parts of observation trees that are in no buffer, such as final observations."""
+"""Find and replace parts of observation trees outside buffers, such as final observations."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from parllel.types import Tree
 
 
 def part_below(path: str, root: str) -> str | None:
-    """Return what follows `root` in a dotted path, "" if nothing does; None for a path elsewhere."""
+    """Return what follows `root` in a dotted path, "" if that is all of it; None for other paths."""
     if path == root:
         return ""
     return path.removeprefix(f"{root}.") if path.startswith(f"{root}.") else None
 
 
 def with_part(observation: Tree, path: str, value: Tree) -> Tree:
-    """Return a tree in which the part at a dotted path is `value`; "" is the whole."""
+    """Return a tree with `value` at a dotted path, adding the part if there is none; "" is the whole."""
     if not path:
         return value
     name, _, rest = path.partition(".")

@@ -1,4 +1,4 @@
-"""Several pictures side by side in one."""
+"""Arrange several pictures in one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 
 def picture_grid(pictures: NDArray[Any]) -> NDArray[Any]:
-    """Return pictures [..., n, H, W, C] as new ones [..., rows * H, columns * W, C].
+    """Return pictures [..., n, H, W, C] as grids [..., rows * H, columns * W, C], in new memory.
 
-    They are laid out row by row, in as many columns as rows or one more; places left over are black.
+    Pictures fill the grid row by row; there are as many columns as rows, or one more. Empty places are black.
 
     Raises:
         ValueError: if there are fewer than four dimensions, or no pictures.

@@ -1,4 +1,4 @@
-"""Videos of what the agent sees while it is trained."""
+"""Record videos of what the agent sees in training."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ TRUNCATED = (50, 110, 240)  # blue: it was cut off
 
 
 class RecordVideo(BatchTransform):
-    """Make clips of the image observations of some columns, and hand them to `write`.
+    """Make clips of the image observations of some columns, and pass them to `write`.
 
-    It reads finished batches, so it costs nothing per step, and writes no field. A clip begins with a batch
-    that the schedule names, and goes on through the batches that follow until it is long enough; it is
-    shortened to `n_frames` and given to `write` at once. The columns are shown side by side. The last
-    picture of an episode has a thin border: red where it terminated, blue where it was truncated. Where
-    there is a field `env.valid`, cells without a sample are black, and rows without any are left out.
+    It reads finished batches, so it adds nothing to a step, and writes no field. A clip begins with a batch
+    that the schedule chooses, and continues through the next batches until it has `n_frames`. It is then
+    passed to `write`, before training continues. The columns are shown in a grid. The last picture of an
+    episode has a thin border: red if the episode terminated, blue if it was truncated. If there is a field
+    `env.valid`, cells without a sample are black, and rows without any sample are left out.
 
     Args:
         write: takes `(number of the batch in which the clip begins, clip)`, the clip uint8 [N, H, W, 3];
             `parllel.runners.VideoFolder` is one. If it raises OSError the clip is lost with a Python
             warning, and training goes on.
-        source: field of the observations, [T, B, ...].
-        columns: numbers of the environments to show; those that there are not are left out.
-        schedule: takes environment steps (where there is a field `env.valid`, those that it names) and number
-            of batches before the current one; not asked while a clip is being made.
-        n_frames: most frames of a clip.
-        pictures: takes observations [T, n, ...], no more rows than are shown, and returns pictures
+        source: path of the observations, [T, B, ...].
+        columns: numbers of the environments to show; numbers from B on are ignored.
+        schedule: called with the numbers of environment steps (valid ones, if there is a field `env.valid`)
+            and of batches before the present batch; not called while a clip is being made.
+        n_frames: number of frames in a clip.
+        pictures: takes observations [T, n, ...], only the rows to show, and returns pictures
             uint8 [T, n, H, W, 3]; default `pictures_of`.
 
-    The state is the number of batches and of steps. A clip that is unfinished when a run is stopped is lost.
+    The state holds the numbers of batches and of steps. A clip that is unfinished when a run stops is lost.
 
     Raises:
         ValueError: if no columns are given, or one twice, or `n_frames` is less than one.
@@ -76,7 +76,7 @@ class RecordVideo(BatchTransform):
         self._frames: list[NDArray[np.uint8]] = []
 
     def bind(self, samples: Samples) -> None:
-        """Check that the source can be shown; ValueError if not."""
+        """Check that the source can be shown; raise ValueError if not."""
         source = field_at(samples, self._source)
         if not isinstance(source, Array):
             raise ValueError(f"RecordVideo: {self._source}: expected one array, got {source!r}")
@@ -84,11 +84,11 @@ class RecordVideo(BatchTransform):
             raise ValueError(
                 f"RecordVideo: columns: none of {self._columns} is there, B is {source.shape[1]}"
             )
-        # An example finds out what is wrong with the shape before anything is sampled.
+        # Convert an example, so that a wrong shape raises now and not after the first batch.
         self._checked(np.zeros((1, 1, *source.shape[2:]), source.dtype))
 
     def transform_batch(self, samples: Samples) -> None:
-        """Add the batch to the clip, if one is being made or is due; the samples stay as they are."""
+        """Add the batch to the clip, if one is being made or is due. The samples are not changed."""
         T, B = samples.env.reward.shape[:2]
         valid = optional_body_of(samples, "env.valid")
         number, steps = self._n_batches, self._n_steps
@@ -102,7 +102,7 @@ class RecordVideo(BatchTransform):
         shown = None if valid is None else valid[:, columns]
         self._frames.append(self._frames_of(samples, columns, shown))
         if self._length >= self._n_frames:
-            self._give_away()
+            self._hand_over()
 
     @property
     def _length(self) -> int:
@@ -114,19 +114,19 @@ class RecordVideo(BatchTransform):
     def _frames_of(
         self, samples: Samples, columns: list[int], valid: NDArray[np.bool_] | None
     ) -> NDArray[np.uint8]:
-        """Return the first frames of a batch, [rows that hold samples, H, W, 3], in new memory."""
+        """Return the frames of a batch that the clip still needs, [n, H, W, 3], in new memory."""
         source = field_at(samples, self._source)
         stop = wanted = self._n_frames - self._length
-        if valid is not None:  # after the row of the last frame that is wanted
+        if valid is not None:  # rows without samples give no frames, so more rows may be needed
             stop = int(np.searchsorted(np.cumsum(valid.any(axis=1)), wanted)) + 1
             valid = valid[:stop]
-        # A copy, of these cells alone: it is drawn on, and the samples are not ours.
+        # A copy, as borders are drawn into it; of these cells only, as observations may be large.
         observations = np.array(source[: min(stop, len(source))][:, columns])
         pictures = np.require(self._checked(observations), requirements="W")
         for path, colour in (("env.terminated", TERMINATED), ("env.truncated", TRUNCATED)):
             ends = optional_body_of(samples, path)
             if ends is not None:
-                _frame_in(pictures, ends[:stop, columns], colour)
+                _draw_border(pictures, ends[:stop, columns], colour)
         if valid is not None:
             pictures[~valid] = 0
             pictures = pictures[valid.any(axis=1)]
@@ -146,7 +146,7 @@ class RecordVideo(BatchTransform):
             )
         return pictures
 
-    def _give_away(self) -> None:
+    def _hand_over(self) -> None:
         clip, self._frames = np.concatenate(self._frames), []
         try:
             self._write(self._begun, clip)
@@ -162,7 +162,7 @@ class RecordVideo(BatchTransform):
         return {"n_batches": self._n_batches, "n_steps": self._n_steps}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned; a clip in the making is dropped."""
+        """Restore what `state` returned; drop an unfinished clip."""
         self._n_batches, self._n_steps = int(state["n_batches"]), int(state["n_steps"])
         self._frames = []
 
@@ -182,6 +182,7 @@ def pictures_of(observations: NDArray[Any]) -> NDArray[np.uint8]:
             "expected images, uint8 [H, W], [H, W, 1 or 3], [stack, H, W] or [stack, H, W, 1 or 3], "
             f"got {observations.dtype} {list(shape)}; `pictures` converts others"
         )
+    # A last dimension of 1 or 3 is read as colours, also in a picture that might be a stack of that width.
     coloured = len(shape) > 2 and shape[-1] in (1, 3)
     if len(shape) == 4:
         if not coloured:
@@ -197,10 +198,10 @@ def pictures_of(observations: NDArray[Any]) -> NDArray[np.uint8]:
     return pictures
 
 
-def _frame_in(
+def _draw_border(
     pictures: NDArray[np.uint8], where: NDArray[np.bool_], colour: tuple[int, int, int]
 ) -> None:
-    """Draw a border into those pictures [T, n, H, W, 3] that `where` [T, n] names."""
+    """Draw a border into the pictures [T, n, H, W, 3] where `where` [T, n] is true."""
     chosen = pictures[where]
     thickness = max(1, min(chosen.shape[1:3]) // 40)
     for edge in (slice(None, thickness), slice(-thickness, None)):

@@ -1,4 +1,4 @@
-"""When videos are recorded: functions of the environment steps so far and of a count from 0."""
+"""Decide when to record videos, from the number of environment steps and a count from 0."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-# Given environment steps so far, and the number of the evaluation or batch, counted from 0.
+# Takes the number of environment steps so far, and the number of the evaluation or batch, from 0.
 RecordingSchedule: TypeAlias = Callable[[int, int], bool]
 
 
 def capped_cubic(elapsed_steps: int, number: int) -> bool:
-    """Record numbers 0, 1, 8, 27, ... and from 1000 on every 1000th: often while much changes."""
+    """Record numbers 0, 1, 8, 27, ... and from 1000 on every 1000th: often early, when much changes.
+
+    This is Gymnasium's `capped_cubic_video_schedule`.
+    """
     if number >= 1000:
         return number % 1000 == 0
     root: int = round(number ** (1 / 3))
@@ -20,7 +23,7 @@ def capped_cubic(elapsed_steps: int, number: int) -> bool:
 
 @dataclass(frozen=True)
 class EveryNth:
-    """What `every_nth` returns; a class, so that it can be pickled."""
+    """The schedule that `every_nth` returns; a class, as functions inside functions cannot be pickled."""
 
     n: int
 
