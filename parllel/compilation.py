@@ -1,4 +1,4 @@
-"""How functions are compiled here; numba is imported by the first one that is."""
+"""Compile functions with numba, which is imported with the first one."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def compiles() -> bool:
     """Return whether numba compiles; with `NUMBA_DISABLE_JIT=1` it leaves functions as they are."""
+    # Without importing numba just to ask it.
     if "numba" in sys.modules:
         return not sys.modules["numba"].config.DISABLE_JIT
     return os.environ.get("NUMBA_DISABLE_JIT", "").strip() in ("", "0")
 
 
 def compiled(*signatures: str, **options: Any) -> Callable[[Function], Function]:
-    """Return a decorator that compiles a function, and keeps the result on disk where that is possible.
+    """Return a decorator that compiles a function, and caches the result on disk if possible.
 
-    signatures: compile for these at once; with none, for the types of each first call.
-    options: of `numba.njit`, such as `nogil=True`.
+    signatures: argument types to compile for at once, and no others; without any, numba compiles at the first
+        call with each combination of types.
+    options: options of `numba.njit`, such as `nogil=True`.
 
-    Where numba is told not to compile, the function stays as it is.
+    With `NUMBA_DISABLE_JIT=1` the function is returned unchanged.
     """
 
     def decorate(function: Function) -> Function:
-        # A third of a second, which a process that compiles nothing should not spend.
+        # Importing numba takes a third of a second, which processes that compile nothing should not spend.
         import numba
 
         fast: Any = numba.njit(**options)(function)
         if fast is function:
             return function
-        with contextlib.suppress(
-            RuntimeError, OSError
-        ):  # no folder for the cache that can be written
+        # Raised where no folder for the cache can be written, as on a read-only file system.
+        with contextlib.suppress(RuntimeError, OSError):
             fast.enable_caching()
             _tolerate_broken_files(fast._cache)
         for signature in signatures:
             fast.compile(signature)
+        # Other types raise an error instead of being compiled, slowly and unnoticed, in the middle of a run.
         if signatures:
             fast.disable_compile()
         return cast(Function, fast)
@@ -49,22 +51,22 @@ def compiled(*signatures: str, **options: Any) -> Callable[[Function], Function]
 
 
 def _tolerate_broken_files(cache: Any) -> None:
-    """Let a function be compiled anew where its files are empty or cut, as a power cut leaves them.
+    """Make a cache ignore files that are empty or cut short, as after a power failure.
 
-    numba would raise what unpickling raises, at every start from then on.
+    numba would raise the error of unpickling, at every start from then on.
     """
     load, save = cache.load_overload, cache.save_overload
 
-    def load_or_begin_anew(signature: Any, target: Any) -> Any:
+    def load_or_compile(signature: Any, target: Any) -> Any:
         try:
             return load(signature, target)
-        except Exception:  # unpickling what is no pickle raises almost anything
+        except Exception:  # unpickling damaged data may raise almost anything
             with contextlib.suppress(OSError):
                 cache.flush()
-            return None
+            return None  # numba then compiles, as for a function that is not in the cache
 
     def save_if_possible(signature: Any, data: Any) -> None:
-        with contextlib.suppress(Exception):  # a full disk, or files that could not be replaced
+        with contextlib.suppress(Exception):  # the disk is full, or a file cannot be replaced
             save(signature, data)
 
-    cache.load_overload, cache.save_overload = load_or_begin_anew, save_if_possible
+    cache.load_overload, cache.save_overload = load_or_compile, save_if_possible

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)
-_MOST_NAMED, _MOST_SAID = 8, 300  # of errors that came together: errors, and characters of each
+# Limits on a message about errors that came together: how many are named, and characters of each.
+_MOST_NAMED, _MOST_CHARACTERS = 8, 300
 
 
 class ParllelError(Exception):
@@ -26,7 +27,7 @@ class ClosedError(WrongStateError):
 
 
 class WorkerError(ParllelError, RuntimeError):
-    """Something happened to a child process; the message names it and its environments."""
+    """A child process failed; the message names it and its environments."""
 
 
 class WorkerDiedError(WorkerError):
@@ -34,19 +35,19 @@ class WorkerDiedError(WorkerError):
 
 
 class WorkerTimeoutError(WorkerError, TimeoutError):
-    """A child process did not answer in time; it has been ended."""
+    """A child process did not answer in time; it was killed."""
 
 
 class WorkerTracebackError(WorkerError):
-    """Carries the traceback of a child as text; it is the cause of the re-raised exception."""
+    """The traceback of a child process as text; the cause of the exception that is raised again here."""
 
 
 class RegistrationError(ParllelError):
-    """A buffer could not be handed to, or was not known by, the other process."""
+    """A buffer could not be sent to the other process, or is not known there."""
 
 
 class InsufficientMemoryError(ParllelError, MemoryError):
-    """Memory was asked for that the machine does not have; nothing was allocated."""
+    """The machine does not have the memory that was asked for; nothing was allocated."""
 
 
 class EpisodeTooLongError(ParllelError):
@@ -54,9 +55,9 @@ class EpisodeTooLongError(ParllelError):
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Say where an exception comes from, without changing it (PEP 678).
+    """Add a note to an exception (PEP 678).
 
-    Python 3.10 keeps the note but does not show it; `notes_of` gives it back.
+    Python 3.10 stores the note but does not print it; `notes_of` returns it.
     """
     if hasattr(error, "add_note"):
         error.add_note(note)
@@ -66,11 +67,12 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def first_of(errors: Sequence[ErrorT]) -> ErrorT:
-    """Return the first of the errors that came at the same time, which names some of the others."""
+    """Return the first of several errors that came together; its message or a note names the others."""
     first, *others = errors
-    named = [_in_words(other) for other in others[:_MOST_NAMED]]
+    named = [_described(other) for other in others[:_MOST_NAMED]]
     if len(others) > _MOST_NAMED:
         named.append(f"{len(others) - _MOST_NAMED} more")
+    # The message of a WorkerError is ours to extend; that of a user's exception is not, so it gets a note.
     if named and isinstance(first, WorkerError):
         first.args = ("; also ".join([str(first), *named]),)
     elif named:
@@ -78,9 +80,11 @@ def first_of(errors: Sequence[ErrorT]) -> ErrorT:
     return first
 
 
-def _in_words(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     said = str(error) if isinstance(error, WorkerError) else f"{type(error).__name__}: {error}"
-    return ", ".join([said[:_MOST_SAID], *(note[:_MOST_SAID] for note in notes_of(error))])
+    return ", ".join(
+        [said[:_MOST_CHARACTERS], *(note[:_MOST_CHARACTERS] for note in notes_of(error))]
+    )
 
 
 def notes_of(error: BaseException) -> list[str]:

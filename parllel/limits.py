@@ -1,4 +1,4 @@
-"""What the limits of this process are and how much of them is used, for the messages of errors.
+"""Describe the limits of this process, and how much of each is used, for error messages.
 
 The kernel's own words ("Too many open files") say neither.
 """
@@ -14,16 +14,17 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _MOST_PROBED = 1 << 16
-_OF_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+# Errors by which the system reports that a limit was reached.
+_LIMIT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 def limits_text() -> str:
-    """Return in words what of each limit that can stand in the way is used, and how to raise it."""
+    """Return a description of the limits that are set: how much is used, and the command to raise each."""
     if sys.platform == "win32":
         return "perhaps a limit of the system was reached"
     import resource
 
-    told = []
+    lines = []
     for name, flag, used in (
         ("RLIMIT_NOFILE", "open files: {} of {} (ulimit -n)", _open_files),
         (
@@ -35,21 +36,21 @@ def limits_text() -> str:
     ):
         limit = resource.getrlimit(getattr(resource, name))[0]
         if limit != resource.RLIM_INFINITY:
-            told.append(flag.format(_count(used()), f"{limit:,}"))
-    said = "; ".join(told) if told else "no limit of open files, processes or memory is set"
-    return f"limits of process {os.getpid()}: {said}"
+            lines.append(flag.format(_count(used()), f"{limit:,}"))
+    listed = "; ".join(lines) if lines else "no limit of open files, processes or memory is set"
+    return f"limits of process {os.getpid()}: {listed}"
 
 
 @contextlib.contextmanager
 def limits_explained(doing: str) -> Iterator[None]:
-    """Let errors of a limit say what was needed and what the limits are, in an error of the same kind.
+    """Raise an OSError about a limit again, with what was needed and what the limits are.
 
     doing: what could not be done, with its size or number.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in _OF_LIMITS:
+        if error.errno not in _LIMIT_ERRORS:
             raise
         raise OSError(error.errno, f"{doing}: {error.strerror}; {limits_text()}") from error
 
@@ -60,12 +61,13 @@ def _count(number: int | None) -> str:
 
 def _open_files() -> int | None:
     with contextlib.suppress(OSError):
-        return len(os.listdir("/dev/fd")) - 1  # that of the listing itself
+        return len(os.listdir("/dev/fd")) - 1  # without the descriptor of the listing itself
+    # To list a folder takes a descriptor, which may be the very one that is missing.
     return _probed_files()
 
 
 def _probed_files() -> int:
-    """Count without opening one, for there may be none left."""
+    """Count open files without opening another."""
     count = 0
     for number in range(_MOST_PROBED):
         with contextlib.suppress(OSError):
@@ -81,7 +83,7 @@ def _address_space() -> int | None:
 
 
 def _threads_of_user() -> int | None:
-    """Return how many threads the processes of this user have, which is what the limit counts."""
+    """Return the number of threads of all processes of this user, which is what RLIMIT_NPROC counts."""
     count, mine = 0, str(os.getuid())
     for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Named seeds: everything random in a run is drawn from one number.
+"""Derive all random seeds of a run from one number, by name.
 
-Each name gets a child of one SeedSequence whose spawn key is made from the name, so a seed depends on
-the name alone and not on the order in which the parts of a program ask.
+Each name gets a child of one SeedSequence with a spawn key made from the name. So a seed depends on its name
+alone, and not on the order in which the parts of a program ask for theirs.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Seeds:
     """Independent seeds by name, all derived from one number.
 
     Args:
-        entropy: the run's seed. None takes it from the operating system; read it back from
-            `entropy` to repeat the run.
+        entropy: the run's seed. None draws one from the operating system; the attribute `entropy` holds it,
+            to repeat the run.
 
     Raises:
         TypeError, ValueError: if `entropy` is not a non-negative int.
@@ -45,13 +45,14 @@ class Seeds:
         self._given: dict[str, int] = {}
 
     def sequence(self, name: str) -> np.random.SeedSequence:
-        """Return the seed sequence of `name`; raise ValueError if it was given out before."""
+        """Return the seed sequence of `name`; raise ValueError if it was asked for before."""
         if not isinstance(name, str) or not name:
             raise TypeError(f"Seeds: a name must be a non-empty string, got {name!r}")
         if name in self._given:
             raise ValueError(
                 f"seed {name!r} was asked for twice; every part needs a name of its own"
             )
+        # Not Python's `hash`, which differs from process to process.
         digest = hashlib.sha256(name.encode()).digest()
         key = tuple(int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
         sequence = np.random.SeedSequence(self.entropy, spawn_key=key)
@@ -63,21 +64,21 @@ class Seeds:
         return int(self.sequence(name).generate_state(1)[0])
 
     def generator(self, name: str) -> np.random.Generator:
-        """Return a numpy generator."""
+        """Return a numpy generator seeded by `name`."""
         return np.random.default_rng(self.sequence(name))
 
     def spawn(self, name: str, n: int) -> list[np.random.SeedSequence]:
         """Return `n` independent sequences, for example one per environment.
 
         Raises:
-            ValueError: for an `n` that is no count, as well as `sequence` does.
+            ValueError: if `n` is not an int of at least 0; and as `sequence` does.
         """
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
             raise ValueError(f"Seeds: {name!r}: n: expected an int of at least 0, got {n!r}")
         return self.sequence(name).spawn(int(n))
 
     def state(self) -> dict[str, Any]:
-        """Return the entropy and the first word of each seed that was given out."""
+        """Return the entropy, and the first word of each seed that was asked for."""
         return {"entropy": self.entropy, "given": dict(self._given)}
 
     @classmethod

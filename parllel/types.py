@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-# A tree has arrays, scalars or None at its leaves, and buffers, named tuples or dicts as nodes.
+# A tree: buffers, named tuples or dicts, with arrays, scalars or None as leaves.
 Tree: TypeAlias = Any
 # What `state()` returns: JSON values and numpy arrays, in dicts and lists.
 State: TypeAlias = dict[str, Any]

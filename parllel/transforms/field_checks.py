@@ -162,8 +162,8 @@ def missing_final_error(name: str, path: str, reader: str | None) -> TypeError:
     """
     whose = "which the agent sees" if reader is None else f"which {reader} reads"
     return TypeError(
-        f"{name} writes {path}, {whose}, and has no transform_final(observation); implement it, as truncated "
-        "episodes and evaluations need final observations as the agent sees them"
+        f"{name} writes {path}, {whose}: implement transform_final(observation), so that truncated episodes "
+        "and evaluations get final observations as the agent sees them"
     )
 
 

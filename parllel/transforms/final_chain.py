@@ -86,7 +86,7 @@ class FinalChain:
             elif says and undeclared is not None:
                 raise ValueError(
                     f"{undeclared}: reads: expected the paths that it reads, as in reads = ({RAW!r},), to "
-                    f"know whether final observations must go through {uses.name} too"
+                    f"know whether {uses.name}.transform_final applies to what the agent sees"
                 )
         return found
 
