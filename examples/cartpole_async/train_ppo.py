@@ -35,7 +35,7 @@ class Config:
     T: int = 128  # steps of each environment in a batch
     B: int = 16  # environments side by side
     n_steps: int = 200_000  # environment steps to train for
-    max_staleness: int = 1  # updates that the weights may be behind
+    max_staleness: int = 1  # how many updates old the weights may be
     log_interval_steps: int = 10_240  # environment steps between rows of the log
     n_eval_episodes: int = 16  # episodes of an evaluation
     target_return: float = 475.0  # mean return of an evaluation that ends the run

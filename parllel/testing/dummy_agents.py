@@ -1,4 +1,4 @@
-"""An agent whose every answer can be worked out by hand."""
+"""Agents whose answers can be computed by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRAWS = 1000  # noise is an integer below this
 
 
 class CountingAgent(Agent):
-    """Answer with numbers made of the observation, `fingerprint`, and of noise.
+    """Compute actions from a `fingerprint` of the observation and from noise.
 
     The value is the fingerprint; the action is `(floor(fingerprint) + noise) % n_actions`, in eval mode with
     a noise of 0. Agent info is `value` [N] float32 and `draw` [N] int32, the noise.
@@ -54,15 +54,15 @@ class CountingAgent(Agent):
         return self._generator.integers(0, DRAWS, (T, B), dtype=np.int32)
 
     def sample_mode(self) -> None:
-        """Use noise."""
+        """Use noise from now on."""
         self.mode = "sample"
 
     def train_mode(self) -> None:
-        """Use none."""
+        """Use no noise from now on."""
         self.mode = "train"
 
     def eval_mode(self) -> None:
-        """Use none."""
+        """Use no noise from now on."""
         self.mode = "eval"
 
     def models(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class CountingAgent(Agent):
         return {"generator": self._generator.bit_generator.state}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         self._generator.bit_generator.state = state["generator"]
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class CountingAgent(Agent):
 
 
 class RecurrentCountingAgent(CountingAgent):
-    """Remember a number of each environment, and the previous action.
+    """Remember one number per environment, and the previous action.
 
     With `m` remembered, 0 at first, value and action are those of CountingAgent with `m` added to the
     fingerprint, and the action with the previous action added; then `m` becomes
@@ -99,7 +99,7 @@ class RecurrentCountingAgent(CountingAgent):
 
     def __init__(self, n_actions: int, seed: int = 0, *, n_envs: int) -> None:
         super().__init__(n_actions, seed)
-        # Of eval mode, and of the others.
+        # Memory of evaluations, and of sampling, which evaluations must not change.
         self.remembered = {key: np.zeros(n_envs) for key in (True, False)}
         self.previous = {key: np.zeros(n_envs, np.int64) for key in (True, False)}
 
@@ -126,26 +126,26 @@ class RecurrentCountingAgent(CountingAgent):
         return (fingerprint(observation) + memory[env_indices]).astype(np.float32)
 
     def state(self) -> State:
-        """Return the state of the generator, and what is remembered while sampling."""
+        """Return the state of the generator and the memory of sampling."""
         memory = {"remembered": self.remembered[False], "previous": self.previous[False]}
         return {**super().state(), **{name: array.copy() for name, array in memory.items()}}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         super().load_state(state)
         self.remembered[False][:] = state["remembered"]
         self.previous[False][:] = state["previous"]
 
     def initial_rnn_state(self, env_indices: EnvIndices) -> Tree:
-        """Return what is remembered, [N] float32."""
+        """Return the remembered numbers, [N] float32."""
         return self.remembered[self.mode == "eval"][env_indices].astype(np.float32)
 
     def reset(self) -> None:
-        """Forget everything, in the present mode."""
+        """Clear the memory of the current mode."""
         self.reset_one(ALL_ENVS)
 
     def reset_one(self, env_indices: EnvIndices) -> None:
-        """Forget some environments, in the present mode."""
+        """Clear the memory of some environments, in the current mode."""
         self.remembered[self.mode == "eval"][env_indices] = 0
         self.previous[self.mode == "eval"][env_indices] = 0
 

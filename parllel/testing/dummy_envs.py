@@ -1,4 +1,4 @@
-"""A deterministic environment whose every number tells where it came from."""
+"""A deterministic environment whose numbers tell which step they come from."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LARGE = 2**20  # below the 24 bits that float32 holds exactly
 
 
 class CountingEnv(gym.Env[Any, Any]):
-    """Count steps and episodes, and say so in each observation.
+    """Count steps and episodes, and return the counts in each observation.
 
     Args:
-        lengths: steps of an episode; a sequence is gone through in turn, again and again.
+        lengths: steps of an episode; a sequence is repeated, one entry per episode.
         random_lengths: draw the length of each episode from `lengths` with the environment's own
-            generator, instead of in turn.
+            generator, not taken in order.
         end: how episodes end: "terminated", "truncated", "both" at once, or "alternate".
         layout: form of an observation, one of `LAYOUTS`; see `observation_of`.
         action_space: any space; default Discrete(4).
@@ -86,7 +86,7 @@ class CountingEnv(gym.Env[Any, Any]):
         return self._observation(), self._info()
 
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Count; the last step of an episode ends it."""
+        """Count a step, and end the episode after its last one."""
         if self._step >= self._length:
             raise RuntimeError(f"stepped without a reset, after {self._step} of {self._length}")
         self.actions.append(action)
@@ -115,20 +115,20 @@ class CountingEnv(gym.Env[Any, Any]):
         }
 
     def state(self) -> State:
-        """Return where it is."""
+        """Return the counters and the generator's state."""
         return {name: getattr(self, name) for name in _STATE}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         for name in _STATE:
             setattr(self, name, state[name])
 
     def render(self) -> Any:
-        """Return a picture [2, 2, 3] uint8, all of it the number of the step."""
+        """Return a picture [2, 2, 3] uint8, filled with the number of the step."""
         return np.full((2, 2, 3), self._step % 256, np.uint8)
 
     def add(self, left: float, right: float = 1.0) -> float:
-        """Return a sum: a method to call from afar."""
+        """Return a sum: a method for cages to call."""
         return left + right
 
     def fail(self, message: str = "asked to") -> None:
@@ -158,7 +158,7 @@ def space_of(layout: str) -> gym.Space[Any]:
 
 
 def observation_of(layout: str, mark: int, episode: int, step: int) -> Tree:
-    """Return what `CountingEnv` observes.
+    """Return an observation of `CountingEnv`.
 
     "box", "float64": [mark, episode, step].  "scalar": [100 episode + step], shape (1,).
     "image": the same three numbers modulo 256 in each pixel.  "discrete": step.

@@ -1,4 +1,4 @@
-"""Several agents whose every number tells where it came from."""
+"""An environment with several agents whose numbers tell which step and agent they come from."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CountingParallelEnv:
         return self._observations(self.agents), {name: {"step": 0} for name in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Count; those whose time is over are gone."""
+        """Count a step; agents whose episode is over leave."""
         there = self.agents
         if set(actions) != set(there):
             raise RuntimeError(f"expected actions of {there}, got those of {sorted(actions)}")
@@ -95,7 +95,7 @@ class CountingParallelEnv:
         }
 
     def render(self) -> Any:
-        """Return a picture [2, 2, 3] uint8, all of it the number of the step."""
+        """Return a picture [2, 2, 3] uint8, filled with the number of the step."""
         return np.full((2, 2, 3), self._step % 256, np.uint8)
 
     def close(self) -> None:

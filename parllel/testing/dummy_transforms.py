@@ -1,4 +1,4 @@
-"""Transforms that do not commute, whose numbers can be worked out by hand, and that remember their calls."""
+"""Transforms that do not commute, compute simple numbers, and record their calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Affine:
 
 
 class RecordingStepTransform(StepTransform):
-    """Write `observation * scale + shift + drift * batches`, and note each call.
+    """Write `observation * scale + shift + drift * batches`, and record each call.
 
     `batches`, the only state, counts what `end_batch` was told; so `drift` shows whether a statistic moved
     within a batch, and two of these with different scales and shifts show their order.
@@ -71,7 +71,7 @@ class RecordingStepTransform(StepTransform):
             written[t, columns] = self.affine(read[t, columns])
 
     def transform_final(self, observation: Tree) -> Tree:
-        """Return the same of final observations."""
+        """Return transformed final observations."""
         leaves = [leaf for _, leaf in buffer_leaves(observation)]
         self.calls.append((self.name, "final", len(leaves[0])))
         return buffer_map(self.affine, observation)
@@ -91,12 +91,12 @@ class RecordingStepTransform(StepTransform):
         return {"batches": self.affine.batches}
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         self.affine.batches = state["batches"]
 
 
 class RecordingBatchTransform(BatchTransform):
-    """Write `source * scale + shift` of a field [T, B] into another, and note each call.
+    """Write `source * scale + shift` of a field [T, B] into another, and record each call.
 
     Args:
         name: how it calls itself in `calls`: `(name, "batch")`.

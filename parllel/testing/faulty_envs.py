@@ -1,4 +1,4 @@
-"""Environments that fail in every way that environments do."""
+"""Environments that fail in the ways that real environments do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PHASES = ("constructor", "reset", "step", "attribute", "close")
 
 
 class DummyFaultError(Exception):
-    """What a `FaultyEnv` raises; made from two arguments, as some exceptions are."""
+    """The error of a `FaultyEnv`; its constructor takes two arguments, which makes it hard to pickle."""
 
     def __init__(self, phase: str, number: int) -> None:
         super().__init__(phase, number)
@@ -35,7 +35,7 @@ class DummyFaultError(Exception):
 
 
 class UnpicklableFaultError(Exception):
-    """Holds a lock, which no pickle takes."""
+    """An error that cannot be pickled, as it holds a lock."""
 
     def __init__(self) -> None:
         super().__init__("holds a lock")
@@ -67,7 +67,7 @@ def _hang_in_c() -> None:
     ctypes.PyDLL(None).sleep(3600)  # keeps the interpreter lock
 
 
-# What can happen; all but the first few end the process or keep it from ever answering.
+# The ways to fail; all but the first few end the process or keep it from ever answering.
 FAULTS: Mapping[str, Callable[[], Any]] = {
     "unpicklable": _raise_unpicklable,
     "attribute_error": _raise_attribute_error,
@@ -83,7 +83,7 @@ FAULTS: Mapping[str, Callable[[], Any]] = {
 
 
 class FaultyEnv(CountingEnv):
-    """A `CountingEnv` in which something happens.
+    """A `CountingEnv` that fails in a given way.
 
     Args:
         phase: when, one of `PHASES`; "attribute" is reading `cage.fragile`.
@@ -126,7 +126,7 @@ class FaultyEnv(CountingEnv):
 
     @property
     def fragile(self) -> int:
-        """One, or fail."""
+        """Return 1, or fail."""
         self._enter("attribute")
         return 1
 
@@ -136,7 +136,7 @@ class FaultyEnv(CountingEnv):
         super().close()
 
 
-# What takes the place of an observation, for layouts of arrays.
+# Malformed observations, for layouts of arrays.
 MALFORMED_OBSERVATIONS: Mapping[str, Callable[[], Any]] = {
     "wrong shape": lambda: np.zeros(7, np.float32),
     "too many dimensions": lambda: np.zeros((1, 3), np.float32),
@@ -170,7 +170,7 @@ MALFORMED_FLAGS: Mapping[str, Callable[[], Any]] = {
 
 
 class MalformedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """A `CountingEnv` of which one part is replaced.
+    """A `CountingEnv` that returns one malformed part.
 
     Args:
         part: "observation", "reward", "terminated", "truncated", "info", "result" (of a step, whole),
@@ -195,7 +195,7 @@ class MalformedEnv(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset, and replace."""
+        """Reset, and replace the part."""
         self._resets += 1
         observation, info = self.env.reset(seed=seed, options=options)
         if self.part.startswith("reset ") and self._resets == self.number:
@@ -205,7 +205,7 @@ class MalformedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, and replace."""
+        """Step, and replace the part."""
         self._steps += 1
         result: Any = self.env.step(action)
         if self._steps < self.number or self.part.startswith("reset "):
@@ -241,7 +241,7 @@ class CrowdedEnv(CountingEnv):
             self.pids.append(pid)
 
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Say so, and step."""
+        """Print a line, and step."""
         print("step", action, flush=True)
         os.write(1, b"past Python\n")
         return super().step(action)

@@ -1,4 +1,4 @@
-"""A guard that fails a test which leaves a process, thread, descriptor or segment behind.
+"""Fail a test that leaves a process, thread, file descriptor or shared memory segment behind.
 
 Linux has all four checks; a system without /proc has the one for threads.
 
@@ -39,7 +39,7 @@ from parllel.processes import (
 
 DESCRIPTORS = Path("/proc/self/fd")
 SEGMENTS = Path("/dev/shm")
-# What libraries open when first used, and keep for good.
+# Libraries open these when first used, and never close them.
 KEPT_TARGETS = ("/dev/urandom", "/dev/random", "/dev/nvidia")
 _GET_SUBREAPER, _SET_SUBREAPER = 37, 36  # of prctl
 
@@ -66,7 +66,7 @@ class Holdings:
 
     @classmethod
     def now(cls) -> Holdings:
-        """Take stock."""
+        """Return what this process holds now."""
         return cls(working_processes(), _threads(), _descriptors(), _segments())
 
 
@@ -108,14 +108,14 @@ class LeakGuard:
             raise LeakError(f"left behind:\n{report}")
 
     def _wait(self) -> Holdings | None:
-        """Return what is left after the grace, or None."""
+        """Return what is still left after `grace_s`, or None."""
         left = self._left()
         if left is None:
             return None
         deadline = time.monotonic() + self.grace_s
         pause_s = 0.001
-        # Only now, as a collection takes far longer than the checks; then once in a while, since
-        # a thread or process that ends may leave another cycle.
+        # Not before the first check, as a collection takes far longer; then repeatedly, since a thread or
+        # process that ends may leave another reference cycle.
         gc.collect()
         while (left := self._left()) is not None and time.monotonic() < deadline:
             time.sleep(pause_s)
@@ -139,7 +139,7 @@ class LeakGuard:
         return left if any(vars(left).values()) else None
 
 
-# ---------------------------------------------------------------------- taking stock
+# ---------------------------------------------------------------------- what this process holds
 
 
 def working_processes() -> frozenset[ProcessEntry]:
@@ -231,7 +231,7 @@ def _describe(left: Holdings) -> str:
 
 
 def _remove(left: Holdings) -> None:
-    """Kill processes and remove segments; closing a descriptor would hit its number's next user."""
+    """Kill processes and remove segments; a descriptor stays, as its number may be in use again."""
     for entry in left.processes:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(entry.pid, signal.SIGKILL)
@@ -245,7 +245,7 @@ def _remove(left: Holdings) -> None:
 
 
 def _collect_children(before: frozenset[ProcessEntry]) -> None:
-    """Collect ended children, adopted ones among them, so that no zombie stays."""
+    """Wait for ended children, adopted ones included, so that no zombie stays."""
     multiprocessing.active_children()  # those that it started, for their exit codes
     if not hasattr(os, "waitid"):
         return
@@ -260,7 +260,7 @@ def _collect_children(before: frozenset[ProcessEntry]) -> None:
 
 
 def _adopt_orphans(wanted: bool) -> bool:
-    """Choose whether orphaned descendants become ours (Linux); return what held before."""
+    """Set whether this process adopts orphaned descendants (Linux); return the former setting."""
     if not sys.platform.startswith("linux"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)

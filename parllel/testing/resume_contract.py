@@ -1,4 +1,4 @@
-"""The contract of resuming, for all algorithms and samplers: an interrupted run loses nothing.
+"""The contract of resuming, for all algorithms and samplers: a resumed run equals an uninterrupted one.
 
     class TestMyAlgorithm(ResumeContract):
         def make_runner(self, stack, folder, callbacks):
@@ -28,7 +28,7 @@ from parllel.runs import RunFolder, RunResult
 
 
 class ResumeContract:
-    """Tests of a run; compares all logged values but times, and everything that a checkpoint holds.
+    """Compare all logged values except times, and everything that a checkpoint holds.
 
     Attributes:
         interruptions: how runs are interrupted, and at which batch. A signal lets the batch finish and leaves
@@ -58,7 +58,7 @@ class ResumeContract:
             result = self._run(folder, Interruption(None, ""), resume=True)
             assert result.elapsed_steps == expected.elapsed_steps
             assert result.curves == expected.curves
-            # Of a run that is interrupted late the first rows show as well that two runs are equal.
+            # The rows before a late interruption also show that two runs are equal.
             assert rows_of(folder) == rows_of(whole)
             _, state = folder.checkpoints.load_newest()
             _, wanted = whole.checkpoints.load_newest()
@@ -97,7 +97,7 @@ class Interruption(Callback):
         self._left, self._how = batches, how
 
     def before_optimization(self, elapsed_steps: int) -> None:
-        """Count, and draw from the global generators, as what users write may do."""
+        """Count, and draw from the global generators, as users' code may do."""
         random.random(), np.random.random()
         if self._left is None:
             return
@@ -123,13 +123,13 @@ def rows_of(folder: RunFolder) -> list[dict[str, str]]:
 
 
 def of_the_run(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a runner's state without what clocks have measured and what belongs to the process."""
+    """Return a runner's state without times and values that belong to the process."""
     others = ("time", "asynchronous", "random")
     return {name: value for name, value in state.items() if name not in others}
 
 
 def assert_equal_states(found: Any, expected: Any, at: str = "state") -> None:
-    """Compare trees of arrays and JSON values, exactly; names the first place that differs."""
+    """Compare trees of arrays and JSON values exactly; the error names the first difference."""
     assert type(found) is type(expected), f"{at}: {found!r}, expected {expected!r}"
     if isinstance(expected, dict):
         assert list(found) == list(expected), at

@@ -1,4 +1,4 @@
-"""What a sampler has to return, by a plain loop over Gymnasium environments.
+"""Compute what a sampler must return, by a plain loop over Gymnasium environments.
 
 Nothing of cages, handlers, agents, transforms or buffers takes part: their rules are written out anew.
 """
@@ -48,7 +48,7 @@ class SimulatedColumn:
         self._rewards: list[float] = []
 
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Return what the environment does; `observation` is then what follows, after a reset."""
+        """Step and return the result; afterwards `observation` is the next one, if need be of a reset."""
         result = copy.deepcopy(self.env.step(action))  # environments reuse their arrays
         self.observation, reward, terminated, truncated, _ = result
         self._rewards.append(float(reward))
@@ -71,7 +71,7 @@ def simulate(
     decorrelation_steps: int = 0,
     decorrelation_seed: Any = None,
 ) -> list[SimulatedBatch]:
-    """Return the batches that a sampler with automatic resets makes of `setup`."""
+    """Return the batches that a sampler with automatic resets must return for `setup`."""
     envs = [factory() for factory in setup.factories]
     columns = [SimulatedColumn(*pair) for pair in zip(envs, setup.cage_seeds(), strict=True)]
     if decorrelation_steps:
@@ -141,7 +141,7 @@ def _batch(
 def observer(
     setup: SamplerSetup, space: gym.Space[Any], number: int
 ) -> Callable[[Tree], tuple[Leaves, float]]:
-    """Return what maps an observation to its fields by path and to its value, in batch `number`."""
+    """Return a function from an observation to its fields by path and its value, in batch `number`."""
     transforms = [make() for make in setup.step_transforms]
 
     def look(observation: Tree) -> tuple[Leaves, float]:

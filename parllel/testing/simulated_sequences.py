@@ -1,4 +1,4 @@
-"""What a sampler for agents with a memory has to return, by a plain loop over Gymnasium environments.
+"""Compute what a RecurrentSampler must return, by a plain loop over Gymnasium environments.
 
 Nothing of cages, handlers, agents, transforms or buffers takes part: their rules are written out anew.
 """
@@ -19,7 +19,7 @@ OBSERVED = ("env.observation", "agent.observation", "agent.doubled")
 
 
 class SimulatedPlayer:
-    """One environment that waits for the next batch when its episode has ended, and who plays it."""
+    """An environment that waits for the next batch after its episode, with the agent that plays it."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: np.random.SeedSequence) -> None:
         first, second = (int(word) for word in seed.generate_state(2))
@@ -29,14 +29,14 @@ class SimulatedPlayer:
         self.begin(first)
 
     def begin(self, seed: int | None = None) -> None:
-        """Begin an episode, with nothing remembered."""
+        """Begin an episode with an empty memory."""
         self.observation = copy.deepcopy(self.env.reset(seed=seed)[0])
         self.memory = self.previous = 0
         self.over = False
         self.rewards: list[float] = []
 
     def step(self, action: int, seen: int) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Step and remember."""
+        """Step, and update the memory."""
         result = copy.deepcopy(self.env.step(action))  # environments reuse their arrays
         self.observation, reward, terminated, truncated, _ = result
         self.memory, self.previous = (2 * self.memory + seen) % 16, action
@@ -49,7 +49,7 @@ class SimulatedPlayer:
 
 
 def simulate_sequences(setup: SamplerSetup, n_batches: int) -> list[SimulatedBatch]:
-    """Return the batches that a RecurrentSampler makes of `setup`."""
+    """Return the batches that a RecurrentSampler must return for `setup`."""
     envs = [factory() for factory in setup.factories]
     players = [SimulatedPlayer(*pair) for pair in zip(envs, setup.cage_seeds(), strict=True)]
     noise = np.random.default_rng(setup.seed)

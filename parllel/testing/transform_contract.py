@@ -1,4 +1,4 @@
-"""What every transform has to do: inherit, say how to make one, and pytest finds the tests.
+"""Test suites for transforms: inherit one, define `make_transform`, and pytest finds the tests.
 
     class TestSignedRoots(StepTransformContract):
         def make_transform(self):
@@ -44,7 +44,7 @@ class StepTransformContract(TransformRules):
     """Tests of a transform that works on rows while a batch is sampled."""
 
     def run(self, transform: StepTransform, samples: Samples) -> None:
-        """Transform all cells that were sampled, and the row after them; then end the batch."""
+        """Transform all sampled cells and the row after them, then end the batch."""
         self.run_rows(transform, samples)
         transform.end_batch(samples)
 

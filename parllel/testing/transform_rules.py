@@ -1,4 +1,4 @@
-"""What every transform has to do, of whichever kind it is."""
+"""The tests that all kinds of transforms share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TransformRules:
     tolerance = 1e-5
 
     def make_transform(self) -> Any:
-        """Return a fresh transform, the same each time."""
+        """Return a new transform, equal each time."""
         raise NotImplementedError(f"{type(self).__name__} must say how to make a transform")
 
     def make_samples(self, valid: bool) -> Samples:
@@ -47,7 +47,7 @@ class TransformRules:
         return allocate_numbers(self.batch_spec, observation=self.observation, valid=valid)
 
     def run(self, transform: Any, samples: Samples) -> None:
-        """Let the transform work on a batch."""
+        """Apply the transform to a batch."""
         raise NotImplementedError
 
     def buffer(self, transform: Transform, *, valid: bool = False) -> Samples:
@@ -68,7 +68,7 @@ class TransformRules:
         return transform, samples
 
     def written(self, transform: Transform, samples: Samples) -> dict[str, NDArray[Any]]:
-        """Return copies of all that the transform writes, by path."""
+        """Return copies of the fields that the transform writes, by path."""
         paths = [*transform.fields(samples), *self.in_place]
         numbers = numbers_of(samples)
         return {
@@ -177,7 +177,7 @@ class TransformRules:
 
 
 def disturb(samples: Samples, where: NDArray[np.bool_], seed: int) -> None:
-    """Write other numbers into some cells of all that environments and agent write, but ends."""
+    """Change some cells of all fields that environments and agent write, except ends of episodes."""
     rng = np.random.default_rng(seed)
     ends = _keys_at(
         samples, [f"env.{name}" for name in ("terminated", "truncated", "done", "valid")]

@@ -1,4 +1,4 @@
-"""Samples for tests of transforms, with numbers in all fields as sampling could have left them."""
+"""Samples for tests of transforms, filled with numbers that sampling could have written."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def allocate_numbers(
 
 
 def write_numbers(samples: Samples, seed: int, *, but: Iterable[int] = ()) -> None:
-    """Write random numbers into every array but those whose block keys are given, row T included.
+    """Write random numbers to every array, row T included, except those whose block keys are given.
 
     `env.done` is `terminated or truncated`. With `env.valid` each column is a piece of one episode, as a
     RecurrentSampler leaves it: what follows its end is not valid, and no end is marked there.
@@ -75,7 +75,7 @@ def write_numbers(samples: Samples, seed: int, *, but: Iterable[int] = ()) -> No
     T, B = terminated.shape
     ends = rng.random((T, B)) < 0.3
     if "valid" in env._fields:
-        # The first end is the only one, and nothing is valid after it.
+        # An environment stops at its first end: nothing is valid after it.
         played = np.cumsum(ends, axis=0) <= ends
         np.asarray(env.valid)[...] = played
         ends &= played

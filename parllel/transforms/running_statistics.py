@@ -37,7 +37,9 @@ class RunningMeanStd:
         return np.asarray(np.sqrt(self.var))
 
     def update(self, batch: ArrayLike, mask: ArrayLike | None = None) -> None:
-        """Add the entries of `batch` [N, *shape], only those where `mask` [N] bool is true if it is given.
+        """Add the entries of a batch, or only those where `mask` is true.
+
+        batch: `[N, *shape]`.  mask: [N] bool.
 
         Raises:
             ValueError: if a shape is wrong, or mean or variance are not finite. Nothing has changed then.

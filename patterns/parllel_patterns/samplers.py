@@ -1,4 +1,4 @@
-"""Samplers with their buffers, which must fit each other."""
+"""Build samplers together with buffers that fit them."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def build_sampler(
     decorrelation_seed: Any = None,
     **allocation: Any,
 ) -> BatchSampler:
-    """Return a sampler, with a buffer for what its cages, agent and transforms write.
+    """Return a sampler with a buffer for all that its cages, agent and transforms write.
 
     Closing it closes the cages.
 
     Args:
         batch_spec, cages, handler, step_transforms, batch_transforms: as for `BasicSampler`.
         decorrelation_steps, decorrelation_seed: likewise.
-        sampler_class: default `RecurrentSampler` where cages wait to be reset, as an agent with a memory
-            needs it, else `BasicSampler`.
+        sampler_class: default `RecurrentSampler` if the cages wait to be reset, as agents with a memory need
+            it, else `BasicSampler`.
         allocation: of `allocate_samples`: `env_info`, `storage`, `dtype`, `frames`, `switching`.
 
-    An agent for several agents of an environment, one that has their `names`, gets the env_info of each of
-    them, see `multi_agent_info`.
+    If the agent has `names`, those of several agents in one environment, `multi_agent_info(names)` is added
+    to `env_info`.
 
     Raises:
         ValueError, TypeError: as `allocate_samples` and the sampler do.
@@ -59,7 +59,7 @@ def build_sampler(
         waiting = bool(cages) and not cages[0].reset_automatically
         sampler_class = RecurrentSampler if waiting else BasicSampler
     allocation["env_info"] = _with_info_of_agents(handler, allocation.get("env_info"))
-    # The compiler takes a second to load: now, or in the middle of the first batch or evaluation.
+    # Loading the compiler takes a second: better now than in the middle of the first batch.
     importlib.import_module("parllel.cages.compiled")
     transforms = [*step_transforms, *batch_transforms]
     samples = allocate_samples(cages, batch_spec, handler, transforms, **allocation)
@@ -82,17 +82,17 @@ def build_rollout_sampler(
     batch_transforms: Sequence[BatchTransform] = (),
     **arguments: Any,
 ) -> BatchSampler:
-    """Return a sampler whose policies act where the environments are, with its buffer.
+    """Return a sampler with its buffer, whose policies act in the workers of the cages.
 
-    Where no cage has workers there is nobody to act elsewhere, and a BasicSampler gives the same samples.
+    If no cage has workers, it returns a BasicSampler, which gives the same samples.
 
     Args:
         batch_spec, cages, batch_transforms: as for `RolloutSampler`.
-        handler: one whose policies can act in workers, such as `parllel.torch.SmallPolicyHandler(agent)`.
+        handler: with policies that can act in workers, such as `parllel.torch.SmallPolicyHandler(agent)`.
         arguments: of `build_sampler`.
 
     Raises:
-        TypeError: for a handler that cannot.
+        TypeError: for a handler without such policies.
         ValueError: as `build_sampler` does.
     """
     if not hasattr(handler, "worker_policy"):
