@@ -27,6 +27,8 @@ from parllel.arrays.places import Basic, Place, Scattered, same_place
 ArrayT = TypeVar("ArrayT", bound="Array")
 
 
+# More methods than a class should have: it stands in for a numpy array, so it answers what numpy users ask
+# (shape, ndim, size, nbytes, len, iteration, ...), and its subclasses differ in a few of them only.
 class Array(Interchange):
     """`T` rows of `B` cells in local memory.
 

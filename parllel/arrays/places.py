@@ -37,17 +37,21 @@ class Basic:
 
     @property
     def has_time(self) -> bool:
+        """Whether the first dimension is still rows."""
         return isinstance(self.dims[0], range)
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """How many elements there are along each dimension that is kept."""
         return tuple(len(dim) for dim in self.dims if isinstance(dim, range))
 
     def view(self, memory: NDArray[Any]) -> NDArray[Any]:
+        """Return the elements as a view of the block's memory."""
         # The dots make a single element a view of no dimensions, which can be written.
         return memory[tuple(map(_as_index, self.dims)) + (...,)]  # noqa: RUF005
 
     def index(self, location: Any) -> Basic | Advanced:
+        """Return the place of what an index selects; IndexError if there is no such thing."""
         quick = self._ints_and_slices(location if type(location) is tuple else (location,))
         if quick is not None:
             return Basic(quick)
@@ -106,6 +110,7 @@ class Basic:
         return Advanced(Basic((rows, *rest)), location, has_time)
 
     def shift(self, rows: int) -> Basic:
+        """Return the place so many rows later; it may lie outside of the block."""
         return Basic((_shift(self.dims[0], rows), *self.dims[1:]))
 
     def row_bounds(self) -> tuple[int, int]:
@@ -116,6 +121,7 @@ class Basic:
         return (min(rows[0], rows[-1]), max(rows[0], rows[-1])) if rows else (0, 0)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
+        """Return the flat position in the block of every element."""
         everything = tuple([slice(None)] * len(self.shape))
         return Advanced(self, everything, self.has_time).positions(memory_shape)
 
@@ -141,10 +147,12 @@ class Advanced:
         self.shape = _selected_shape(base.shape, location)
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
+        """Return the place of what an index selects; IndexError if there is no such thing."""
         everything = Scattered(self.positions(memory_shape), self.has_time)
         return everything.index(location, memory_shape)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
+        """Return the flat position in the block of every element."""
         shape = self.base.shape
         strides = np.cumprod([1, *memory_shape[:0:-1]])[::-1]
         total: Any = np.intp(0)
@@ -176,15 +184,18 @@ class Scattered:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of the positions."""
         return self.flat.shape
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
+        """Return the place of what an index selects; IndexError if there is no such thing."""
         shape = self.flat.shape
         location = _for_numpy(_expand(location, len(shape)), shape, self.has_time, 0)
         has_time = self.has_time and _leads_with_time(location)
         return Scattered(np.asarray(self.flat[location]), has_time)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
+        """Return the positions themselves."""
         return self.flat
 
     def __reduce__(self) -> Any:

@@ -20,8 +20,8 @@ from parllel.arrays import (
     stored_nbytes,
 )
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
-from parllel.buffers.path_rules import DtypeRules, StorageRules
-from parllel.buffers.paths import parts_of
+from parllel.buffers.path_rules import DtypeRules, PathRules, StorageRules
+from parllel.buffers.paths import dotted, parts_of
 from parllel.buffers.tree import buffer_leaves
 from parllel.types import BatchSpec, Tree
 
@@ -90,41 +90,23 @@ def allocate(
     """
     if not isinstance(batches, (int, np.integer)) or batches < 1:
         raise ValueError(f"batches: expected an int of at least 1, got {batches!r}")
-    dtypes = DtypeRules.of(dtype)
-    fields: dict[str, Field] = {}
-    for path, leaf in buffer_leaves(examples, at):
-        if path in fields:
-            raise ValueError(f"{path}: two fields have this path; rename a key of the space")
-        field = _field(leaf, padding, path)
-        fields[path] = replace(field, dtype=dtypes.stored(path, field.stored_dtype))
-    rules = StorageRules.of(storage)
+    rules, dtypes = StorageRules.of(storage), DtypeRules.of(dtype)
+    fields = _fields(examples, padding, dtypes, at)
     kinds = {path: rules.at(path) for path in fields}
-    for used, given in ((rules, storage), (dtypes, dtype)):
-        if used is not given:
-            used.check_used()
+    _check_own((rules, storage), (dtypes, dtype))
     batches = max(2, int(batches)) if switching else int(batches)
     arenas = _arenas(fields, kinds, batch_spec, batches, switching)
-
-    def build(node: Tree, path: str) -> Tree:
-        if node is None:
-            return None
-        if path in fields:
-            return _array(fields[path], arenas[kinds[path]], batch_spec, batches, path, switching)
-        cls = type(node) if isinstance(node, NamedArrayTuple) else NamedArrayTuple
-        built = {}
-        for name, value in (parts_of(node) or {}).items():
-            below = f"{path}.{name}" if path else str(name)
-            check_name(name, below, cls)
-            built[name] = build(value, below)
-        return cls._make(built)
-
-    return build(examples, at)
+    arrays = {
+        path: _array(field, arenas[kinds[path]], batch_spec, batches, path, switching)
+        for path, field in fields.items()
+    }
+    return _built(examples, arrays, at)
 
 
 def check_names(tree: Tree, path: str = "") -> None:
     """Raise ValueError for a key of a dict in `tree` that cannot be the name of a field."""
     for name, value in (parts_of(tree) or {}).items():
-        below = f"{path}.{name}" if path else str(name)
+        below = dotted((str(name),), path)
         check_name(name, below, NamedArrayTuple)
         check_names(value, below)
 
@@ -167,9 +149,7 @@ def add_fields(
     options: Any = {"storage": rules, "dtype": dtypes, "batches": batches, "switching": switching}
     for path, field in fields.items():
         tree = insert_field(tree, path, allocate(field, batch_spec, **options, at=path))
-    for used, given in ((rules, storage), (dtypes, dtype)):
-        if used is not given:
-            used.check_used()
+    _check_own((rules, storage), (dtypes, dtype))
     return tree
 
 
@@ -184,6 +164,40 @@ def insert_field(tree: NamedArrayTuple, path: str, value: Any) -> Any:
     if there is not None:
         raise ValueError(f"field {path!r} exists already; every field has one writer")
     return tree._replace(**{name: value})
+
+
+def _check_own(*pairs: tuple[PathRules[Any], Any]) -> None:
+    """Refuse rules that fit no path; the caller checks those that it made for several calls."""
+    for rules, given in pairs:
+        if rules is not given:
+            rules.check_used()
+
+
+def _built(node: Tree, arrays: Mapping[str, Array], path: str) -> Tree:
+    """Return the tree of the arrays in the nodes of the examples."""
+    if node is None:
+        return None
+    if path in arrays:
+        return arrays[path]
+    cls = type(node) if isinstance(node, NamedArrayTuple) else NamedArrayTuple
+    built = {}
+    for name, value in (parts_of(node) or {}).items():
+        below = dotted((str(name),), path)
+        check_name(name, below, cls)
+        built[name] = _built(value, arrays, below)
+    return cls._make(built)
+
+
+def _fields(examples: Tree, padding: int, dtypes: DtypeRules, at: str) -> dict[str, Field]:
+    """Return what to allocate, by path."""
+    fields: dict[str, Field] = {}
+    for path, leaf in buffer_leaves(examples, at):
+        # A key with a dot in it can make the path of another.
+        if path in fields:
+            raise ValueError(f"{path}: two fields have this path; rename a key of the space")
+        field = _field(leaf, padding, path)
+        fields[path] = replace(field, dtype=dtypes.stored(path, field.stored_dtype))
+    return fields
 
 
 def _field(leaf: Any, padding: int, path: str) -> Field:

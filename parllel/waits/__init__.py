@@ -1,6 +1,6 @@
 """Words in shared memory that processes wait for: spin a little, then sleep until the writer wakes them.
 
-lines   int32 [n_lines, 16] in shared memory, each line 64 bytes: its word, a word of ours, payload
+lines   int32 [n_lines, 16] in shared memory, each line 64 bytes: its word, a word of the wait, payload
 Wait    load, post, wait and wake on those lines: compiled, with the futex of Linux, or with semaphores
 """
 

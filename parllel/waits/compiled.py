@@ -3,12 +3,17 @@
 This module imports numba, so it is imported when the first CompiledWait is made. All arguments are
 Python ints: numpy scalars would cost microseconds per call.
 
+    line     word                       one process writes it, any number read it
+             second word, lower half    how many sleep; each sleeper adds itself and takes itself off
+             second word, upper half    the mark, how often `wake` was called; any process adds to it
+             payload                    the writer of the word writes it before the word
+    memory   usual wait, skipped spins, last mark seen: of one process alone, so without atomics
+
     sleeper: sleepers += 1; word == seen? ; futex: sleep if word == seen      all sequentially
     poster:  word = value;  sleepers > 0? ; futex: wake all                   consistent
 
-Either the poster sees the sleeper, or the sleeper sees the value. The sleepers of a line are the lower 16
-bits of its second word; a process killed in its sleep stays counted, which costs the poster a system call
-each. The upper 16 bits count the calls of `wake`.
+Either the poster sees the sleeper, or the sleeper sees the value. A process killed in its sleep stays
+counted, which costs the poster a system call each time.
 """
 
 from __future__ import annotations
@@ -50,6 +55,7 @@ UNCHANGED: int = 1 << 41
 @compiled("int64(int64)")
 def load(address: int) -> int:
     """Return the word at an address."""
+    # Sequentially consistent includes acquire: the payload that is read next is not older than the word.
     value: int = load_word(address)
     return value
 
@@ -59,8 +65,12 @@ def post(address: int, value: int) -> bool:
     """Write the word and wake the sleepers; return False, having done nothing, if it has no room."""
     if value < -(1 << 31) or value >= (1 << 31):
         return False
+    # Includes release: the payload, written by plain stores before the call, is visible with the word.
     store_word(address, value)
+    # This load must not overtake that store, as it may with release and acquire alone: a sleeper that
+    # counted itself in between would be missed, having seen the old word.
     if load_word(address + _CONTROL) & _SLEEPERS:
+        # All: several may sleep on a line, and each looks for itself whether it is done.
         futex(address, _FUTEX_WAKE, _ALL, 0)
     return True
 
@@ -68,7 +78,10 @@ def post(address: int, value: int) -> bool:
 @compiled("void(int64)")
 def wake(address: int) -> None:
     """Change the mark and wake the sleepers."""
+    # One atomic addition: several processes may wake a line, and sleepers count themselves in the same word.
+    # It wraps after 65536 calls, all within one wait, which nobody makes.
     add_word(address + _CONTROL, _ONE_WAKE)
+    # Without looking whether anyone sleeps, as it is rare.
     futex(address, _FUTEX_WAKE, _ALL, 0)
 
 
@@ -82,6 +95,7 @@ def mark_of(address: int) -> int:
 @compiled("int64(int64, int64)")
 def spin_budget(memory: int, limit_ns: int) -> int:
     """Return how long to spin, as SpinBudget.next_ns does."""
+    # The usual wait is this process's own, for this line: plain loads and stores do.
     twice: int = 2 * peek(memory)
     if twice <= limit_ns:
         poke(memory + _SKIPPED, 0)
@@ -107,6 +121,7 @@ def record(memory: int, limit_ns: int, spun_ns: int, changed: bool) -> None:
 def _spin(address: int, seen: int, mark: int, began: int, stop: int) -> int:
     """Look at the word until it or the mark changes or the time is over; return the time then."""
     now: int = began
+    # Atomic loads: the optimiser would take an ordinary one out of the loop, which then never ends.
     while now < stop and load_word(address) == seen and mark_of(address) == mark:
         for _ in range(_LOOKS):
             if load_word(address) != seen:
@@ -124,6 +139,7 @@ def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: in
         The word if it is not `seen`; WOKEN if `wake` was called since the last such return; UNCHANGED
         after `slice_ns`, or earlier if the sleep was interrupted.
     """
+    # A word that has changed wins over a mark that has: what was waited for is there.
     value: int = load_word(address)
     if value != seen:
         return value
@@ -137,12 +153,16 @@ def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: in
         left_ns = began + slice_ns - now
         if left_ns > 0 and load_word(address) == seen and mark_of(address) == mark:
             add_word(address + _CONTROL, 1)
+            # Again, now that posters see this process: one that posted just before did not wake it.
             if load_word(address) == seen and mark_of(address) == mark:
+                # The kernel compares once more, under its lock, so a post from here on is not missed. A
+                # `wake` from here on may be: it changes another word. The end of the slice notices it.
                 futex(address, _FUTEX_WAIT, seen, left_ns)
             add_word(address + _CONTROL, -1)
         value = load_word(address)
         if value != seen:
             return value
+    # Taken note of here alone: a `wake` ends one wait, whether it came before it or during it.
     woken = mark_of(address)
     if woken == mark:
         return UNCHANGED
@@ -162,11 +182,12 @@ def wait_each_slice(
         `count`; WOKEN if `wake` was called for the line that was waited for, or its word is negative, plus
         how many were right; UNCHANGED plus that after `slice_ns`, or earlier.
     """
-    stop: int = 0
+    stop: int = 0  # the clock is read only if something is to be waited for
     for i in range(count):
         at = address + _LINE * i
         word: int = load_word(at)
         while word != value:
+            # Its writer has failed: what was to come will not, so there is nothing to wait for.
             if word < 0:
                 return WOKEN + i
             now = now_ns()

@@ -1,4 +1,8 @@
-"""Waits in compiled code, which give the interpreter away while they last."""
+"""Waits in compiled code, which give the interpreter away while they last.
+
+Each call of a compiled function waits for one slice; between slices Python runs the handlers of signals, and
+sees by the clock whether the machine was paused. `compiled.py` says who writes and who reads which word.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +43,7 @@ class CompiledWait(Wait):
                 f"{sys.platform} on {platform.machine()}"
                 f"{'' if compiles() else ', and numba with DISABLE_JIT'}"
             )
+        # Here, as it imports numba, which takes a third of a second.
         from parllel.waits import compiled
 
         self._load = compiled.load
@@ -51,6 +56,7 @@ class CompiledWait(Wait):
         self._addresses = [start + LINE_BYTES * line for line in range(len(lines))]
         self._memory = np.zeros((len(lines), compiled.MEMORY_WORDS), np.int64)
         self._memory[:, 0] = self._spin_ns // 2
+        # Calls of `wake` before this object was made are not for it.
         self._memory[:, 2] = [compiled.mark_of(address) for address in self._addresses]
         first, stride = self._memory.ctypes.data, self._memory.strides[0]
         self._memories = [first + stride * line for line in range(len(lines))]
@@ -88,7 +94,7 @@ class CompiledWait(Wait):
             left_s -= counted_s(began, slice_s)
             if value == self._woken or left_s <= 0:
                 return seen
-            spin_ns = 0  # once per wait
+            spin_ns = 0  # once per wait: after a slice of sleep the answer is late anyhow
 
     def wait_each(self, first: int, count: int, value: int, timeout_s: float) -> int:
         address, memory = self._addresses[first], self._memories[first]
@@ -97,6 +103,7 @@ class CompiledWait(Wait):
             slice_s, began = min(left_s, SLICE_S), monotonic()
             slice_ns = int(slice_s * 1e9) if slice_s > 0 else 0
             found = self._wait_each(address, count, value, memory, spin_ns, slice_ns)
+            # How many are right is added to what ended the slice.
             if found < self._unchanged:
                 return found if found < self._woken else found - self._woken
             left_s -= counted_s(began, slice_s)

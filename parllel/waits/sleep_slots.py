@@ -1,10 +1,13 @@
-"""Where processes sleep that wait with semaphores: one sleep_slot each, made before they start.
+"""Where processes sleep that wait with semaphores: a slot for each process, made before they start.
 
-    word 0      how many sleep_slots are taken
-    word 1 + k  the line that the process in sleep_slot k sleeps on, plus one; 0 while awake
+    word 0       how many slots are taken               written under a lock, by a process that takes one
+    word 1 + k   the line that slot k sleeps on, plus   written by the process that has slot k,
+                 one; 0 while it is awake               read by all that post or wake
+    semaphore k  released by those that post or wake, acquired by the process that has slot k
 
-A process waits for one line at a time, so one semaphore each is enough. Whoever posts a line looks who
-sleeps on it and releases their semaphores. A release too many only wakes someone for nothing.
+A process waits for one line at a time, so one semaphore each is enough. A process that posts on a line looks
+which slots sleep on it and releases their semaphores. A release too many wakes a process for nothing, and it
+looks and sleeps again.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class SleepSlots:
     Raises:
         ValueError: if either is less than 1.
 
-    Inherited by a fork; pickled only while a process is started, as multiprocessing's own semaphores.
+    A fork inherits them. They are pickled only while a process is started, as semaphores are.
     """
 
     def __init__(self, n_lines: int, n_waiters: int) -> None:
@@ -60,10 +63,10 @@ class SleepSlots:
         self._set_up()
 
     def forget_names(self) -> None:
-        """Remove the names by which starting processes find the semaphores; who has them keeps them.
+        """Remove the names by which starting processes find the semaphores; those that have them keep them.
 
-        Nothing of them can stay when this process is killed; but from then on only a fork can be given the
-        sleep_slots.
+        So no file stays in /dev/shm when this process is killed. From then on the slots can be given to
+        forks only.
         """
         locks: list[Any] = [self._taking, *self._semaphores]
         names = {lock._semlock.name for lock in locks}
@@ -78,7 +81,8 @@ class SleepSlots:
         """Order all loads and stores before against all after, on any machine.
 
         What comes before a release stays before it, what comes after an acquisition stays after it, and an
-        acquisition is not moved before a release. The lock is a new one, so that threads do not meet.
+        acquisition is not moved before a release. The lock is a new one, so that threads do not wait for
+        each other.
         """
         lock = threading.Lock()
         lock.acquire()
@@ -86,7 +90,7 @@ class SleepSlots:
         lock.acquire()
 
     def lie_down(self, line: int) -> int:
-        """Say that this process sleeps on a line, and return its sleep_slot.
+        """Say that this process sleeps on a line, and return its slot.
 
         The caller then looks at the word again, and sleeps only if it is still the old one.
 
@@ -94,14 +98,16 @@ class SleepSlots:
             RuntimeError: if more processes sleep than were announced.
         """
         pid = os.getpid()
+        # A fork has a copy of this object, with the slot of its parent.
         if self._mine[0] != pid:
             self._mine = (pid, self._take())
         sleep_slot = self._mine[1]
         self._words[1 + sleep_slot] = line + 1
-        while self._semaphores[sleep_slot].acquire(
-            False
-        ):  # left from wake-ups that were not needed
+        # Releases are left from posts that came before the sleep: they would end the next one at once.
+        while self._semaphores[sleep_slot].acquire(False):
             pass
+        # The slot must be visible before the caller looks at the word again, else both sides could miss
+        # each other: the poster an old slot, the sleeper an old word.
         self.fence()
         return sleep_slot
 
@@ -111,17 +117,21 @@ class SleepSlots:
 
     def get_up(self, sleep_slot: int) -> None:
         """Say that this process does not sleep."""
+        # Without a fence: a poster that still sees it asleep releases once too often, no more.
         self._words[1 + sleep_slot] = 0
 
     def wake(self, line: int) -> None:
         """Wake all that sleep on a line; call it after storing what they shall see."""
+        # The store must be visible before the slots are read; see `lie_down` for the other side.
         self.fence()
+        # All words at once, which is quicker than one by one: a slot that is taken meanwhile sees the store.
         sleeping = self._words.tolist()
         for sleep_slot in range(self.n_waiters):
             if sleeping[1 + sleep_slot] == line + 1:
                 self._semaphores[sleep_slot].release()
 
     def _take(self) -> int:
+        # A process that is killed while it holds the lock keeps it for ever.
         if not self._taking.acquire(timeout=_TAKE_TIMEOUT_S):
             raise RuntimeError(
                 "sleep_slots: a process ended while it took one; expected new sleep_slots"

@@ -31,11 +31,14 @@ class SpinBudget:
 
     def next_ns(self) -> int:
         """Return how long to spin in this wait."""
-        twice = 2 * self.usual_ns
+        twice = (
+            2 * self.usual_ns
+        )  # so that most waits that are near the usual one end without a sleep
         if twice <= self._limit_ns:
             self._skipped = 0
             return max(twice, self._limit_ns >> LEAST_SHIFT)
         self._skipped += 1
+        # A sleep says nothing about the wait, so look now and then whether it has become short again.
         return 0 if self._skipped % PROBE_EVERY else self._limit_ns
 
     def record(self, spun_ns: int, changed: bool) -> None:
@@ -43,6 +46,7 @@ class SpinBudget:
         if not changed:
             self.usual_ns += (self._limit_ns - self.usual_ns) >> FAILURE_SHIFT
         elif 2 * self.usual_ns > self._limit_ns:
+            # The probe: the waits have become short, and the average of what was before is out of date.
             self.usual_ns = min(spun_ns, self._limit_ns // 2)
         else:
             self.usual_ns += (spun_ns - self.usual_ns) >> SUCCESS_SHIFT

@@ -1,8 +1,11 @@
 """The interface of all waits.
 
-line   [0] the word, which one process writes
-       [1] of the wait itself: who sleeps, and a mark that `wake` changes
-       [2:] payload of the owner: written before `post`, read after `wait`
+    line   [0]   the word               one process writes it, by `post`; any process reads it
+           [1]   of the wait itself     who sleeps, and a mark that `wake` changes; see each kind
+           [2:]  payload                its writer writes it before `post`; others read it after `wait`
+
+`post` releases and `load` and `wait` acquire: a process that has seen a word sees all that was written
+before it was posted, in the payload and in any other memory.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+# A cache line each: words next to each other, with two writers, would slow each other down.
 LINE_WORDS = 16
 LINE_BYTES = 64
 SPIN_US = 50.0  # about what it costs to be woken, so spinning longer cannot be worth it
@@ -59,7 +63,7 @@ class Wait(ABC):
 
     @abstractmethod
     def post(self, line: int, value: int) -> None:
-        """Write the word, after all that was written before (release), and wake who sleeps on it.
+        """Write the word, after all that was written before (release), and wake those that sleep on it.
 
         Raises:
             ValueError: if `value` is not an int32.
@@ -84,6 +88,7 @@ class Wait(ABC):
         on the line that is waited for, or once that word is negative: what was to come will not.
         """
         deadline = time.monotonic() + timeout_s
+        # One after the other: all have to come, so the order in which they do is of no account.
         for line in range(first, first + count):
             word = self.load(line)
             while word != value:
