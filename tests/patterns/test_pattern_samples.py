@@ -205,5 +205,5 @@ def test_without_cages_there_is_nothing_to_allocate():
 
 
 def test_two_transforms_cannot_own_one_field(allocated):
-    with pytest.raises(ValueError, match="observation' exists already"):
+    with pytest.raises(ValueError, match="two transforms write it"):
         allocated([NormalizeObservations(), NormalizeObservations()])
