@@ -31,7 +31,7 @@ COMMANDS = {
         "--n-steps",
         "2048",
         "--n-eval-episodes",
-        "1",
+        "5",
         "--curve",
         "curve",
     ],
