@@ -2,6 +2,7 @@
 
 from parllel.agents.action_check import check_action_space, check_example_action
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.agents.examples import agent_examples, initial_state_example, noise_example
 from parllel.agents.handler import Handler
 from parllel.agents.numpy_handler import NumpyHandler
 from parllel.agents.random_agent import RandomAgent
@@ -25,6 +26,9 @@ __all__ = [
     "SharedParameters",
     "SmallPolicy",
     "SmallWorkerPolicy",
+    "agent_examples",
     "check_action_space",
     "check_example_action",
+    "initial_state_example",
+    "noise_example",
 ]

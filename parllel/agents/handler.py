@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent, EnvIndices
-from parllel.agents.row_views import RowViews
-from parllel.agents.row_writer import ColumnWriter, RowWriter
-from parllel.buffers import (
-    Field,
-    NamedTuple,
-    Path,
-    Samples,
-    buffer_leaves,
-    buffer_map,
-    dotted,
-    field_at,
-    leaf_paths,
-    named_map,
-    part_at,
-)
-from parllel.errors import WrongStateError, add_note
+from parllel.agents.bound_samples import BoundSamples, Prepared
+from parllel.buffers import Samples, buffer_map, dotted, named_map, part_at
+from parllel.errors import WrongStateError
 from parllel.types import State, Tree
-
-# Fields of agent_info that follow the batch: row T is needed as well, to bootstrap from.
-PADDED_INFO = ("value",)
-
-
-@dataclass
-class Prepared:
-    """What a step in some columns needs, looked up once.
-
-    Attributes:
-        observation: the view of each row.
-        action, info: write what the agent returned.
-        noise: of the present batch, for each row; None until it is asked for.
-    """
-
-    observation: list[Tree]
-    action: ColumnWriter
-    info: ColumnWriter
-    noise: Sequence[Tree] | None = None
 
 
 class Handler(ABC):
@@ -55,8 +21,13 @@ class Handler(ABC):
     A framework is added by three methods: `convert`, `write` and `to_numpy`. An agent that wants
     more than the observation gets it from a subclass that overrides `agent_inputs`.
 
-    Samplers call `bind` before sampling and when buffers change, `start_batch` before each batch,
-    then `step` for rows 0 to T - 1, and `bootstrap_value` for row T.
+    Samplers call `bind` before sampling and when buffers change, `use_batch` where the buffer holds several
+    batches, `start_batch` before each batch, then `step` for rows 0 to T - 1, and `bootstrap_value` for
+    row T.
+
+    Attributes:
+        agent: the argument of that name.
+        restore_mode: puts the agent back into the mode that it was asked for last.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -66,12 +37,10 @@ class Handler(ABC):
             )
         self.agent = agent
         self._sampling = True
-        self._restore_mode = agent.sample_mode
-        self._samples: Samples | None = None
-        self._views: dict[str, RowViews] = {}
+        self.restore_mode = agent.sample_mode
+        self._bound: BoundSamples | None = None
         self._prepared: dict[tuple[Any, Any], Prepared] = {}
         self._noise: Tree = None
-        self._noise_fields: list[tuple[Path, NDArray[Any]]] = []
         # Packing and unpacking the inputs costs as much as all else in a step together.
         self._only_observation = type(self).agent_inputs is Handler.agent_inputs
 
@@ -107,78 +76,29 @@ class Handler(ABC):
 
     def row_view(self, path: str, t: int, columns: slice) -> Tree:
         """Return a view of row `t` of the field at `path`, such as "agent.observation"."""
-        return self._rows_of(path, columns)[t]
+        return self._in_use().rows_of(path, columns)[t]
 
     # --- what a sampler calls
 
-    def example(self, observation_example: Tree) -> tuple[Tree, Tree]:
-        """Run the agent once, in eval mode, and return `(action_example, agent_info_fields)`.
-
-        observation_example: numpy tree of one cell, without T and B, in the dtypes of the buffer.
-        The action comes back as a numpy tree of one cell; the agent info as a tree of `Field`,
-        because `value` needs padding, or None. What the agent samples with stays as it is.
-        """
-        column = slice(0, 1)
-        observation = named_map(
-            lambda leaf: self.convert(np.array(leaf)[np.newaxis]), observation_example
-        )
-        self.agent.eval_mode()
-        try:
-            inputs = self.agent_inputs(observation, None, column)
-            action, agent_info = self.agent.step(**inputs, env_indices=column)
-        except Exception as error:
-            leaves = buffer_leaves(buffer_map(np.asarray, observation_example), "observation")
-            seen = ", ".join(f"{path} {cell.dtype} {cell.shape}" for path, cell in leaves)
-            add_note(error, f"in {type(self.agent).__name__}, given an example of one cell: {seen}")
-            raise
-        finally:
-            self._restore_mode()
-        return buffer_map(self._cell, action), self._info_fields(agent_info)
-
-    def noise_example(self) -> Tree:
-        """Return a tree of `Field` for the noise of one cell, or None if the agent draws none.
-
-        The random state stays as it is, if the agent's `state` holds it.
-        """
-        state = self.agent.state()
-        self.agent.sample_mode()
-        try:
-            noise = self.agent.draw_noise(1, 1)
-        finally:
-            self._restore_mode()
-            self.agent.load_state(state)
-        cells = buffer_map(lambda leaf: self.to_numpy(leaf)[0, 0], noise)
-        return buffer_map(lambda cell: Field(cell, dtype=cell.dtype), cells)
-
-    def initial_state_example(self) -> Tree:
-        """Return a numpy tree of the recurrent state of one environment, or None if there is none."""
-        if not self.agent.recurrent:
-            return None
-        return buffer_map(self._cell, self.agent.initial_rnn_state(slice(0, 1)))
-
     def bind(self, samples: Samples) -> None:
         """Take the buffer to read from and write to; views are made when first used."""
-        self._samples = samples
-        self._views.clear()
-        self._prepared.clear()
-        agent = samples.agent
-        agent_info = getattr(agent, "agent_info", None)
-        value = getattr(agent_info, "value", None)
-        final_value = getattr(agent, "final_value", None)
-        self._action_writer = self._writer("agent.action", agent.action)
-        self._info_writer = self._writer("agent.agent_info", agent_info)
-        self._value_writer = self._writer("agent.agent_info.value", value)
-        self._has_value = value is not None
-        self._final_values = [(path, np.asarray(leaf)) for path, leaf in leaf_paths(final_value)]
-        initial = getattr(agent, "initial_rnn_state", None)
-        self._initial_states = [(path, np.asarray(leaf)[0]) for path, leaf in leaf_paths(initial)]
-        noise = getattr(agent, "noise", None)
-        self._noise_fields = [(path, np.asarray(leaf)) for path, leaf in leaf_paths(noise)]
+        self._bound = BoundSamples(samples, self.convert, self.write)
+        self._prepared = self._bound.prepared
+
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number` of a buffer that holds several, instead of being bound anew.
+
+        Override it with `bind` where a subclass keeps views of its own: one that overrides `bind` alone is
+        bound for each batch.
+        """
+        bound = self._in_use()
+        bound.use_batch(number)
+        self._prepared = bound.prepared
 
     @property
     def samples(self) -> Samples | None:
         """The buffer that it was bound to; None before."""
-        return self._samples
+        return None if self._bound is None else self._bound.samples
 
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, clear the final values, keep the recurrent state.
@@ -186,29 +106,29 @@ class Handler(ABC):
         Where the samples have a field `agent.noise` it is written there too, for policies in other processes;
         and the state that the batch starts from to `agent.initial_rnn_state` [1, B, ...].
         """
-        T, B = self._batch_shape()
-        for _, final_value in self._final_values:
+        bound = self._in_use()
+        for _, final_value in bound.final_values:
             final_value.fill(0)
-        if self._initial_states:
-            state = self.agent.initial_rnn_state(slice(0, B))
-            for path, field in self._initial_states:
+        if bound.initial_states:
+            state = self.agent.initial_rnn_state(slice(0, bound.B))
+            for path, field in bound.initial_states:
                 np.copyto(field, self.to_numpy(part_at(state, path)))
-        self._noise = self.agent.draw_noise(T, B) if self._sampling else None
+        self._noise = self.agent.draw_noise(bound.T, bound.B) if self._sampling else None
         for prepared in self._prepared.values():
             prepared.noise = None
         if self._noise is not None:
-            for path, field in self._noise_fields:
+            for path, field in bound.noise:
                 np.copyto(field, self.to_numpy(part_at(self._noise, path)))
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
         prepared = self._prepared.get((columns.start, columns.stop))
         if prepared is None:
-            prepared = self._prepare(columns)
+            prepared = self._in_use().prepare(columns)
         noise = None
         if self._noise is not None:
             if prepared.noise is None:
-                prepared.noise = self._noise_rows(columns)
+                prepared.noise = self._in_use().rows_of_noise(self._noise, columns)
             noise = prepared.noise[t]
         observation = prepared.observation[t]
         if self._only_observation:
@@ -224,10 +144,11 @@ class Handler(ABC):
 
         Does nothing where there is no such field.
         """
-        if self._has_value:
+        bound = self._in_use()
+        if bound.has_value:
             observation = self.row_view("agent.observation", t, columns)
             inputs = self.agent_inputs(observation, t, columns)
-            self._value_writer.write(t, columns, self.agent.value(**inputs, env_indices=columns))
+            bound.value.write(t, columns, self.agent.value(**inputs, env_indices=columns))
 
     def final_value(
         self, rows: NDArray[np.intp], columns: NDArray[np.intp], observation: Tree
@@ -237,11 +158,12 @@ class Handler(ABC):
         rows, columns: [N].  observation: numpy tree, leaves [N, ...], as the agent should see
         them.  Does nothing where there is no such field.
         """
-        if not self._final_values or len(rows) == 0:
+        bound = self._in_use()
+        if not bound.final_values or len(rows) == 0:
             return
         inputs = self.agent_inputs(named_map(self.convert, observation), rows, columns)
         values = self.agent.value(**inputs, env_indices=columns)
-        for path, field in self._final_values:
+        for path, field in bound.final_values:
             value = self.to_numpy(part_at(values, path))
             if value.shape != np.shape(rows):
                 raise ValueError(
@@ -263,17 +185,17 @@ class Handler(ABC):
 
     def sample_mode(self) -> None:
         """Let the agent explore."""
-        self._sampling, self._restore_mode = True, self.agent.sample_mode
+        self._sampling, self.restore_mode = True, self.agent.sample_mode
         self.agent.sample_mode()
 
     def train_mode(self) -> None:
         """Let the agent prepare its models for an update."""
-        self._sampling, self._restore_mode = False, self.agent.train_mode
+        self._sampling, self.restore_mode = False, self.agent.train_mode
         self.agent.train_mode()
 
     def eval_mode(self) -> None:
         """Let the agent exploit; its sampling state stays untouched."""
-        self._sampling, self._restore_mode = False, self.agent.eval_mode
+        self._sampling, self.restore_mode = False, self.agent.eval_mode
         self.agent.eval_mode()
 
     def reset(self) -> None:
@@ -298,54 +220,9 @@ class Handler(ABC):
 
     # --- private
 
-    def _writer(self, name: str, field: Tree) -> RowWriter:
-        return RowWriter(name, field, self.convert, self.write)
-
-    def _batch_shape(self) -> tuple[int, int]:
-        _, leaf = next(buffer_leaves(self._bound().agent.action))
-        T, B = leaf.shape[:2]
-        return T, B
-
-    def _bound(self) -> Samples:
-        if self._samples is None:
+    def _in_use(self) -> BoundSamples:
+        if self._bound is None:
             raise WrongStateError(
                 f"{type(self).__name__}: there is no buffer yet; call bind(samples) before sampling"
             )
-        return self._samples
-
-    def _rows_of(self, path: str, columns: slice) -> list[Tree]:
-        views = self._views.get(path)
-        if views is None:
-            views = self._views[path] = RowViews(field_at(self._bound(), path), self.convert)
-        return views.rows(columns)
-
-    def _prepare(self, columns: slice) -> Prepared:
-        prepared = Prepared(
-            self._rows_of("agent.observation", columns),
-            self._action_writer.within(columns),
-            self._info_writer.within(columns),
-        )
-        self._prepared[columns.start, columns.stop] = prepared
-        return prepared
-
-    def _noise_rows(self, columns: slice) -> Sequence[Tree]:
-        if hasattr(self._noise, "shape"):
-            # One call splits an array into its rows, which is cheaper than T times indexing.
-            return list(self._noise[:, columns])
-        T, _ = self._batch_shape()
-        return [buffer_map(lambda leaf, t=t: leaf[t, columns], self._noise) for t in range(T)]
-
-    def _cell(self, leaf: Any) -> Any:
-        return self.to_numpy(leaf)[0]
-
-    def _info_fields(self, agent_info: Tree) -> Tree:
-        if not hasattr(agent_info, "_fields"):
-            return buffer_map(lambda leaf: Field(self._cell(leaf)), agent_info)
-        fields = {}
-        for name in agent_info._fields:
-            padding = 1 if name in PADDED_INFO else 0
-            fields[name] = buffer_map(
-                lambda leaf, padding=padding: Field(self._cell(leaf), padding=padding),
-                getattr(agent_info, name),
-            )
-        return NamedTuple(**fields)
+        return self._bound

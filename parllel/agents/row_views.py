@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import LazyFramesArray
-from parllel.buffers import buffer_leaves, named_map
+from parllel.arrays import BatchViews, LazyFramesArray
+from parllel.buffers import (
+    ByBatch,
+    batch_number,
+    buffer_arrays,
+    buffer_leaves,
+    count_batches,
+    most_kept,
+    named_map,
+)
 from parllel.types import Tree
 
+MOST_VIEWS = 2**14  # kept of one field for all its batches; a tensor takes about 500 bytes
 Convert: TypeAlias = Callable[[NDArray[Any]], Any]
 
 
@@ -23,6 +31,8 @@ class RowViews:
     to the one is seen in the other. When the memory behind the field changes, make a new object.
     All rows of a `LazyFramesArray` are one and the same view: of the stacks that were written last.
 
+    Rows are those of one batch: that which the field shows, until `use_batch`.
+
     Args:
         field: a tree with leaves of type Array, `[T, B, ...]`.
         convert: turns the numpy view of a row of one leaf into a view of another framework.
@@ -31,9 +41,18 @@ class RowViews:
     def __init__(self, field: Tree, convert: Convert) -> None:
         self._field = field
         self._convert = convert
-        self._rows: dict[tuple[Any, Any], list[Tree]] = {}
+        self._bound: dict[tuple[Any, Any], Tree] = {}
         # A tree can be read no further than its shortest leaf.
         self._n_rows = min(leaf.last + 1 + leaf.padding for _, leaf in buffer_leaves(field))
+        arrays = buffer_arrays(field)
+        most = most_kept(MOST_VIEWS, self._n_rows * len(arrays), count_batches(arrays))
+        self._by_batch: ByBatch[dict[tuple[Any, Any], list[Tree]]] = ByBatch(lambda _: {}, most)
+        self.use_batch(batch_number(arrays))
+
+    def use_batch(self, number: int) -> None:
+        """Go over to a batch of a field that holds several."""
+        self._number = number
+        self._rows = self._by_batch.at(number)
 
     def rows(self, columns: slice) -> list[Tree]:
         """Return the views of `columns`, of all rows; entry T is the first row of end padding.
@@ -43,18 +62,35 @@ class RowViews:
         """
         rows = self._rows.get((columns.start, columns.stop))
         if rows is None:
-            if columns.step not in (None, 1):
-                raise ValueError(f"columns: expected a slice without a step, got {columns}")
-            rows = [self._view(t, columns) for t in range(self._n_rows)]
+            rows = self._views(columns)
             self._rows[columns.start, columns.stop] = rows
         return rows
 
-    def _view(self, t: int, columns: slice) -> Tree:
-        return named_map(lambda leaf: self._convert(_row(leaf, t, columns)), self._field)
+    def _views(self, columns: slice) -> list[Tree]:
+        key = columns.start, columns.stop
+        if key not in self._bound:
+            if columns.step not in (None, 1):
+                raise ValueError(f"columns: expected a slice without a step, got {columns}")
+            self._bound[key] = named_map(lambda leaf: _bind(leaf, columns), self._field)
+        bound = self._bound[key]
+        if not hasattr(bound, "_fields"):
+            return self._split(bound)
+        leaves = [self._split(leaf) for _, leaf in buffer_leaves(bound)]
+        return [_filled(bound, iter(row)) for row in zip(*leaves, strict=True)]
+
+    def _split(self, bound: BatchViews | NDArray[Any]) -> list[Any]:
+        if isinstance(bound, BatchViews):
+            return [self._convert(row) for row in bound.rows(self._number, self._n_rows)]
+        return [self._convert(bound)] * self._n_rows
 
 
-def _row(leaf: Any, t: int, columns: slice) -> NDArray[Any]:
+def _bind(leaf: Any, columns: slice) -> BatchViews | NDArray[Any]:
     # Stacks that are stored frame by frame have no memory of their own, but for those written last.
     if isinstance(leaf, LazyFramesArray):
         return leaf.staged(columns)
-    return np.asarray(leaf[t, columns])
+    return BatchViews(leaf, columns)
+
+
+def _filled(tree: Tree, leaves: Iterator[Any]) -> Tree:
+    """Return a tree like another with other leaves, in their order."""
+    return named_map(lambda _: next(leaves), tree)

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from parllel.agents.row_views import Convert, RowViews
-from parllel.buffers import Path, dotted, leaf_paths, part_at
+from parllel.agents.row_views import MOST_VIEWS, Convert, RowViews
+from parllel.buffers import (
+    ByBatch,
+    Path,
+    batch_number,
+    buffer_arrays,
+    count_batches,
+    dotted,
+    leaf_paths,
+    most_kept,
+    part_at,
+)
 from parllel.types import Tree
 
 Write: TypeAlias = Callable[[Any, Any], None]
@@ -30,7 +40,17 @@ class RowWriter:
         self._leaves: list[tuple[Path, RowViews]] = [
             (path, RowViews(leaf, convert)) for path, leaf in leaf_paths(field)
         ]
-        self._writers: dict[tuple[Any, Any], ColumnWriter] = {}
+        arrays = buffer_arrays(field)
+        rows = max((len(array) for array in arrays), default=1)
+        most = most_kept(MOST_VIEWS, rows, count_batches(arrays))
+        self._by_batch: ByBatch[dict[tuple[Any, Any], ColumnWriter]] = ByBatch(lambda _: {}, most)
+        self._writers = self._by_batch.at(batch_number(arrays))
+
+    def use_batch(self, number: int) -> None:
+        """Go over to a batch of a field that holds several."""
+        for _, views in self._leaves:
+            views.use_batch(number)
+        self._writers = self._by_batch.at(number)
 
     def within(self, columns: slice) -> ColumnWriter:
         """Return what writes rows of `columns`; made by the first call with them.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import LazyFramesArray
-from parllel.buffers import Samples, buffer_leaves
+from parllel.arrays import BatchViews, LazyFramesArray
+from parllel.buffers import Samples, batch_number, buffer_arrays, buffer_leaves
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
@@ -80,6 +80,8 @@ class SmallPolicy:
         self._fields: tuple[NDArray[Any], ...] = ()
         self._value_fields: tuple[NDArray[Any], ...] = ()
         self._arguments: tuple[NDArray[Any], ...] = ()
+        # Views of the cells of a field by batch: observation, action, value, log probability.
+        self._bound: list[Callable[[int], NDArray[Any]]] = []
 
     @property
     def parameters(self) -> list[NDArray[np.float32]]:
@@ -112,27 +114,37 @@ class SmallPolicy:
         T, B = self._shape = agent.action.shape[:2]
         info = getattr(agent, "agent_info", None)
         _check_info(info)
+        number = batch_number(buffer_arrays(samples))
         kinds = (*_REAL, *_WHOLE, np.bool_)
         observation = _rows("agent.observation", agent.observation, self._shape, kinds)
-        expected, got = self._policy.sizes[0], observation[0, 0].size
+        expected, got = self._policy.sizes[0], observation(number)[0, 0].size
         if expected != got:
             raise ValueError(f"agent.observation: expected {expected} numbers, got {got}")
         kinds, cell = self._action_kinds, self._action_shape
         action = _rows("agent.action", agent.action, self._shape, kinds, cell)
-        missing_value = getattr(info, "value", None) is None
+        unread = np.zeros((T, B, 1), np.float32)
         value, log_prob = (
-            np.zeros((T, B), np.float32)  # written and never read
+            (lambda _: unread)
             if getattr(info, name, None) is None
-            else _rows(f"agent.agent_info.{name}", getattr(info, name), (T, B), _REAL, ())[..., 0]
+            else _rows(f"agent.agent_info.{name}", getattr(info, name), (T, B), _REAL, ())
             for name in INFO
         )
-        networks = (*self._policy.arrays, *self._critic.arrays)
-        self._fields = (observation, action, value, log_prob, *networks, self._head, self._scratch)
-        self._value_fields = (observation, value, *self._critic.arrays, self._scratch)
-        self._value_rows = 0 if missing_value else min(len(observation), len(value))
+        self._bound = [observation, action, value, log_prob]
+        self._value_rows = 0
+        if getattr(info, "value", None) is not None:
+            self._value_rows = min(len(observation(number)), len(value(number)))
+        self.use_batch(number)
         noise = np.zeros((1, 1, 1), np.float32)
         self._step(0, 0, 0, noise, *self._fields)  # no columns: this compiles
         self._write_values(0, 0, 0, *self._value_fields)
+
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number` of a buffer that holds several; there is no noise until `start_batch`."""
+        observation, action, value, log_prob = (rows(number) for rows in self._bound)
+        networks = (*self._policy.arrays, *self._critic.arrays)
+        value, log_prob = value[..., 0], log_prob[..., 0]
+        self._fields = (observation, action, value, log_prob, *networks, self._head, self._scratch)
+        self._value_fields = (observation, value, *self._critic.arrays, self._scratch)
         self._arguments = ()
 
     def start_batch(self, noise: NDArray[np.float32]) -> None:
@@ -234,8 +246,11 @@ def _rows(
     batch_shape: tuple[int, int],
     kinds: Sequence[Any],
     cell: tuple[int, ...] | None = None,
-) -> NDArray[Any]:
-    """Return a view [rows, B, n] of a field, end padding included, whose cells have shape `cell`."""
+) -> Callable[[int], NDArray[Any]]:
+    """Return what makes a view [rows, B, n] of a field in a batch, end padding included.
+
+    cell: the shape that its cells are to have.
+    """
     if not hasattr(field, "padding"):
         raise ValueError(f"{name}: expected one Array, got {type(field).__name__}")
     if isinstance(field, LazyFramesArray):
@@ -245,7 +260,8 @@ def _rows(
         )
     if field.shape[:2] != batch_shape:
         raise ValueError(f"{name}: expected [T, B] = {batch_shape}, got {field.shape[:2]}")
-    array = np.asarray(field[: len(field) + field.padding])
+    views, n_rows = BatchViews(field), len(field) + field.padding
+    array = views.memory
     if cell is not None and array.shape[2:] != cell:
         raise ValueError(f"{name}: expected cells of shape {cell}, got {array.shape[2:]}")
     if array.dtype not in kinds:
@@ -256,4 +272,9 @@ def _rows(
         raise ValueError(
             f"{name}: expected cells of contiguous memory, got strides {array.strides}"
         )
-    return rows
+
+    def rows_of(number: int) -> NDArray[Any]:
+        start = views.start(number)
+        return rows[start : start + n_rows]
+
+    return rows_of

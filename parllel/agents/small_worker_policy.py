@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from parllel.agents.shared_parameters import NEVER, SharedParameters
 from parllel.agents.small_policy import SmallPolicy
-from parllel.buffers import Samples
+from parllel.arrays import BatchViews
+from parllel.buffers import Samples, batch_number
 from parllel.errors import WrongStateError
 
 
@@ -42,8 +41,14 @@ class SmallWorkerPolicy:
                 "parllel_patterns.allocate_samples(..., noise=True) makes one"
             )
         self._policy.bind(samples)
-        self._noise = np.asarray(noise)
+        self._noises = BatchViews(noise)
+        self._noise = self._noises.rows(batch_number([noise]))
         self._columns = columns
+
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number` of a buffer that holds several."""
+        self._policy.use_batch(number)
+        self._noise = self._noises.rows(number)
 
     def start_batch(self) -> None:
         """Take the parameters, if they are new, and the noise."""

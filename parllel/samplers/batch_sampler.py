@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from parllel.agents import Handler
 from parllel.arrays import Array, SwitchingArray
-from parllel.buffers import Samples, buffer_arrays, buffer_leaves
+from parllel.buffers import (
+    Samples,
+    batch_number,
+    buffer_arrays,
+    buffer_leaves,
+    count_batches,
+    follows_batches,
+    moving,
+)
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.batch_timer import BatchTimer
@@ -56,8 +64,9 @@ class BatchSampler(Sampler):
             steps, up to this many, so that episodes do not end in step. They are no samples.
         decorrelation_seed: for those numbers; needed if `decorrelation_steps` is not 0.
 
-    If the arrays of the buffer switch between two sides, each batch is on the other side than the last one,
-    and everything is bound anew.
+    A buffer may hold several batches: the sides of switching arrays, or the windows of a replay. Each batch
+    goes to the next of them. Cages, handler and transforms stay bound, and are given its number by
+    `use_batch`; what does not override that is bound anew, so that no view stays at the batch before.
 
     The garbage collector rests during a batch. A sampler that an error stopped halfway through one can only
     be closed.
@@ -113,8 +122,8 @@ class BatchSampler(Sampler):
         self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
         check_switching(self._arrays)
-        # Whoever holds views of them holds those of one side, or of one part of a replay.
-        self._moves_on = any(array.block.n_windows > 1 for array in self._arrays)
+        count_batches(self._arrays)
+        self._moving = moving(self._arrays)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
         self._bind()
 
@@ -123,6 +132,20 @@ class BatchSampler(Sampler):
         self.handler.bind(self.samples)
         for transform in self.transforms:
             transform.bind(self.samples)
+
+    def _use_batch(self, number: int) -> None:
+        """Take all that is bound to the buffer to the batch that its arrays show now."""
+        samples = self.samples
+        self.cages.use_batch(samples, number)
+        if follows_batches(self.handler):
+            self.handler.use_batch(number)
+        else:
+            self.handler.bind(samples)
+        for transform in self.transforms:
+            if follows_batches(transform):
+                transform.use_batch(samples, number)
+            else:
+                transform.bind(samples)
 
     # ------------------------------------------------------------------ a batch, from begin to end
 
@@ -150,8 +173,8 @@ class BatchSampler(Sampler):
         if self._started:
             for array in self._arrays:  # the observation after the last batch becomes row 0
                 array.rotate()
-            if self._moves_on:
-                self._bind()
+            if self._moving:
+                self._use_batch(batch_number(self._moving))
             if self._restarted.any() or not self.resets_automatically:
                 self._reset_ended()
             return

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Samples
+from parllel.buffers import Samples, follows_batches
 from parllel.cages import CageInterface, FinalObservation, TrajInfo, check_side_by_side
 from parllel.errors import first_of
 from parllel.samplers.units import Unit, Units
@@ -67,6 +67,14 @@ class CageColumns:
         """Give each cage its columns of the buffer."""
         for cage, columns in zip(self.cages, self.columns, strict=True):
             cage.set_samples_buffer(samples, columns)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Take each cage to batch `number` of the buffer that they are bound to."""
+        for cage, columns in zip(self.cages, self.columns, strict=True):
+            if follows_batches(cage, "set_samples_buffer"):
+                cage.use_batch(number)
+            else:
+                cage.set_samples_buffer(samples, columns)
 
     def reset(self, t: int, *, everyone: bool) -> None:
         """Reset all environments, or those that have ended, and write their observations to row `t`."""

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.agents import Handler, NumpyHandler
+from parllel.agents import Handler, NumpyHandler, agent_examples, initial_state_example
 from parllel.arrays import Storage
 from parllel.buffers import (
     AgentSamples,
@@ -178,7 +178,7 @@ class SamplerSetup:
         }
         spaces = self.spaces()
         observation = stored_example(spaces.observation)
-        action, agent_info = handler.example(observation)
+        action, agent_info = agent_examples(handler, observation)
         examples = Samples(
             agent=AgentSamples(
                 action=Field(action, dtype=np.asarray(action).dtype),
@@ -197,7 +197,7 @@ class SamplerSetup:
         samples: Samples = allocate(examples, self.batch_spec, **memory)
         if self.recurrent:
             samples = add_fields(samples, {"env.valid": False}, self.batch_spec, **memory)
-            state = {"agent.initial_rnn_state": handler.initial_state_example()}
+            state = {"agent.initial_rnn_state": initial_state_example(handler)}
             one_row = BatchSpec(1, self.batch_spec.B)
             samples = add_fields(samples, state, one_row, **memory)
         samples = add_transform_fields(samples, transforms, self.batch_spec, **memory)

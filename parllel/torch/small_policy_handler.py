@@ -88,6 +88,11 @@ class SmallPolicyHandler(TorchHandler):
         super().bind(samples)
         self._policy.bind(samples)
 
+    def use_batch(self, number: int) -> None:
+        """Go over to batch `number` of a buffer that holds several."""
+        super().use_batch(number)
+        self._policy.use_batch(number)
+
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, and copy the parameters."""
         super().start_batch()

@@ -1,6 +1,7 @@
 """Transforms compute fields of a batch from other fields, in numpy and compiled loops."""
 
 from parllel.transforms.advantage import EstimateAdvantage, estimate_advantage
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.clip_rewards import ClipRewards
 from parllel.transforms.field_allocation import (
     add_transform_fields,
@@ -33,6 +34,7 @@ from parllel.transforms.transform import (
 )
 
 __all__ = [
+    "BatchMemo",
     "BatchTransform",
     "ClipRewards",
     "DiscountedReturns",

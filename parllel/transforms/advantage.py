@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples
 from parllel.transforms.arguments import check_fraction, for_loop, for_output
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, row_after
 
 
@@ -75,7 +76,7 @@ class EstimateAdvantage(BatchTransform):
         self._gae_lambda = check_fraction("EstimateAdvantage", "gae_lambda", gae_lambda)
         self._reward = reward
         self.reads = (reward, "env.terminated", "env.truncated", "agent.agent_info.value")
-        self._samples: Samples | None = None
+        self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare advantage, return and final value."""
@@ -84,22 +85,37 @@ class EstimateAdvantage(BatchTransform):
 
     def bind(self, samples: Samples) -> None:
         """Make views of all fields."""
-        self._value = body_of(samples, "agent.agent_info.value")
-        self._inputs = (
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(self, samples: Samples) -> tuple[NDArray[Any], ...]:
+        return (
             body_of(samples, self._reward),
-            self._value,
+            body_of(samples, "agent.agent_info.value"),
             body_of(samples, "env.terminated"),
             body_of(samples, "env.truncated"),
             body_of(samples, "agent.final_value"),
             row_after(samples, "agent.agent_info.value"),
+            body_of(samples, "agent.advantage"),
+            body_of(samples, "agent.return_"),
         )
-        self._advantage = body_of(samples, "agent.advantage")
-        self._return = body_of(samples, "agent.return_")
-        self._samples = samples
 
     def transform_batch(self, samples: Samples) -> None:
         """Write advantages and returns of the whole batch."""
-        if samples is not self._samples:
-            self.bind(samples)
-        estimate_advantage(*self._inputs, self._discount, self._gae_lambda, self._advantage)
-        np.add(self._advantage, self._value, out=self._return, casting="same_kind")
+        *inputs, advantage, return_ = self._views.of(samples)
+        reward, value, terminated, truncated, final, bootstrap = inputs
+        estimate_advantage(
+            reward,
+            value,
+            terminated,
+            truncated,
+            final,
+            bootstrap,
+            self._discount,
+            self._gae_lambda,
+            advantage,
+        )
+        np.add(advantage, value, out=return_, casting="same_kind")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of
 
 
@@ -34,7 +37,7 @@ class ClipRewards(BatchTransform):
         self._low, self._high = float(low), float(high)
         self._source, self._target = source, target
         self.reads = (source,)
-        self._samples: Samples | None = None
+        self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare the clipped reward."""
@@ -43,12 +46,16 @@ class ClipRewards(BatchTransform):
 
     def bind(self, samples: Samples) -> None:
         """Make views of both fields."""
-        self._reward = body_of(samples, self._source)
-        self._clipped = body_of(samples, self._target)
-        self._samples = samples
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(self, samples: Samples) -> tuple[NDArray[Any], NDArray[Any]]:
+        return body_of(samples, self._source), body_of(samples, self._target)
 
     def transform_batch(self, samples: Samples) -> None:
         """Write the clipped rewards of the whole batch."""
-        if samples is not self._samples:
-            self.bind(samples)
-        np.clip(self._reward, self._low, self._high, out=self._clipped, casting="same_kind")
+        reward, clipped = self._views.of(samples)
+        np.clip(reward, self._low, self._high, out=clipped, casting="same_kind")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from parllel.buffers import Field, Samples, field_at
 from parllel.transforms.advantage import estimate_advantage
 from parllel.transforms.arguments import check_fraction
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, row_after
 from parllel.types import Tree
 
@@ -51,7 +52,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
         self._gae_lambda = check_fraction(name, "gae_lambda", gae_lambda)
         self._reward = reward
         self.reads = (reward, "env.terminated", "env.truncated", VALUE)
-        self._samples: Samples | None = None
+        self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
         """Declare advantage, return and final value of each agent."""
@@ -60,17 +61,23 @@ class EstimateMultiAgentAdvantage(BatchTransform):
 
     def bind(self, samples: Samples) -> None:
         """Make views of all fields."""
-        self._terminated = body_of(samples, "env.terminated")
-        self._truncated = body_of(samples, "env.truncated")
-        self._agents = [self._views(samples, agent) for agent in agents_of(samples)]
-        self._samples = samples
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(
+        self, samples: Samples
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[_AgentViews]]:
+        agents = [self._views_of_agent(samples, agent) for agent in agents_of(samples)]
+        return body_of(samples, "env.terminated"), body_of(samples, "env.truncated"), agents
 
     def transform_batch(self, samples: Samples) -> None:
         """Write advantages and returns of the whole batch."""
-        if samples is not self._samples:
-            self.bind(samples)
-        for own in self._agents:
-            terminated, truncated, final_value = self._terminated, self._truncated, own.final_value
+        all_terminated, all_truncated, agents = self._views.of(samples)
+        for own in agents:
+            terminated, truncated, final_value = all_terminated, all_truncated, own.final_value
             if own.ends is not None:
                 alive, own_terminated, own_truncated = own.ends
                 terminated = terminated | own_terminated
@@ -78,7 +85,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
                 # Where the episode goes on without this agent, its last observation is in the next row.
                 # Where the episode itself ends, a reset has replaced that row.
                 next_value = np.concatenate([own.value[1:], own.bootstrap_value[np.newaxis]])
-                final_value = np.where(self._truncated, final_value, next_value)
+                final_value = np.where(all_truncated, final_value, next_value)
             estimate_advantage(
                 own.reward,
                 own.value,
@@ -95,7 +102,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
                 own.advantage[~alive] = 0.0
                 own.return_[~alive] = 0.0
 
-    def _views(self, samples: Samples, agent: str) -> _AgentViews:
+    def _views_of_agent(self, samples: Samples, agent: str) -> _AgentViews:
         reward = self._reward
         if getattr(field_at(samples, reward), "_fields", None) is not None:
             reward = f"{reward}.{agent}"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples
 from parllel.transforms.arguments import check_finite_positive
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
 
 
@@ -37,7 +38,7 @@ class NormalizeAdvantage(BatchTransform):
         self._epsilon = check_finite_positive("NormalizeAdvantage", "epsilon", epsilon)
         self._source, self._target = source, target
         self.reads = (source,)
-        self._samples: Samples | None = None
+        self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare the target if it is another field than the source."""
@@ -48,20 +49,25 @@ class NormalizeAdvantage(BatchTransform):
 
     def bind(self, samples: Samples) -> None:
         """Make views of both fields and of `env.valid`."""
-        self._advantage = body_of(samples, self._source)
-        self._normalized = body_of(samples, self._target)
-        self._valid = optional_body_of(samples, "env.valid")
-        self._samples = samples
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(
+        self, samples: Samples
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None]:
+        valid = optional_body_of(samples, "env.valid")
+        return body_of(samples, self._source), body_of(samples, self._target), valid
 
     def transform_batch(self, samples: Samples) -> None:
         """Normalise the whole batch; a batch without valid entries becomes 0."""
-        if samples is not self._samples:
-            self.bind(samples)
-        valid, out = self._valid, self._normalized
-        chosen = self._advantage if valid is None else self._advantage[valid]
+        advantage, out, valid = self._views.of(samples)
+        chosen = advantage if valid is None else advantage[valid]
         mean, std = (0.0, 1.0) if not chosen.size else _mean_and_std(chosen)
         # In float64: a large mean rounded to float32 would leave an offset.
-        np.subtract(self._advantage, mean, out=out, dtype=np.float64, casting="same_kind")
+        np.subtract(advantage, mean, out=out, dtype=np.float64, casting="same_kind")
         np.multiply(out, 1.0 / (std + self._epsilon), out=out, casting="same_kind")
         if valid is not None:
             out[~valid] = 0.0

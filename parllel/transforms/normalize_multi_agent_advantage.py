@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Samples
 from parllel.transforms.arguments import check_finite_positive
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.multi_agent_advantage import agents_of, alive_of
 from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
 
@@ -29,22 +30,29 @@ class NormalizeMultiAgentAdvantage(BatchTransform):
 
     def __init__(self, epsilon: float = 1e-8) -> None:
         self._epsilon = check_finite_positive(type(self).__name__, "epsilon", epsilon)
-        self._samples: Samples | None = None
+        self._views = BatchMemo(self._views_of)
 
     def bind(self, samples: Samples) -> None:
         """Make views of the advantages, and of the masks of entries that count."""
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(
+        self, samples: Samples
+    ) -> list[tuple[NDArray[np.float32], list[NDArray[np.bool_]]]]:
         valid = optional_body_of(samples, "env.valid")
-        self._agents: list[tuple[NDArray[np.float32], list[NDArray[np.bool_]]]] = []
+        agents = []
         for agent in agents_of(samples):
             masks = [mask for mask in (valid, alive_of(samples, agent)) if mask is not None]
-            self._agents.append((body_of(samples, f"agent.advantage.{agent}"), masks))
-        self._samples = samples
+            agents.append((body_of(samples, f"agent.advantage.{agent}"), masks))
+        return agents
 
     def transform_batch(self, samples: Samples) -> None:
         """Normalise the whole batch; without entries that count, all of an agent's become 0."""
-        if samples is not self._samples:
-            self.bind(samples)
-        for advantage, masks in self._agents:
+        for advantage, masks in self._views.of(samples):
             counts = np.logical_and.reduce(masks) if masks else np.ones(advantage.shape, bool)
             # In float64: a large mean rounded to float32 would leave an offset.
             chosen = advantage[counts].astype(np.float64)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from parllel.buffers import Field, Samples, buffer_leaves, buffer_map, field_at
 from parllel.errors import WrongStateError
 from parllel.transforms.arguments import check_finite_positive, check_positive
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.field_checks import RAW, SEEN
 from parllel.transforms.observation_leaf import Leaf, LeafViews
 from parllel.transforms.observation_parts import part_below, with_part
@@ -60,9 +61,7 @@ class NormalizeObservations(StepTransform):
         self._clip = check_positive(name, "clip", clip)
         self._epsilon = check_finite_positive(name, "epsilon", epsilon)
         self._leaves: dict[str, Leaf] = {}
-        self._views: list[LeafViews] = []
-        self._valid: NDArray[Any] | None = None
-        self._samples: Samples | None = None
+        self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Tree]:
         """Declare the target: a float32 field with padding 1 for each leaf of the source."""
@@ -75,6 +74,13 @@ class NormalizeObservations(StepTransform):
 
     def bind(self, samples: Samples) -> None:
         """Make views of source and target; raise ValueError if their shapes differ."""
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(self, samples: Samples) -> tuple[list[LeafViews], NDArray[Any] | None]:
         source = field_at(samples, self._source)
         shapes = {path: tuple(leaf.shape[2:]) for path, leaf in buffer_leaves(source)}
         if not self._leaves:
@@ -84,12 +90,11 @@ class NormalizeObservations(StepTransform):
             raise ValueError(
                 f"NormalizeObservations: {self._source}: expected {known}, got {shapes}"
             )
-        self._views = [
+        views = [
             LeafViews(leaf, samples, _join(self._source, path), _join(self._target, path))
             for path, leaf in self._leaves.items()
         ]
-        self._valid = optional_body_of(samples, "env.valid")
-        self._samples = samples
+        return views, optional_body_of(samples, "env.valid")
 
     def _leaf(self, path: str, shape: tuple[int, ...]) -> Leaf:
         name = f"NormalizeObservations: {_join(self._source, path)}"
@@ -97,9 +102,7 @@ class NormalizeObservations(StepTransform):
 
     def transform_step(self, samples: Samples, t: int, columns: slice) -> None:
         """Write row `t` (0 to T) of `columns`, a slice without a step."""
-        if samples is not self._samples:
-            self.bind(samples)
-        for views in self._views:
+        for views in self._views.of(samples)[0]:
             views.write(t, columns)
 
     def transform_final(self, observation: Tree) -> Tree:
@@ -119,10 +122,9 @@ class NormalizeObservations(StepTransform):
 
     def end_batch(self, samples: Samples) -> None:
         """Add the raw observations of the batch to the statistics."""
-        if samples is not self._samples:
-            self.bind(samples)
-        mask = None if self._valid is None else self._valid.reshape(-1)
-        for views in self._views:
+        leaves, valid = self._views.of(samples)
+        mask = None if valid is None else valid.reshape(-1)
+        for views in leaves:
             views.leaf.update(views.body, mask)
 
     @property
@@ -158,7 +160,8 @@ class NormalizeObservations(StepTransform):
         given = {path: leaf.statistics.shape for path, leaf in leaves.items()}
         if known and known != given:
             raise ValueError(f"NormalizeObservations: state: expected {known}, got {given}")
-        self._leaves, self._samples = leaves, None
+        self._leaves = leaves
+        self._views.forget()
 
 
 def _join(path: str, below: str) -> str:

@@ -16,6 +16,7 @@ from parllel.transforms.arguments import (
     for_loop,
     for_output,
 )
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
 from parllel.types import State
@@ -59,7 +60,8 @@ class NormalizeRewards(BatchTransform):
         self.reads = (source, done)
         self._statistics = RunningMeanStd((), f"{name}: returns of {source}")
         self._carried: NDArray[np.float64] | None = None
-        self._samples: Samples | None = None
+        self._returns, self._all_valid = np.zeros((0, 0)), np.ones((0, 0), bool)
+        self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare the normalised reward."""
@@ -67,15 +69,23 @@ class NormalizeRewards(BatchTransform):
 
     def bind(self, samples: Samples) -> None:
         """Make views of the fields; raise ValueError if B has changed since the last batch."""
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(self, samples: Samples) -> tuple[NDArray[Any], ...]:
         name = "NormalizeRewards"
-        self._reward = body_of(samples, self._source)
-        shape = self._reward.shape
+        reward = body_of(samples, self._source)
+        shape = reward.shape
         if len(shape) != 2:
             raise ValueError(f"{name}: {self._source}: expected shape [T, B], got {shape}")
-        self._normalized = for_output(name, self._target, body_of(samples, self._target), shape)
-        self._done = body_of(samples, self._done_path)
+        normalized = for_output(name, self._target, body_of(samples, self._target), shape)
         valid = optional_body_of(samples, "env.valid")
-        self._valid = np.ones(shape, bool) if valid is None else valid
+        if self._returns.shape != shape:  # one for all batches of the buffer
+            self._returns, self._all_valid = np.zeros(shape), np.ones(shape, bool)
+        valid = self._all_valid if valid is None else valid
         if self._carried is None:
             self._carried = np.zeros(shape[1])
         elif self._carried.shape != shape[1:]:
@@ -83,28 +93,26 @@ class NormalizeRewards(BatchTransform):
                 f"{name}: {self._source}: expected B={len(self._carried)} as in the last batch, whose "
                 f"returns continue, got B={shape[1]}"
             )
-        self._returns = np.zeros(shape)
-        self._samples = samples
+        return reward, body_of(samples, self._done_path), valid, normalized
 
     def transform_batch(self, samples: Samples) -> None:
         """Update the statistics with this batch, then write its normalised rewards."""
         from parllel.transforms import compiled
 
-        if samples is not self._samples:
-            self.bind(samples)
-        name, shape = "NormalizeRewards", self._returns.shape
-        reward = for_loop(name, self._source, self._reward, shape, np.float32)
-        done = for_loop(name, self._done_path, self._done, shape, bool)
-        valid = for_loop(name, "env.valid", self._valid, shape, bool)
+        reward, done, valid, normalized = self._views.of(samples)
+        name, shape = "NormalizeRewards", reward.shape
+        reward = for_loop(name, self._source, reward, shape, np.float32)
+        done = for_loop(name, self._done_path, done, shape, bool)
+        valid = for_loop(name, "env.valid", valid, shape, bool)
         assert self._carried is not None
-        # On a copy: if `update` raises, because rewards are not finite, nothing must have changed.
-        carried = self._carried.copy()
-        compiled.running_returns(reward, done, valid, self._discount, carried, self._returns)
-        self._statistics.update(self._returns.reshape(-1), valid.reshape(-1))
+        # On a copy: if the statistics refuse the batch, nothing may have changed.
+        carried, returns = self._carried.copy(), self._returns
+        compiled.running_returns(reward, done, valid, self._discount, carried, returns)
+        self._statistics.update(returns.reshape(-1), valid.reshape(-1))
         self._carried = carried
         scale = np.float32(1.0 / np.sqrt(self._statistics.var + self._epsilon))
-        np.multiply(reward, scale, out=self._normalized)
-        np.clip(self._normalized, -self._clip, self._clip, out=self._normalized)
+        np.multiply(reward, scale, out=normalized)
+        np.clip(normalized, -self._clip, self._clip, out=normalized)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -132,4 +140,4 @@ class NormalizeRewards(BatchTransform):
                 )
         self._statistics.load_state(state["statistics"])
         self._carried = carried
-        self._samples = None  # to bind again, which makes returns of zero where the state has none
+        self._views.forget()  # they are made anew, so that missing returns start from zero

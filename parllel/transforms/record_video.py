@@ -87,6 +87,9 @@ class RecordVideo(BatchTransform):
         # Convert an example, so that a wrong shape raises now and not after the first batch.
         self._checked(np.zeros((1, 1, *source.shape[2:]), source.dtype))
 
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Do nothing: no views are kept."""
+
     def transform_batch(self, samples: Samples) -> None:
         """Add the batch to the clip, if one is being made or is due. The samples are not changed."""
         T, B = samples.env.reward.shape[:2]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples
 from parllel.transforms.arguments import check_fraction, for_loop, for_output
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, row_after
 
 
@@ -75,7 +76,7 @@ class DiscountedReturns(BatchTransform):
         self._reward, self._value = reward, value
         values = () if value is None else (value,)
         self.reads = (reward, "env.terminated", "env.truncated", *values)
-        self._samples: Samples | None = None
+        self._views = BatchMemo(self._views_of)
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare the return and, with a value function, the final value."""
@@ -84,24 +85,29 @@ class DiscountedReturns(BatchTransform):
 
     def bind(self, samples: Samples) -> None:
         """Make views of all fields."""
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(self, samples: Samples) -> tuple[NDArray[Any], ...]:
         reward = body_of(samples, self._reward)
         if self._value is None:
             final, bootstrap = np.zeros_like(reward), np.zeros_like(reward[0])
         else:
             final = body_of(samples, "agent.final_value")
             bootstrap = row_after(samples, self._value)
-        self._inputs = (
+        return (
             reward,
             body_of(samples, "env.terminated"),
             body_of(samples, "env.truncated"),
             final,
             bootstrap,
+            body_of(samples, "agent.return_"),
         )
-        self._return = body_of(samples, "agent.return_")
-        self._samples = samples
 
     def transform_batch(self, samples: Samples) -> None:
         """Write the returns of the whole batch."""
-        if samples is not self._samples:
-            self.bind(samples)
-        discounted_returns(*self._inputs, self._discount, self._return)
+        reward, terminated, truncated, final, bootstrap, return_ = self._views.of(samples)
+        discounted_returns(reward, terminated, truncated, final, bootstrap, self._discount, return_)

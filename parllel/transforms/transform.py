@@ -40,6 +40,15 @@ class Transform:
     def bind(self, samples: Samples) -> None:
         """Make views of the fields. Called before sampling, and when the memory of the samples changes."""
 
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Go over to batch `number` of a buffer that holds several, which its arrays show already.
+
+        Called before each batch of such a buffer. The default binds anew, which is right for all views that
+        `bind` makes. `BatchMemo` spares that: it keeps what was made for each batch. A subclass that
+        overrides `bind` and not this is bound anew.
+        """
+        self.bind(samples)
+
     @property
     def stats(self) -> dict[str, Any]:
         """Numbers and arrays for the log; empty for a transform without state."""

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from parllel.agents import Handler, check_action_space, check_example_action
+from parllel.agents import (
+    Handler,
+    agent_examples,
+    check_action_space,
+    check_example_action,
+    initial_state_example,
+    noise_example,
+)
 from parllel.arrays import Array, LazyFramesArray, Storage
 from parllel.buffers import (
     AgentSamples,
@@ -116,7 +123,7 @@ def allocate_samples(
     if noise:
         fields["agent.noise"] = _noise(handler)
     samples = add_fields(samples, fields, batch_spec, **memory)
-    initial_state = handler.initial_state_example()
+    initial_state = initial_state_example(handler)
     if initial_state is not None:
         fields = {"agent.initial_rnn_state": initial_state}
         samples = add_fields(samples, fields, first_row, **memory)
@@ -150,7 +157,7 @@ def _agent_example(
         probe = allocate(_examples(spaces, None, None, env_info, 0), one, dtype=dtypes)
         observation = example_of_what_is_seen(probe, transforms, one, observation)
     try:
-        action, agent_info = handler.example(observation)
+        action, agent_info = agent_examples(handler, observation)
     except Exception as error:
         if probe is not None:
             note_what_is_seen(error, probe, transforms, observation, raw)
@@ -240,7 +247,7 @@ def _like(leaf: Array) -> Field:
 
 
 def _noise(handler: Handler) -> Tree:
-    example = handler.noise_example()
+    example = noise_example(handler)
     if example is None:
         raise ValueError("noise: expected an agent that draws noise, got one that draws none")
     return example

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parllel.agents import Agent, NumpyHandler, RowViews
+from parllel.agents import Agent, NumpyHandler, RowViews, agent_examples
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,
@@ -211,7 +211,7 @@ def test_trees_of_observations():
     handler.final_value(np.full(B, 2), np.arange(B), final)
     np.testing.assert_allclose(np.asarray(samples.agent.final_value)[2], 10 * expected, rtol=1e-6)
     np.testing.assert_allclose(handler.act(final, slice(0, B)), expected)
-    action, _ = handler.example(space)
+    action, _ = agent_examples(handler, space)
     assert action == 0
 
 
@@ -225,7 +225,7 @@ class TreeAgent(Agent):
 
 def test_trees_of_actions_are_written_by_name_and_position():
     handler = NumpyHandler(TreeAgent())
-    action, info = handler.example(np.zeros(3, np.float32))
+    action, info = agent_examples(handler, np.zeros(3, np.float32))
     assert info is None
     samples = make_samples(action=action, agent_info=None)
     handler.bind(samples)
@@ -240,7 +240,7 @@ def test_trees_of_actions_are_written_by_name_and_position():
 def test_example_returns_cells_and_disturbs_nothing():
     handler = NumpyHandler(AddingAgent())
     before = handler.agent.generator.bit_generator.state
-    action, info = handler.example(np.ones(3, np.float32))
+    action, info = agent_examples(handler, np.ones(3, np.float32))
     assert action == 3
     assert np.shape(action) == ()
     assert info.value == Field(np.float32(30), padding=1)
@@ -248,7 +248,7 @@ def test_example_returns_cells_and_disturbs_nothing():
     assert handler.agent.generator.bit_generator.state == before
     assert handler.agent.mode == "sample"
     handler.train_mode()
-    handler.example(np.ones(3, np.float32))
+    agent_examples(handler, np.ones(3, np.float32))
     assert handler.agent.mode == "train"
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from parllel.agents import Agent, NumpyHandler
+from parllel.agents import Agent, NumpyHandler, noise_example
 from parllel.buffers import NamedTuple, buffer_leaves
 from parllel.cages import VectorizedCage
 from parllel.testing import CountingEnv
@@ -71,7 +71,7 @@ def test_the_mode_stays_as_it_is():
     agent = CountingAgent(4)
     handler = NumpyHandler(agent)
     handler.train_mode()
-    field = handler.noise_example()
+    field = noise_example(handler)
     assert agent.mode == "train"
     assert np.shape(field.example) == ()
 

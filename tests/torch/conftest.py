@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from parllel.agents import agent_examples
 from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate, insert_field
 from parllel.torch import TorchHandler
 from parllel.types import BatchSpec
@@ -17,7 +18,7 @@ torch.set_num_threads(1)
 def allocate_samples(handler, T, B, dtype, valid):
     """Allocate from examples, in the order of a build script."""
     observation = np.zeros(4, dtype)
-    action, agent_info = handler.example(observation)
+    action, agent_info = agent_examples(handler, observation)
     real = Field(dtype(0), dtype=dtype)
     samples = allocate(
         Samples(

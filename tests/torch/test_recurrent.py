@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ppo_setup import SETTINGS, parameters
 
 from parllel import BatchSpec, Seeds
+from parllel.agents import agent_examples
 from parllel.buffers import NamedTuple
 from parllel.cages import VectorizedCage
 from parllel.samplers import EvalSampler, RecurrentSampler
@@ -442,7 +443,7 @@ def test_more_minibatches_than_columns_are_refused():
 def test_an_example_that_would_change_the_previous_action_is_refused(example, got):
     agent = RecurrentPgAgent(gaussian().model, Gaussian((2,)), prev_action=example, seed=0)
     with pytest.raises(ValueError, match=rf"prev_action: .*float32 \(2,\), got .*{got}"):
-        TorchHandler(agent).example(np.zeros(3, np.float32))
+        agent_examples(TorchHandler(agent), np.zeros(3, np.float32))
 
 
 def test_several_choices_at_once_are_no_previous_action_for_the_model():
@@ -450,7 +451,7 @@ def test_several_choices_at_once_are_no_previous_action_for_the_model():
     with pytest.raises(
         ValueError, match=r"prev_action: expected single choices \[T, N\], got \[1, 1"
     ):
-        TorchHandler(agent).example(np.zeros(3, np.float32))
+        agent_examples(TorchHandler(agent), np.zeros(3, np.float32))
 
 
 def test_ppo_without_a_memory_says_which_takes_one():

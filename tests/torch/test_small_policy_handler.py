@@ -8,6 +8,7 @@ import torch
 from ppo_setup import ppo
 from torch import nn
 
+from parllel.agents import agent_examples
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,
@@ -81,7 +82,7 @@ AGENTS = [
 
 def make_samples(handler, B, observation, rows=T):
     """Allocate from examples and draw observations; the agent's are a field of their own."""
-    action, agent_info = handler.example(observation)
+    action, agent_info = agent_examples(handler, observation)
     real = np.float32(0)
     samples = allocate(
         Samples(

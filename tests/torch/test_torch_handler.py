@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from parllel.agents import agent_examples
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,
@@ -84,7 +85,7 @@ def test_groups_of_columns_do_not_change_the_samples(make, groups, make_batch):
 def test_example_has_the_shape_and_dtype_of_a_cell(make, action):
     handler = TorchHandler(make())
     before = handler.state()["generator"]
-    example, info = handler.example(np.zeros(4, np.float32))
+    example, info = agent_examples(handler, np.zeros(4, np.float32))
     assert np.shape(example) == action.shape
     assert example.dtype == action.dtype
     assert info._fields == ("value", "log_prob")
@@ -124,7 +125,7 @@ class DictModel(nn.Module):
 def test_trees_of_observations_reach_the_model():
     example = {"camera": np.zeros((2, 2), np.uint8), "speed": np.float32(0)}
     handler = TorchHandler(CategoricalPgAgent(DictModel(), 2, seed=0))
-    action, info = handler.example(example)
+    action, info = agent_examples(handler, example)
     zero = np.float32(0)
     samples = allocate(
         Samples(
@@ -167,6 +168,6 @@ def test_trees_of_observations_reach_the_model():
 def test_an_error_of_the_agent_says_what_it_was_shown(example, seen):
     handler = TorchHandler(categorical())
     with pytest.raises((RuntimeError, AttributeError), match=r"shapes|dim") as caught:
-        handler.example(example)
+        agent_examples(handler, example)
     (note,) = notes_of(caught.value)
     assert re.search(f"in CategoricalPgAgent, given an example of one cell: {seen}", note)

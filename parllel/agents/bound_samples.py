@@ -1,0 +1,137 @@
+"""The fields of the samples that a handler reads and writes, in the batch that is current.
+
+Bound once, then given the number of a batch: views of its rows are made when first used, and kept while those
+of all batches together are not too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from parllel.agents.row_views import MOST_VIEWS, Convert, RowViews
+from parllel.agents.row_writer import ColumnWriter, RowWriter, Write
+from parllel.arrays import BatchViews
+from parllel.buffers import (
+    ByBatch,
+    Path,
+    Samples,
+    batch_number,
+    buffer_arrays,
+    buffer_map,
+    count_batches,
+    field_at,
+    leaf_paths,
+    most_kept,
+)
+from parllel.types import Tree
+
+Fields: TypeAlias = list[tuple[Path, NDArray[Any]]]
+
+
+@dataclass
+class Prepared:
+    """What a step in some columns needs, looked up once.
+
+    Attributes:
+        observation: the view of each row.
+        action, info: write what the agent returned.
+        noise: of the present batch, for each row; None until it is asked for.
+    """
+
+    observation: list[Tree]
+    action: ColumnWriter
+    info: ColumnWriter
+    noise: Sequence[Tree] | None = None
+
+
+class BoundSamples:
+    """Views of the rows of one batch at a time.
+
+    Args:
+        samples: the buffer.
+        convert, write: as the handler's.
+
+    Attributes:
+        T, B: of a batch.
+        has_value: whether there is a field for values.
+        value: writes that.
+        prepared: what steps need, by first and last column.
+        final_values, initial_states, noise: fields of the current batch, by path; empty if there are none.
+    """
+
+    def __init__(self, samples: Samples, convert: Convert, write: Write) -> None:
+        agent = samples.agent
+        self.samples = samples
+        self._convert, self._write = convert, write
+        self.T, self.B = next(leaf for _, leaf in leaf_paths(agent.action)).shape[:2]
+        info = getattr(agent, "agent_info", None)
+        value = getattr(info, "value", None)
+        self.has_value = value is not None
+        self._action = self._writer("agent.action", agent.action)
+        self._info = self._writer("agent.agent_info", info)
+        self.value = self._writer("agent.agent_info.value", value)
+        self._views: dict[str, RowViews] = {}
+        self._final_values, self._initial_states, self._noise = (
+            [(path, BatchViews(leaf)) for path, leaf in leaf_paths(getattr(agent, name, None))]
+            for name in ("final_value", "initial_rnn_state", "noise")
+        )
+        self.prepared: dict[tuple[Any, Any], Prepared] = {}
+        arrays = buffer_arrays(samples)
+        most = most_kept(MOST_VIEWS, self.T, count_batches(arrays))
+        self._by_batch: ByBatch[dict[tuple[Any, Any], Prepared]] = ByBatch(lambda _: {}, most)
+        self.use_batch(batch_number(arrays))
+
+    def use_batch(self, number: int) -> None:
+        """Go over to a batch."""
+        for prepared in self.prepared.values():
+            prepared.noise = None  # that of a batch is not to outlive it
+        self.number = number
+        for views in self._views.values():
+            views.use_batch(number)
+        for writer in (self._action, self._info, self.value):
+            writer.use_batch(number)
+        self.prepared = self._by_batch.at(number)
+        self.final_values = list(_fields(self._final_values, number))
+        self.initial_states = [
+            (path, state[0]) for path, state in _fields(self._initial_states, number)
+        ]
+        self.noise = list(_fields(self._noise, number))
+
+    def prepare(self, columns: slice) -> Prepared:
+        """Look up what steps in some columns need, and keep it."""
+        prepared = Prepared(
+            self.rows_of("agent.observation", columns),
+            self._action.within(columns),
+            self._info.within(columns),
+        )
+        self.prepared[columns.start, columns.stop] = prepared
+        return prepared
+
+    def rows_of(self, path: str, columns: slice) -> list[Tree]:
+        """Return views of the rows of a field."""
+        views = self._views.get(path)
+        if views is None:
+            views = RowViews(field_at(self.samples, path), self._convert)
+            self._views[path] = views
+            views.use_batch(self.number)
+        return views.rows(columns)
+
+    def rows_of_noise(self, noise: Tree, columns: slice) -> Sequence[Tree]:
+        """Split the noise of a batch, [T, B, ...], into rows of some columns."""
+        if hasattr(noise, "shape"):
+            # One call splits an array into its rows, which is cheaper than T times indexing.
+            return list(noise[:, columns])
+        return [buffer_map(lambda leaf, t=t: leaf[t, columns], noise) for t in range(self.T)]
+
+    def _writer(self, name: str, field: Tree) -> RowWriter:
+        return RowWriter(name, field, self._convert, self._write)
+
+
+def _fields(
+    views: Sequence[tuple[Path, BatchViews]], number: int
+) -> Iterator[tuple[Path, NDArray[Any]]]:
+    return ((path, view.rows(number)) for path, view in views)

@@ -1,0 +1,80 @@
+"""What an agent answers to an example of one cell, as examples for the fields that will hold its answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parllel.agents.handler import Handler
+from parllel.buffers import Field, NamedTuple, buffer_leaves, buffer_map, named_map
+from parllel.errors import add_note
+from parllel.types import Tree
+
+# Fields of agent_info that follow the batch: row T is needed as well, to bootstrap from.
+PADDED_INFO = ("value",)
+
+
+def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
+    """Run the agent once, in eval mode, and return `(action_example, agent_info_fields)`.
+
+    observation: numpy tree of one cell, without T and B, in the dtypes of the buffer.
+    The action comes back as a numpy tree of one cell; the agent info as a tree of `Field`,
+    because `value` needs padding, or None. What the agent samples with stays as it is.
+    """
+    column = slice(0, 1)
+    converted = named_map(lambda leaf: handler.convert(np.array(leaf)[np.newaxis]), observation)
+    handler.agent.eval_mode()
+    try:
+        inputs = handler.agent_inputs(converted, None, column)
+        action, agent_info = handler.agent.step(**inputs, env_indices=column)
+    except Exception as error:
+        leaves = buffer_leaves(buffer_map(np.asarray, observation), "observation")
+        seen = ", ".join(f"{path} {cell.dtype} {cell.shape}" for path, cell in leaves)
+        add_note(error, f"in {type(handler.agent).__name__}, given an example of one cell: {seen}")
+        raise
+    finally:
+        handler.restore_mode()
+    return buffer_map(lambda leaf: handler.to_numpy(leaf)[0], action), _info_fields(
+        handler, agent_info
+    )
+
+
+def noise_example(handler: Handler) -> Tree:
+    """Return a tree of `Field` for the noise of one cell, or None if the agent draws none.
+
+    The random state stays as it is, if the agent's `state` holds it.
+    """
+    agent = handler.agent
+    state = agent.state()
+    agent.sample_mode()
+    try:
+        noise = agent.draw_noise(1, 1)
+    finally:
+        handler.restore_mode()
+        agent.load_state(state)
+    cells = buffer_map(lambda leaf: handler.to_numpy(leaf)[0, 0], noise)
+    return buffer_map(lambda cell: Field(cell, dtype=cell.dtype), cells)
+
+
+def initial_state_example(handler: Handler) -> Tree:
+    """Return a numpy tree of the recurrent state of one environment, or None if there is none."""
+    if not handler.agent.recurrent:
+        return None
+    state = handler.agent.initial_rnn_state(slice(0, 1))
+    return buffer_map(lambda leaf: handler.to_numpy(leaf)[0], state)
+
+
+def _info_fields(handler: Handler, agent_info: Tree) -> Tree:
+    def field(leaf: Any, padding: int = 0) -> Field:
+        return Field(handler.to_numpy(leaf)[0], padding=padding)
+
+    if not hasattr(agent_info, "_fields"):
+        return buffer_map(field, agent_info)
+    fields = {}
+    for name in agent_info._fields:
+        padding = 1 if name in PADDED_INFO else 0
+        fields[name] = buffer_map(
+            lambda leaf, padding=padding: field(leaf, padding), getattr(agent_info, name)
+        )
+    return NamedTuple(**fields)
