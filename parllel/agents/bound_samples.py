@@ -6,7 +6,7 @@ of all batches together are not too many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -58,7 +58,6 @@ class BoundSamples:
     Attributes:
         T, B: of a batch.
         has_value: whether there is a field for values.
-        value: writes that.
         prepared: what steps need, by first and last column.
         final_values, initial_states, noise: fields of the current batch, by path; empty if there are none.
     """
@@ -73,7 +72,7 @@ class BoundSamples:
         self.has_value = value is not None
         self._action = self._writer("agent.action", agent.action)
         self._info = self._writer("agent.agent_info", info)
-        self.value = self._writer("agent.agent_info.value", value)
+        self._value = self._writer("agent.agent_info.value", value)
         self._views: dict[str, RowViews] = {}
         self._final_values, self._initial_states, self._noise = (
             [(path, BatchViews(leaf)) for path, leaf in leaf_paths(getattr(agent, name, None))]
@@ -89,20 +88,18 @@ class BoundSamples:
         """Go over to a batch."""
         for prepared in self.prepared.values():
             prepared.noise = None  # that of a batch is not to outlive it
-        self.number = number
-        for views in self._views.values():
-            views.use_batch(number)
-        for writer in (self._action, self._info, self.value):
-            writer.use_batch(number)
+        self._number = number
         self.prepared = self._by_batch.at(number)
-        self.final_values = list(_fields(self._final_values, number))
+        self.final_values = [(path, views.rows(number)) for path, views in self._final_values]
         self.initial_states = [
-            (path, state[0]) for path, state in _fields(self._initial_states, number)
+            (path, views.rows(number)[0]) for path, views in self._initial_states
         ]
-        self.noise = list(_fields(self._noise, number))
+        self.noise = [(path, views.rows(number)) for path, views in self._noise]
 
     def prepare(self, columns: slice) -> Prepared:
         """Look up what steps in some columns need, and keep it."""
+        self._action.use_batch(self._number)
+        self._info.use_batch(self._number)
         prepared = Prepared(
             self.rows_of("agent.observation", columns),
             self._action.within(columns),
@@ -113,12 +110,18 @@ class BoundSamples:
 
     def rows_of(self, path: str, columns: slice) -> list[Tree]:
         """Return views of the rows of a field."""
+        # Only what is asked for goes over to the current batch: steps find theirs in `prepared`.
         views = self._views.get(path)
         if views is None:
             views = RowViews(field_at(self.samples, path), self._convert)
             self._views[path] = views
-            views.use_batch(self.number)
+        views.use_batch(self._number)
         return views.rows(columns)
+
+    def write_value(self, t: int, columns: slice, value: Tree) -> None:
+        """Write values [N] into row `t`."""
+        self._value.use_batch(self._number)
+        self._value.write(t, columns, value)
 
     def rows_of_noise(self, noise: Tree, columns: slice) -> Sequence[Tree]:
         """Split the noise of a batch, [T, B, ...], into rows of some columns."""
@@ -129,9 +132,3 @@ class BoundSamples:
 
     def _writer(self, name: str, field: Tree) -> RowWriter:
         return RowWriter(name, field, self._convert, self._write)
-
-
-def _fields(
-    views: Sequence[tuple[Path, BatchViews]], number: int
-) -> Iterator[tuple[Path, NDArray[Any]]]:
-    return ((path, view.rows(number)) for path, view in views)

@@ -148,7 +148,7 @@ class Handler(ABC):
         if bound.has_value:
             observation = self.row_view("agent.observation", t, columns)
             inputs = self.agent_inputs(observation, t, columns)
-            bound.value.write(t, columns, self.agent.value(**inputs, env_indices=columns))
+            bound.write_value(t, columns, self.agent.value(**inputs, env_indices=columns))
 
     def final_value(
         self, rows: NDArray[np.intp], columns: NDArray[np.intp], observation: Tree

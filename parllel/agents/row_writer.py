@@ -100,7 +100,7 @@ class ColumnWriter:
             self._check(t, value)
         write = self._write
         for path, rows in self._leaves:
-            write(rows[t], part_at(value, path))
+            write(rows[t], part_at(value, path) if path else value)
 
     def _check(self, t: int, value: Tree) -> None:
         for path, rows in self._leaves:

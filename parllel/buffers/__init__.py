@@ -4,10 +4,12 @@ from parllel.buffers.allocation import Field, add_fields, allocate, check_names,
 from parllel.buffers.batches import (
     ByBatch,
     batch_number,
+    bound_anew,
     count_batches,
     follows_batches,
     most_kept,
     moving,
+    shown_number,
 )
 from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.buffers.link import REGISTER, Link, Ref
@@ -45,6 +47,7 @@ __all__ = [
     "add_fields",
     "allocate",
     "batch_number",
+    "bound_anew",
     "buffer_arrays",
     "buffer_asarray",
     "buffer_close",
@@ -67,5 +70,6 @@ __all__ = [
     "named_map",
     "part_at",
     "parts_of",
+    "shown_number",
     "summarize_arrays",
 ]

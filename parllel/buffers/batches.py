@@ -6,10 +6,10 @@ reads and writes them is bound to the memory once, and from then on given the nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
-from parllel.arrays import Array
+from parllel.arrays import Array, Block
 from parllel.errors import RegistrationError
 
 V = TypeVar("V")
@@ -21,13 +21,19 @@ def batch_number(arrays: Iterable[Array]) -> int:
     Raises:
         RegistrationError: if they show different ones.
     """
-    numbers = {array.block.window_number for array in moving(arrays)}
-    if len(numbers) > 1:
-        raise RegistrationError(
-            "expected arrays that are all on the same side, or batch of a replay, got numbers "
-            f"{sorted(numbers)}; rotate them together"
-        )
-    return numbers.pop() if numbers else 0
+    return shown_number([array.block for array in moving(arrays)])
+
+
+def shown_number(blocks: Sequence[Block]) -> int:
+    """Return the same as `batch_number` for the memory of arrays that hold several batches."""
+    number = blocks[0].window_number if blocks else 0
+    for block in blocks:
+        if block.window != number * block.window_rows:
+            raise RegistrationError(
+                "expected arrays that are all on the same side, or batch of a replay, got numbers "
+                f"{sorted({block.window_number for block in blocks})}; rotate them together"
+            )
+    return number
 
 
 def count_batches(arrays: Iterable[Array]) -> int:
@@ -61,6 +67,15 @@ def follows_batches(part: object, bind: str = "bind") -> bool:
         if bind in vars(cls):
             return False
     return False
+
+
+def bound_anew(bind: Callable[..., object], *arguments: Any) -> Callable[[int], None]:
+    """Return what stands for `use_batch` of a part that is bound again for each batch."""
+
+    def use_batch(number: int) -> None:
+        bind(*arguments)
+
+    return use_batch
 
 
 class ByBatch(Generic[V]):

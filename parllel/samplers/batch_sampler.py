@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -15,12 +16,13 @@ from parllel.agents import Handler
 from parllel.arrays import Array, SwitchingArray
 from parllel.buffers import (
     Samples,
-    batch_number,
+    bound_anew,
     buffer_arrays,
     buffer_leaves,
     count_batches,
     follows_batches,
     moving,
+    shown_number,
 )
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import WrongStateError
@@ -123,9 +125,10 @@ class BatchSampler(Sampler):
         self._arrays = buffer_arrays(samples)
         check_switching(self._arrays)
         count_batches(self._arrays)
-        self._moving = moving(self._arrays)
+        self._moving = [array.block for array in moving(self._arrays)]
         self._transform_steps = [one.transform_step for one in self.step_transforms]
         self._bind()
+        self._go_over = self._parts_that_go_over()
 
     def _bind(self) -> None:
         self.cages.bind(self.samples)
@@ -133,19 +136,20 @@ class BatchSampler(Sampler):
         for transform in self.transforms:
             transform.bind(self.samples)
 
-    def _use_batch(self, number: int) -> None:
-        """Take all that is bound to the buffer to the batch that its arrays show now."""
+    def _parts_that_go_over(self) -> list[Callable[[int], None]]:
+        """Return what takes all that is bound to the buffer to the batch that its arrays show."""
         samples = self.samples
-        self.cages.use_batch(samples, number)
+        parts = self.cages.parts_that_go_over(samples)
         if follows_batches(self.handler):
-            self.handler.use_batch(number)
+            parts.append(self.handler.use_batch)
         else:
-            self.handler.bind(samples)
+            parts.append(bound_anew(self.handler.bind, samples))
         for transform in self.transforms:
             if follows_batches(transform):
-                transform.use_batch(samples, number)
+                parts.append(partial(transform.use_batch, samples))
             else:
-                transform.bind(samples)
+                parts.append(bound_anew(transform.bind, samples))
+        return parts
 
     # ------------------------------------------------------------------ a batch, from begin to end
 
@@ -174,7 +178,9 @@ class BatchSampler(Sampler):
             for array in self._arrays:  # the observation after the last batch becomes row 0
                 array.rotate()
             if self._moving:
-                self._use_batch(batch_number(self._moving))
+                number = shown_number(self._moving)
+                for use_batch in self._go_over:
+                    use_batch(number)
             if self._restarted.any() or not self.resets_automatically:
                 self._reset_ended()
             return

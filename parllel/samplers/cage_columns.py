@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Samples, follows_batches
+from parllel.buffers import Samples, bound_anew, follows_batches
 from parllel.cages import CageInterface, FinalObservation, TrajInfo, check_side_by_side
 from parllel.errors import first_of
 from parllel.samplers.units import Unit, Units
@@ -68,13 +68,14 @@ class CageColumns:
         for cage, columns in zip(self.cages, self.columns, strict=True):
             cage.set_samples_buffer(samples, columns)
 
-    def use_batch(self, samples: Samples, number: int) -> None:
-        """Take each cage to batch `number` of the buffer that they are bound to."""
-        for cage, columns in zip(self.cages, self.columns, strict=True):
-            if follows_batches(cage, "set_samples_buffer"):
-                cage.use_batch(number)
-            else:
-                cage.set_samples_buffer(samples, columns)
+    def parts_that_go_over(self, samples: Samples) -> list[Callable[[int], None]]:
+        """Return what takes each cage to a batch of the buffer that they are bound to, given its number."""
+        return [
+            cage.use_batch
+            if follows_batches(cage, "set_samples_buffer")
+            else bound_anew(cage.set_samples_buffer, samples, columns)
+            for cage, columns in zip(self.cages, self.columns, strict=True)
+        ]
 
     def reset(self, t: int, *, everyone: bool) -> None:
         """Reset all environments, or those that have ended, and write their observations to row `t`."""
