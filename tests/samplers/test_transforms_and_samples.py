@@ -142,13 +142,13 @@ def test_an_observation_that_the_agent_refuses_names_the_transform_that_made_it(
         def fields(self, samples):
             return {"agent.observation": Field(np.zeros(2, np.float32), padding=1)}
 
-    def refuse(observation):
-        raise ValueError(f"expected 3 numbers, got {observation.shape}")
+    def refuse(observation, **inputs):
+        raise ValueError(f"expected 3 numbers, got {observation.shape[1:]}")
 
-    workshop.handler.example = refuse
+    workshop.handler.agent.step = refuse
     with pytest.raises(ValueError, match=r"expected 3 numbers, got \(2,\)") as caught:
         workshop.sampler([CountSteps(), Short()])
-    assert notes_of(caught.value) == [
+    assert notes_of(caught.value)[1:] == [
         "agent.observation is float32 (2,), as Short.fields says; env.observation is float32 (3,)"
     ]
 
