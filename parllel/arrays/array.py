@@ -51,6 +51,8 @@ class Array(Interchange):
 
     storage_kind: ClassVar[Storage] = "local"
     default_padding: ClassVar[int] = 0
+    _block_class: ClassVar[type[Block]] = Block
+    _least_windows: ClassVar[int] = 1
 
     __hash__ = None  # type: ignore[assignment]
     __slots__ = (
@@ -73,20 +75,26 @@ class Array(Interchange):
         full_size: int | None = None,
         arena: Arena | None = None,
     ) -> None:
+        self._allocate(shape, dtype, padding, full_size, arena, self.storage_kind)
+
+    def _allocate(
+        self,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        padding: int | None,
+        full_size: int | None,
+        arena: Arena | None,
+        storage: Storage,
+    ) -> None:
         padding = self.default_padding if padding is None else padding
-        name, dtype = type(self).__name__, np.dtype(dtype)
+        name, dtype, windows = type(self).__name__, np.dtype(dtype), self._least_windows
         check_shape(name, shape)
-        full_size = shape[0] if full_size is None else full_size
+        full_size = windows * shape[0] if full_size is None else full_size
         rotates = self.default_padding > 0
-        check_layout(name, shape, dtype, padding, full_size, rotates=rotates)
-        self._block = Block(
-            tuple(int(n) for n in shape),
-            dtype,
-            padding,
-            full_size,
-            arena,
-            self.storage_kind if arena is None else arena.storage,
-        )
+        check_layout(name, shape, dtype, padding, full_size, rotates=rotates, windows=windows)
+        storage = storage if arena is None else arena.storage
+        sizes = tuple(int(n) for n in shape)  # these may be numpy's
+        self._block = self._block_class(sizes, dtype, padding, full_size, arena, storage)
         self._place: Place | None = None  # None: the body, wherever the window is
         self._forget()
 

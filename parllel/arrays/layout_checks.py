@@ -25,8 +25,12 @@ def check_layout(
     full_size: int,
     *,
     rotates: bool,
+    windows: int,
 ) -> None:
-    """Raise ValueError unless dtype, padding and full_size fit the shape; `rotates`: it may have padding."""
+    """Raise ValueError unless dtype, padding and full_size fit the shape.
+
+    rotates: it may have padding.  windows: how many batches it holds at least.
+    """
     if dtype.hasobject:
         raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
     for what, number in (("padding", padding), ("full_size", full_size)):
@@ -42,8 +46,9 @@ def check_layout(
         raise ValueError(
             f"{name}: padding: {padding} rows are more than the {shape[0]} of the body"
         )
-    if full_size < shape[0] or full_size % shape[0]:
+    least = windows * shape[0]
+    if full_size < least or full_size % shape[0]:
         raise ValueError(
-            f"{name}: full_size: expected a multiple of the {shape[0]} rows of a batch, "
+            f"{name}: full_size: expected a multiple of the {shape[0]} rows of a batch, at least {least}, "
             f"got {full_size}"
         )

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from parllel.arrays.arena import STORAGES, Arena, Storage
 from parllel.arrays.array import Array
 from parllel.arrays.frame_block import MOST_FRAMES, FrameBlock
-from parllel.arrays.layout_checks import check_layout, check_shape
+from parllel.arrays.layout_checks import check_shape
 from parllel.arrays.places import Advanced, Basic, Scattered, _as_index, check_row
 
 
@@ -41,6 +41,7 @@ class LazyFramesArray(Array):
 
     __slots__ = ()
     default_padding = 1
+    _block_class = FrameBlock
 
     def __init__(
         self,
@@ -60,20 +61,7 @@ class LazyFramesArray(Array):
             )
         if storage not in STORAGES:
             raise ValueError(f"{name}: storage: expected one of {STORAGES}, got {storage!r}")
-        padding = self.default_padding if padding is None else padding
-        full_size = shape[0] if full_size is None else full_size
-        rotates = self.default_padding > 0
-        check_layout(name, shape, np.dtype(dtype), padding, full_size, rotates=rotates)
-        self._block = FrameBlock(
-            tuple(int(n) for n in shape),
-            np.dtype(dtype),
-            padding,
-            full_size,
-            arena,
-            storage if arena is None else arena.storage,
-        )
-        self._place = None
-        self._forget()
+        self._allocate(shape, dtype, padding, full_size, arena, storage)
 
     def _forget(self) -> None:
         self._numpy = self._body = self._root_place = None

@@ -11,12 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from parllel.arrays.arena import Arena, Storage
 from parllel.arrays.array import Array, ArrayT
 from parllel.arrays.block import Block
-from parllel.arrays.layout_checks import check_layout, check_shape
 from parllel.arrays.places import Basic, Place
 
 
@@ -71,36 +69,8 @@ class SwitchingArray(Array):
     """
 
     __slots__ = ()
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        *,
-        padding: int | None = None,
-        full_size: int | None = None,
-        arena: Arena | None = None,
-    ) -> None:
-        name = type(self).__name__
-        padding = self.default_padding if padding is None else padding
-        check_shape(name, shape)
-        full_size = 2 * shape[0] if full_size is None else full_size
-        rotates = self.default_padding > 0
-        check_layout(name, shape, np.dtype(dtype), padding, full_size, rotates=rotates)
-        if full_size < 2 * shape[0]:
-            raise ValueError(
-                f"{name}: full_size: expected two sides of {shape[0]} rows at least, got {full_size}"
-            )
-        self._block = SwitchingBlock(
-            tuple(int(n) for n in shape),
-            np.dtype(dtype),
-            padding,
-            full_size,
-            arena,
-            self.storage_kind if arena is None else arena.storage,
-        )
-        self._place = None
-        self._forget()
+    _block_class = SwitchingBlock
+    _least_windows = 2
 
     @property
     def n_sides(self) -> int:

@@ -8,9 +8,13 @@
         descriptors of the arenas ---------> and knows each of its nodes by key
     (key, location) -----------------------> resolve: node, indexed
 
-Any node of a registered tree, leaf or inner, travels like this, and every view of one. Of a whole whose
-arrays have several windows (sides, or the batches of a replay), the location is the number of the present
-one: the receiver changes over to it.
+Any node of a registered tree, leaf or inner, travels like this, and every view of one. Where the arrays of a
+whole hold several batches (two sides, or a replay), the location is the number of the current one, and
+the receiver changes over to it.
+
+    who writes       each end its own list of nodes: the sender after it has sent, the receiver when it reads
+    who reads        the end that resolves a name; a pipe keeps its order, so the introduction, its
+                     descriptors and the first name arrive one after the other
 """
 
 from __future__ import annotations
@@ -73,6 +77,8 @@ class Link:
             TypeError: if something else cannot be pickled; names the place in `value`.
         """
         if isinstance(value, (Array, NamedArrayTuple)):
+            # Before the bytes are returned the peer has been sent what introduces the buffer, so whatever the
+            # caller does with them comes after it.
             ref = self.reduce(value)
             # An unnamed node brings its class along, which may be one of a script.
             dumps: Callable[..., bytes] = cloudpickle.dumps if ref[0] == 0 else pickle.dumps
@@ -95,13 +101,15 @@ class Link:
     def reduce(self, node: Array | NamedArrayTuple) -> Ref:
         """Return the name of a node, having introduced its tree if need be."""
         if isinstance(node, Array):
+            # The key of the memory, not of the view: all views of it share one introduction.
             key = node.block.key
             if key not in self._nodes:
                 self.register(node)
             return key, _encode(node)
         root, locations = node._path()
         if not node._lazy and locations:
-            # The window of a replay-sized array moves on, so every leaf says its absolute place.
+            # A view stays where it is when the whole changes over to another batch, so a name with an index
+            # would mean other rows then: every leaf says its absolute place.
             refs = {
                 name: None if value is None else self.reduce(value)
                 for name, value in node._asdict().items()
@@ -123,6 +131,7 @@ class Link:
         """
         if isinstance(tree, Array):
             tree = _root_of(tree)
+        # First, as it may refuse: nothing has been sent then, and both ends know the same nodes.
         _make_shareable(tree)
         arenas: list[Arena] = []
         file = io.BytesIO()
@@ -130,6 +139,7 @@ class Link:
         described = [(arena.nbytes, arena.storage, arena.tag) for arena in arenas]
         message = pickle.dumps((described, file.getvalue()), pickle.HIGHEST_PROTOCOL)
         self._introduce(REGISTER + message, arenas)
+        # Only now: had the sending failed, names would be sent that the peer does not know.
         self.adopt(tree)
 
     def _introduce(self, message: bytes, arenas: Sequence[Arena]) -> None:
@@ -139,6 +149,7 @@ class Link:
             sends = [
                 partial(reduction.send_handle, self._connection, arena.fd, pid) for arena in arenas
             ]
+        # The message first: it says how many descriptors follow, and the receiver reads exactly these.
         if self._child is not None:
             self._child.send_bytes(message, self.timeout_s)
             self._child.send_handles(sends, self.timeout_s)
@@ -152,12 +163,12 @@ class Link:
         self._nodes.update(_nodes_of(tree))
 
     def forget(self, tree: Tree) -> None:
-        """Let go of the nodes of a tree on this side."""
+        """Forget the nodes of a tree on this side; the peer goes on knowing them."""
         for key in _nodes_of(tree):
             self._nodes.pop(key, None)
 
     def clear(self) -> None:
-        """Let go of everything on this side, when the connection has ended."""
+        """Forget all nodes on this side, when the connection has ended."""
         self._nodes.clear()
 
     # ------------------------------------------------------------------ receiving
@@ -167,6 +178,7 @@ class Link:
 
         Raises: as Child.receive does. The child may have ended, or be stopped, in the middle.
         """
+        # A child introduces what it answers with before the answer itself.
         while True:
             message = child.receive(timeout_s, doing)
             if message[:1] != REGISTER:
@@ -185,6 +197,7 @@ class Link:
             if sys.platform != "win32":
                 await_bytes()
                 fd = reduction.recv_handle(self._connection)
+                # Children of this process get what they need when they start, and no more.
                 os.set_inheritable(fd, False)
             arenas.append(Arena.attach(nbytes, storage, fd, tag))
         self.adopt(_StructureUnpickler(io.BytesIO(content), arenas).load())
@@ -218,6 +231,7 @@ class Link:
         if location is None:
             return node
         if type(location) is int:
+            # No data move, so this may happen while the peer writes another batch.
             for array in _moving_arrays(node):
                 array.block.show(location)
             return node
@@ -242,10 +256,12 @@ def _nodes_of(tree: Tree) -> dict[int, Array | NamedArrayTuple]:
 
 
 def _root_of(array: Array) -> Array:
+    # A new object over the same memory: the peer is to know the whole, and views hold no reference to it.
     return type(array)._of(array.block, None) if array.is_view else array
 
 
 def _make_shareable(tree: Array | NamedArrayTuple) -> None:
+    # All are looked at before any moves, so that a tree that is refused is as it was.
     paths = {leaf.block.key: path for path, leaf in buffer_leaves(tree) if isinstance(leaf, Array)}
     local = []
     for array in buffer_arrays(tree):
@@ -256,6 +272,7 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
                 f"process starts (buffers=...); to send it to a running one allocate with {rule}"
             )
         if array.storage == "local":
+            # Views of the old memory would show what it held at the move, and writes to them would be lost.
             if array.block.handed_out:
                 raise RegistrationError(
                     f"{paths[array.block.key] or 'array'}: cannot move to shared memory, because "
@@ -263,6 +280,7 @@ def _make_shareable(tree: Array | NamedArrayTuple) -> None:
                 )
             local.append(array)
     if local:
+        # One arena, so one descriptor: a process can pass only so many.
         arena = Arena(sum(aligned(array.block.nbytes) for array in local), "managed")
         for array in local:
             array.block.move_to(arena)

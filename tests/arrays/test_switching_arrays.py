@@ -159,7 +159,10 @@ def test_full_holds_the_bodies_of_all_sides() -> None:
 
 
 def test_one_side_is_not_enough() -> None:
-    with pytest.raises(ValueError, match="full_size: expected two sides of 4 rows at least, got 4"):
+    with pytest.raises(
+        ValueError,
+        match="full_size: expected a multiple of the 4 rows of a batch, at least 8, got 4",
+    ):
         SwitchingArray((4, 1), np.int64, full_size=4)
     with pytest.raises(ValueError, match="full_size: expected a multiple of the 4 rows"):
         SwitchingArray((4, 1), np.int64, full_size=10)
