@@ -1,4 +1,4 @@
-"""What an environment answers to a step, and what is kept of the end of an episode."""
+"""The result of an environment's step, and the observation that is kept from the end of an episode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from parllel.types import Tree
 
 
 class Step(NamedTuple):
-    """One environment's answer. `observation` is what to act on next: after a reset, if there was one."""
+    """The result of one step of one environment.
+
+    Attributes:
+        observation: what to act on next; after a reset, if there was one.
+        next_observation: what the step led to, before any reset.
+        reward, terminated, truncated, info: as `env.step` returned them.
+    """
 
     observation: Tree
     next_observation: Tree

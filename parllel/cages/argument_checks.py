@@ -1,4 +1,4 @@
-"""Checks of what cages are told."""
+"""Check the arguments of cages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from parllel.types import State
 
 
 def check_row(t: int, rows: int, name: str) -> None:
-    """Raise IndexError unless `t` is one of `rows`."""
+    """Raise IndexError unless `t` is a row of a batch with `rows` rows."""
     if not 0 <= t < rows:
         raise IndexError(f"{name}: row {t}: expected 0 to {rows - 1}")
 
 
 def check_group(group: int, n_groups: int, name: str) -> None:
-    """Raise IndexError unless `group` is one of `n_groups`."""
+    """Raise IndexError unless `group` is the number of one of `n_groups` groups."""
     if not 0 <= group < n_groups:
         expected = "0, as there is one" if n_groups == 1 else f"0 to {n_groups - 1}"
         raise IndexError(f"{name}: group {group}: expected {expected}")
@@ -31,13 +31,14 @@ def check_batch(number: int, n_batches: int, name: str) -> None:
 
 
 def check_states(states: Sequence[State], n: int, name: str) -> None:
-    """Raise ValueError unless there is a state for each of `n` environments."""
+    """Raise ValueError unless there are as many states as environments."""
     if len(states) != n:
         raise ValueError(f"{name}: states: expected those of {n} environments, got {len(states)}")
 
 
 def check_factory(factory: Any, what: str) -> None:
-    """Raise TypeError unless a factory can be called: often it is an environment, or its name."""
+    """Raise TypeError unless a factory can be called."""
+    # Common mistakes are an environment instead of a function that makes it, or its name.
     if not callable(factory):
         raise TypeError(
             f"{what}: expected a function that makes a gymnasium.Env, got {factory!r}; give "
@@ -46,11 +47,11 @@ def check_factory(factory: Any, what: str) -> None:
 
 
 def check_factories(factories: Any, seeds: Sequence[Any] | None, cage: str) -> Sequence[Any]:
-    """Return a seed for each factory, None where there are none.
+    """Return a seed for each factory; all None if `seeds` is None.
 
     Raises:
-        TypeError: unless there is a sequence of functions.
-        ValueError: unless there is at least one, and a seed for each.
+        TypeError: if `factories` is not a sequence of functions.
+        ValueError: if there is no factory, or another number of seeds.
     """
     if not isinstance(factories, Sequence) or isinstance(factories, str):
         raise TypeError(f"{cage}: env_factories: expected a list of functions, got {factories!r}")
@@ -64,6 +65,6 @@ def check_factories(factories: Any, seeds: Sequence[Any] | None, cage: str) -> S
 
 
 def check_counts(counts: Sequence[int], n: int, name: str) -> None:
-    """Raise ValueError unless there is a number of steps for each of `n` environments."""
+    """Raise ValueError unless there is a non-negative number of steps for each of `n` environments."""
     if len(counts) != n or min(counts) < 0:
         raise ValueError(f"{name}: counts: expected {n} of at least 0, got {list(counts)}")

@@ -1,4 +1,4 @@
-"""How error messages show what an environment returned."""
+"""Show what an environment returned in the space of one line, for error messages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-MOST_NUMBERS = 8  # of an array that is shown in full
-MOST_PARTS = 12  # of a dict, tuple or list
+MOST_NUMBERS = 8  # in an array that is shown in full
+MOST_PARTS = 12  # in a dict, tuple or list whose parts are shown
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 120
 
 
 def brief(value: Any) -> str:
-    """Return a `repr` of one line's length: of an array that is not small, its dtype and shape."""
+    """Return a short `repr`; for an array of more than 8 numbers, its dtype and shape."""
     if isinstance(value, np.ndarray):
         if value.size > MOST_NUMBERS:
             return f"an array {value.dtype} {value.shape}"
         return " ".join(repr(value).split())
-    # Subclasses, such as named tuples, have a form of their own.
+    # By `type`, as subclasses, such as named tuples, have their own `repr`.
     if type(value) is dict and len(value) <= MOST_PARTS:
         return "{" + ", ".join(f"{_short.repr(k)}: {brief(v)}" for k, v in value.items()) + "}"
     if type(value) in (tuple, list) and len(value) <= MOST_PARTS:

@@ -20,19 +20,19 @@ from parllel.types import Tree
 
 
 class Cage(VectorizedCage):
-    """One environment in this process: a VectorizedCage of one, with methods for loops of your own.
+    """One environment in this process: a VectorizedCage of one, with methods for your own loops.
 
     Args:
         env_factory: makes the environment: a function without arguments, a class, a lambda.
         traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
-        reset_automatically: reset an ended environment within the same step. Otherwise it stays still
-            until a reset (`needs_reset`).
+        reset_automatically: reset an ended environment within the same step. Otherwise it is not stepped
+            until it is reset (`needs_reset`).
         seed: a SeedSequence or int for the environment and its action space; None draws one.
         index: number of the environment, for messages.
-        check: test what the environment returns, "first_episode" or "always".
+        check: how long to check what the environment returns, "first_episode" or "always".
 
-    Attributes and methods of the environment are reached through the cage: `cage.gravity`,
-    `cage.gravity = 3`, `cage.env_method("get_state")`.
+    The cage gives access to attributes and methods of the environment: `cage.gravity`, `cage.gravity = 3`,
+    `cage.env_method("get_state")`.
     """
 
     def __init__(
@@ -60,8 +60,12 @@ class Cage(VectorizedCage):
 
     def _begin(self, method: str, group: int = 0) -> None:
         super()._begin(method, group)
+        # Steps are taken at once, in this process. That each must be awaited is for code that is written with
+        # a Cage to run with a ProcessCage as well, where the result is still on its way.
         if self._result is not None:
-            raise WrongStateError(f"{self._name}: {method}: a step was not awaited")
+            raise WrongStateError(
+                f"{self._name}: {method}: the last step was not awaited; call await_step"
+            )
 
     def step_async(
         self,
@@ -74,10 +78,10 @@ class Cage(VectorizedCage):
         out_truncated: Any = None,
         out_info: Any = None,
     ) -> None:
-        """Step the environment; each out argument takes its part of the result.
+        """Step the environment, and write parts of the result to the out arguments that are given.
 
-        out_obs gets the observation to act on next, which follows a reset if there was one; out_next_obs
-        the one that this step led to.
+        out_obs receives the observation to act on next, which is that of the reset if there was one;
+        out_next_obs receives the observation that this step led to.
         """
         outs = {
             "observation": out_obs,
@@ -88,6 +92,7 @@ class Cage(VectorizedCage):
             "info": out_info,
         }
         self._begin("step_async")
+        # Before the step: a wrong argument must not cost the environment a step.
         given = check_outs(outs, self._name)
         step = self._envs.stepper.step_one(0, plain_action(self.spaces, action))
         self._result = deliver(step._asdict(), given)

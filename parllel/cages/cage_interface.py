@@ -1,4 +1,13 @@
-"""What samplers know of a cage."""
+"""The interface of cages, as samplers use it.
+
+    sampler                        cage, and the processes of its environments
+    writes action row t
+    start_row(t, group) -------->  read action row t, step, write reward, flags and info to row t,
+                                   and the observation to row t + 1
+    finish_row(group)   <--------  done; only from here on may the sampler read these rows
+
+Until `finish_row` returns, the rows that are being written belong to the cage.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +30,21 @@ CageT = TypeVar("CageT", bound="CageInterface")
 
 
 class CageInterface(ABC):
-    """Environments in their place, writing their results into columns of a batch.
+    """Environments, in this process or others, that write their results to columns of a batch.
 
-    The row face serves samplers: `start_*` begins work on a row, `finish_row` waits for its end. In between
-    the rows that are being written belong to the cage. A cage has one or more groups of environments; each is
-    started and finished apart, so that one can step while the agent acts for another.
+    A method `start_*` starts work on a row, and `finish_row` waits until it is done. A cage has one or more
+    groups of environments. Each is started and finished separately, so that one group can step while the
+    agent acts for another.
     """
 
     @property
     @abstractmethod
     def n(self) -> int:
-        """How many environments this is, one column each."""
+        """The number of environments, which is the number of columns."""
 
     @property
     def groups(self) -> list[slice]:
-        """Columns of each group, counted from the cage's first: in order, without gaps, all `n` of them."""
+        """The columns of each group, counted from the cage's first. They cover 0 to `n` without gaps."""
         return [slice(0, self.n)]
 
     @property
@@ -46,12 +55,12 @@ class CageInterface(ABC):
     @property
     @abstractmethod
     def needs_reset(self) -> NDArray[np.bool_]:
-        """Whether each environment has ended and waits for a reset, [n]; right after any finish."""
+        """Whether each environment has ended and waits for a reset, [n]; valid when no row is started."""
 
     @property
     @abstractmethod
     def reset_automatically(self) -> bool:
-        """Whether ended environments reset within the same step, or stay still until a reset."""
+        """Whether ended environments reset within the same step, or are not stepped until they are reset."""
 
     @abstractmethod
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
@@ -63,58 +72,63 @@ class CageInterface(ABC):
         """
 
     def use_batch(self, number: int) -> None:
-        """Go over to batch `number` of a buffer that holds several: the rows that follow are its.
+        """Write to batch `number` of a buffer that holds several, from the next row on.
 
-        The cage stays bound, so nothing is checked anew or sent to workers. A sampler calls it between
-        batches, when all that was started has been finished. It binds a cage that does not override this
-        anew instead.
+        The cage stays bound, so nothing is checked again or sent to workers. Samplers call this between
+        batches, when everything that was started has been finished. For a cage that does not override it,
+        they call `set_samples_buffer` instead.
 
         Raises:
             IndexError: if the buffer has no batch of that number.
-            WrongStateError: if something is under way, or there is no buffer.
+            WrongStateError: if a row was started and not finished, or no buffer was set.
         """
-        raise NotImplementedError(f"{type(self).__name__} is bound anew for each batch")
+        raise NotImplementedError(
+            f"{type(self).__name__}: use_batch; call set_samples_buffer instead"
+        )
 
     @abstractmethod
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
-        """Begin to reset a group's environments (all, or those that need it) into observation row `t`."""
+        """Start to reset a group's environments, all or those that need it, into observation row `t`."""
 
     @abstractmethod
     def start_row(self, t: int, group: int = 0) -> None:
-        """Begin to step a group's environments with the actions of row `t`.
+        """Start to step a group's environments with the actions of row `t`.
 
-        Reward, flags and info go to row `t`, the observation to row `t + 1`.
+        They write reward, flags and info to row `t`, and the observation to row `t + 1`.
         """
 
     @abstractmethod
     def start_random_row(self, t: int, group: int = 0) -> None:
-        """Like `start_row`, with actions drawn by the environments' spaces, which are written too."""
+        """Like `start_row`, with random actions from the action spaces, which are written to row `t`."""
 
     @property
     def has_policy(self) -> bool:
-        """Whether `start_rollout` can be called: a policy acts where the environments are."""
+        """Whether the cage has a policy, so that `start_rollout` can be called."""
         return False
 
     def start_rollout(self, T: int, group: int = 0) -> None:
-        """Begin to fill rows 0 to `T` - 1 of a group: for each its policy acts, then its environments step.
+        """Start to fill rows 0 to `T` - 1 of a group: in each, the policy acts and the environments step.
 
-        Nothing is to be done until `finish_row`. `WrongStateError` if there is no policy.
+        The next call must be `finish_row`.
+
+        Raises:
+            WrongStateError: if the cage has no policy.
         """
         raise WrongStateError(
-            f"{self.spaces.name}: rollout: this {type(self).__name__} has no policy; "
-            "SynchronizedProcessCage.set_policy gives it one"
+            f"{self.spaces.name}: rollout: this {type(self).__name__} has no policy; set one by "
+            "SynchronizedProcessCage.set_policy"
         )
 
     @abstractmethod
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
-        """Begin `counts[i]` random steps of each of all `n` environments; they are no samples.
+        """Start `counts[i]` random steps in environment i, for all `n` environments; they are no samples.
 
-        Whatever the groups are, no other may be started; `finish_row()` waits for all of them.
+        No group may be started meanwhile; `finish_row()` without a group waits for all environments.
         """
 
     @abstractmethod
     def finish_row(self, group: int = 0) -> None:
-        """Wait for what was started for that group; raises what an environment raised."""
+        """Wait until what was started for the group is done; raise what an environment raised."""
 
     @abstractmethod
     def collect_completed_trajs(self) -> list[TrajInfo]:
@@ -124,45 +138,45 @@ class CageInterface(ABC):
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the true last observations of episodes that ended in rows since the last call.
 
-        truncated_only: leave those out that were not truncated, with no way to get them later.
+        truncated_only: drop the others; the next call does not return them either.
         """
 
     def start_environment_states(self) -> None:
-        """Begin, where another process does it, what `environment_states` waits for; call that next."""
+        """Ask other processes for what `environment_states` returns; call that next."""
 
     @abstractmethod
     def environment_states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, the episode in progress included, between rows.
+        """Return what a checkpoint keeps of each environment, including the episode in progress.
 
-        What has ended is to be collected before. Where an environment does not offer its state, `missing`
-        says so and `env` is None; see `parllel.env_states.env_state`.
+        Call it between rows, and collect ended episodes before. For an environment that cannot save its
+        state, `env` is None and `missing` names what has none; see `parllel.env_states.env_state`.
         """
 
     @abstractmethod
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `environment_states` returned; rows may go on from there.
+        """Restore what `environment_states` returned; the next row continues from there.
 
-        Environments without a state are marked in `needs_reset`; a reset gives them a seed of their own that
-        depends on `salt`.
+        Environments without a state are marked in `needs_reset`. Their reset is seeded by their seed and
+        `salt`, so that they do not repeat their first episode.
 
         Raises:
-            ValueError: if it belongs to other environments.
+            ValueError: if the states are those of other environments.
         """
 
     @abstractmethod
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the environment, found through its wrappers."""
+        """Call a method of the environment, or of one of its wrappers, and return the result."""
 
     @abstractmethod
     def render(self) -> Any:
         """Return what the environment's `render` returns."""
 
     def start_close(self) -> None:
-        """Begin, where another process does it, what `close` waits for; call that next. It never raises."""
+        """Ask other processes to close their environments; call `close` next. It never raises."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the environments and end what runs for them; may be called twice."""
+        """Close the environments and end their processes; may be called twice."""
 
     def __enter__(self: CageT) -> CageT:
         return self

@@ -1,4 +1,7 @@
-"""Check what an environment returns; on during its first episode, where most mistakes show."""
+"""Check what an environment returns from `step` and `reset`.
+
+Cages do this during the first episode of each environment, where most mistakes show.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from parllel.cages.observation_check import LARGEST
 
 
 def check_step(result: Any, name: str) -> None:
-    """Raise TypeError or ValueError unless `result` is what Gymnasium's `step` promises."""
+    """Raise TypeError or ValueError unless `result` is what Gymnasium's `step` must return."""
     if not isinstance(result, tuple) or len(result) != 5:
-        # Four values come from environments written for Gym before version 0.26.
+        # Environments written for Gym before version 0.26 return four values.
         hint = (
             "; Gymnasium's step returns five values: split done into terminated and truncated"
             if isinstance(result, tuple) and len(result) == 4
@@ -41,7 +44,7 @@ def check_step(result: Any, name: str) -> None:
 
 
 def check_reset(result: Any, name: str) -> None:
-    """Raise TypeError unless `result` is what Gymnasium's `reset` promises."""
+    """Raise TypeError unless `result` is what Gymnasium's `reset` must return."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{name}: reset: expected (observation, info), got {brief(result)}")
 

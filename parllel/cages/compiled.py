@@ -1,7 +1,7 @@
-"""The compiled loop of the cages.
+"""The compiled loop of the cages, which adds up the statistics of episodes.
 
-Compiling costs a process a third of a second, so this module is imported when there are first statistics of
-several environments to add up. The function releases the GIL and checks nothing.
+Importing this module imports numba, which takes a third of a second, so processes import it only when they
+have statistics of several environments to add up. The function releases the GIL and checks no arguments.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def add_up(
     sums: NDArray[np.float64],
     out_ended: NDArray[np.float64],
 ) -> None:
-    """Do what `parllel.cages.batched_trajectories.add_up` does."""
+    """Compute the same as `parllel.cages.batched_trajectories.add_up`."""
     n = rewards.shape[1]
     reached = np.zeros(n, np.int64)
-    # After the events each environment is brought to the end: its episode goes on.
+    # After the events, one more round for each environment: the steps since its last event, up to the last
+    # row, belong to an episode that is not over.
     for e in range(len(events) + n):
         if e < len(events):
             stop, i, ends = events[e, 0], events[e, 1], events[e, 2]

@@ -1,4 +1,4 @@
-"""The fields of a batch that hold what environments say in their infos."""
+"""Write values of the infos of environments to fields of a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from parllel.buffers import Path, dotted, leaf_paths, parts_of
 from parllel.types import Tree
 
-# What is written without a further look; other values may be no numbers, or fractions for integers.
+# Types that are written without a check, which would cost time in each step. Values of other types may not be
+# numbers, or may be fractions where the field holds integers.
 _INTEGERS: frozenset[Any] = frozenset(
     [int, bool, np.bool_, *(np.dtype(code).type for code in "bhilqBHILQ")]
 )
@@ -22,16 +23,16 @@ _ABSENT = object()
 
 
 class EnvInfoRows:
-    """Rows of some columns, one field for each key that is stored.
+    """The fields of stored info keys, in some columns of a batch.
 
     Args:
         leaves: path of keys and dtype of each field.
-        defaults: what stands where an info has no such key, [1, B, ...] for each field; None: KeyError.
-        columns: which columns these are.
-        name: what messages call the environments.
+        defaults: values for infos that lack a key, [1, B, ...] for each field; None raises KeyError instead.
+        columns: the columns of these environments.
+        name: name of the environments for messages.
 
     Attributes:
-        rows: of each field in the current batch; to be set.
+        rows: for each field, its rows in the current batch; the owner sets them.
     """
 
     def __init__(
@@ -47,16 +48,17 @@ class EnvInfoRows:
         self._defaults: dict[Path, Any] = {
             path: np.array(leaf[0, columns]) for path, leaf in leaf_paths(defaults)
         }
-        self._to_tell = columns.start == 0  # one environment speaks for all
+        # Only for column 0, as environments of one class would repeat the warning.
+        self._may_warn = columns.start == 0
 
     def write(self, t: int, i: int, info: dict[str, Any], *, ended: bool) -> None:
-        """Write what the i-th environment said in its step of row `t`.
+        """Write the info of the i-th environment's step to row `t`.
 
-        ended: whether it was the last one of an episode.
+        ended: whether the step was the last one of an episode.
 
         Raises:
-            KeyError: for a key that is missing, and has no default.
-            TypeError: for None and others that are no numbers, and for fractions in a field of integers.
+            KeyError: if a key is missing and has no default.
+            TypeError: if a value is not a number, or a fraction in a field of integers.
         """
         absent = []
         for (key, deeper, path, types, kinds), rows in zip(self._leaves, self.rows, strict=True):
@@ -71,21 +73,22 @@ class EnvInfoRows:
                 if type(value) is not np.ndarray or value.dtype.kind not in kinds:
                     self._check(i, path, value, kinds)
             rows[t][i] = value
-        if ended and i == 0 and self._to_tell:
-            self._to_tell = False
+        # Not earlier: many environments have some keys only in the last info of an episode.
+        if ended and i == 0 and self._may_warn:
+            self._may_warn = False
             if absent:
-                self._tell(absent, info)
+                self._warn(absent, info)
 
     def _default(self, i: int, path: Path, info: dict[str, Any]) -> Any:
         if path in self._defaults:
             return self._defaults[path][i]
         raise KeyError(
-            f"{self._where(i, path)}: missing, and the buffer has no default; there are "
+            f"{self._where(i, path)}: missing, and the buffer has no default; the info has "
             f"{sorted(map(str, info))}"
         )
 
     def _below(self, i: int, path: Path, node: Any) -> Any:
-        """Return what the keys after the first of a path lead to."""
+        """Return the value at a path, where `node` is that at its first key."""
         for key in path[1:]:
             parts = parts_of(node)
             if parts is None:
@@ -109,8 +112,8 @@ class EnvInfoRows:
         keys = "".join(f"[{key!r}]" for key in path)
         return f"column {self._first + i} ({self._name}): info{keys}"
 
-    def _tell(self, absent: Sequence[Path], info: dict[str, Any]) -> None:
-        """Say once that an ended episode had no such keys, which may be misspelled."""
+    def _warn(self, absent: Sequence[Path], info: dict[str, Any]) -> None:
+        """Warn that an ended episode had none of these keys, which may be misspelled."""
         keys = [dotted(path) for path in absent]
         near = [close for key in keys for close in difflib.get_close_matches(key, map(str, info))]
         hint = f"; near names: {near}" if near else ""
@@ -122,12 +125,12 @@ class EnvInfoRows:
 
 
 def _taken(dtype: np.dtype[Any]) -> tuple[frozenset[Any], str]:
-    """Return the types and the kinds of numbers that a field takes."""
+    """Return the types that a field accepts without a check, and the kinds of dtypes that it accepts."""
     return (_INTEGERS, _WHOLE) if dtype.kind in _WHOLE else (_NUMBERS, _FLOATS)
 
 
 def _kind_of(value: Any) -> str:
     try:
         return np.asarray(value).dtype.kind
-    except ValueError:  # ragged
+    except ValueError:  # lists of different lengths
         return "O"

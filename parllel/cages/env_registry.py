@@ -1,13 +1,13 @@
-"""Gymnasium's registry, carried to processes that do not run the script which filled it.
+"""Carry Gymnasium's registry to worker processes, which do not run the script that filled it.
 
     main process                                     worker
     import ale_py: fills gymnasium's registry
-    pack_registry() -------- with the cage's start ------> adopt_registry(packed)
+    pack_registry() -------- when the cage starts -------> adopt_registry(packed)
                                                      gymnasium.make("ALE/Pong-v5"): not registered
-                                                     register_adopted(), and once more
+                                                     register_adopted(), then make it again
 
-Environments are registered when they are asked for in vain, not before: a factory that imports the package
-itself would else be told, for each of its environments, that it is registered already.
+The worker registers the environments only after `make` has failed. Otherwise Gymnasium would warn, for each
+environment of a package, that it is registered already if the factory imports the package itself.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from gymnasium.envs.registration import EnvSpec
 from parllel.errors import add_note
 
 _ENTRY_POINTS = ("entry_point", "vector_entry_point")
+# What the main process has registered and this process has not, until `register_adopted`.
 _adopted: dict[str, EnvSpec] = {}
-_left_behind: dict[str, str] = {}  # why others could not be sent
+_not_sent: dict[
+    str, str
+] = {}  # environments that could not be pickled, and why, for error messages
 
 
 class WithRegistry:
-    """A target of a child process that finds the environments which are registered where this was made."""
+    """A target of a child process, which adopts the registry of the process that made this object."""
 
     def __init__(self, target: Callable[..., None]) -> None:
         self._target = target
@@ -42,7 +45,11 @@ class WithRegistry:
 
 
 class LateEntryPoint:
-    """What makes an environment, unpickled or imported when it is first needed."""
+    """An entry point that is unpickled or imported when it is first used.
+
+    A registry may hold hundreds of environments, whose packages a worker should not import for the one that
+    it needs.
+    """
 
     def __init__(self, target: str | bytes) -> None:
         self._target = target
@@ -75,28 +82,28 @@ class LateEntryPoint:
 
 
 def pack_registry() -> bytes:
-    """Return all registered environments, those adopted from another process included."""
+    """Return all registered environments as bytes, including those adopted from another process."""
     sent: dict[str, EnvSpec | bytes] = {}
-    left_behind = dict(_left_behind)
+    not_sent = dict(_not_sent)
     for name, spec in {**_adopted, **gym.registry}.items():
         try:
             late = _late(spec)
             plain = _is_plain(late.kwargs) and not late.additional_wrappers
             sent[name] = late if plain else cloudpickle.dumps(late)
         except Exception as error:
-            left_behind[name] = f"{type(error).__name__}: {error}"
-    return pickle.dumps((sent, left_behind))
+            not_sent[name] = f"{type(error).__name__}: {error}"
+    return pickle.dumps((sent, not_sent))
 
 
 def adopt_registry(packed: bytes) -> None:
-    """Change environments that are registered otherwise here, and keep those that are not for later."""
-    sent, left_behind = pickle.loads(packed)
-    _left_behind.update(left_behind)
+    """Replace environments that are registered differently here, and keep unknown ones for later."""
+    sent, not_sent = pickle.loads(packed)
+    _not_sent.update(not_sent)
     for name, pickled in sent.items():
         try:
             spec = cloudpickle.loads(pickled) if isinstance(pickled, bytes) else pickled
-        except Exception as error:  # what its arguments need is not here
-            _left_behind[name] = f"{type(error).__name__}: {error}"
+        except Exception as error:  # its arguments need a module that this process cannot import
+            _not_sent[name] = f"{type(error).__name__}: {error}"
             continue
         here = gym.registry.get(name)
         if here is None:
@@ -106,7 +113,7 @@ def adopt_registry(packed: bytes) -> None:
 
 
 def register_adopted() -> bool:
-    """Register what was kept for later; return whether there was anything."""
+    """Register the environments that were kept for later; return whether there were any."""
     missing = [spec for name, spec in _adopted.items() if name not in gym.registry]
     for spec in missing:
         gym.registry[spec.id] = spec
@@ -114,19 +121,19 @@ def register_adopted() -> bool:
 
 
 def explain_unregistered(error: Exception) -> None:
-    """Add to the error of an environment that is not registered what to do."""
+    """Add a note to the error of an environment that is not registered: which import is missing."""
     add_note(
         error,
-        "no package that was imported so far registers it; where one does, as ale_py does for ALE/..., "
+        "no package that was imported so far registers it; if one does, as ale_py does for ALE/..., "
         "import it in the script before the cage is made, or in the environment factory: "
         "def make(): import ale_py; return gymnasium.make(...)",
     )
-    for name, why in _left_behind.items():
+    for name, why in _not_sent.items():
         add_note(error, f"{name} is registered in the main process, but could not be sent: {why}")
 
 
 def _late(spec: EnvSpec) -> EnvSpec:
-    """Return an equal spec that imports nothing of the user's when it is unpickled."""
+    """Return an equal spec that imports no package of the user when it is unpickled."""
     late = copy.copy(spec)
     for field in _ENTRY_POINTS:
         there = getattr(spec, field)
@@ -139,12 +146,13 @@ def _late(spec: EnvSpec) -> EnvSpec:
 
 
 def _differs(here: EnvSpec, sent: EnvSpec) -> bool:
-    """Return whether an environment is registered in another way than where it was sent from."""
+    """Return whether an environment is registered differently here than in the process that sent it."""
+    # A function was registered by code that has run in this process too, as in a fork.
     if any(callable(getattr(here, field)) for field in _ENTRY_POINTS):
-        return False  # by code that has run here as well, as in a fork
+        return False
     try:
         return bool(_late(here) != sent)
-    except ValueError:  # arrays among its arguments
+    except ValueError:  # comparing arrays among its arguments
         return True
 
 
@@ -157,9 +165,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def _imported(target: str) -> Any:
-    """Return what `module:name` means."""
+    """Import and return the object of an entry point `module:name`."""
     module, _, name = target.partition(":")
-    # The module may register the same environments, and would be warned for each.
+    # Importing the module may register the same environments, and Gymnasium would warn for each.
     taken = {known: gym.registry.pop(known) for known in _adopted if known in gym.registry}
     try:
         return getattr(import_module(module), name)

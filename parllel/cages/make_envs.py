@@ -1,4 +1,4 @@
-"""Environments as a factory makes them: looked over, compared with each other and seeded."""
+"""Make environments by their factories, check and compare them, and seed their action spaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNREGISTERED = (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv)
 
 
 def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
-    """Call a factory; TypeError unless what it makes looks like an environment."""
+    """Call a factory; raise TypeError unless it returns an environment."""
     env: gym.Env[Any, Any] = _called(factory)
     if hasattr(env, "possible_agents") and not isinstance(env, gym.Env):
         raise _several_agents(env)
@@ -37,7 +37,7 @@ def _called(factory: EnvFactory) -> Any:
         if not register_adopted():
             explain_unregistered(error)
             raise
-    try:  # what this process did not know is registered now
+    try:  # again, with the environments that the main process has registered
         return factory()
     except _UNREGISTERED as error:
         explain_unregistered(error)
@@ -46,7 +46,7 @@ def _called(factory: EnvFactory) -> Any:
 
 def _several_agents(env: Any) -> TypeError:
     made = "make()"
-    if hasattr(env, "agent_iter"):  # PettingZoo's other kind, in which agents take turns
+    if hasattr(env, "agent_iter"):  # PettingZoo's AEC interface, in which agents take turns
         made = "pettingzoo.utils.aec_to_parallel(make())"
     return TypeError(
         f"environment factory: expected a gymnasium.Env, got {env!r}, a PettingZoo environment of several "
@@ -55,7 +55,10 @@ def _several_agents(env: Any) -> TypeError:
 
 
 def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
-    """Return the spaces that all have; ValueError where they differ, with numbers counted from `index`."""
+    """Return the spaces that all environments have; raise ValueError if they differ.
+
+    index: number of the first environment, for the message.
+    """
     first = envs[0]
     spec = getattr(first, "spec", None)
     name = spec.id if spec is not None else type(getattr(first, "unwrapped", first)).__name__
@@ -66,7 +69,7 @@ def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
 
 
 def words_of(seed: Any) -> tuple[int | None, int | None]:
-    """Return two independent ints of a seed: for the environment and for its action space."""
+    """Return two independent ints from a seed, for the environment and its action space; None for None."""
     if seed is None:
         return None, None
     if not isinstance(seed, np.random.SeedSequence):
@@ -76,8 +79,8 @@ def words_of(seed: Any) -> tuple[int | None, int | None]:
 
 
 def seeded_action_space(env: gym.Env[Any, Any], seed: Any) -> gym.Space[Any]:
-    """Return a copy of the action space with a generator of its own."""
-    # A copy: environments of one class may share a space, whose generator would then be shared too.
+    """Return a copy of the action space with its own random generator."""
+    # Environments of one class may share a space object, and so its generator.
     space = copy.deepcopy(env.action_space)
     word = words_of(seed)[1]
     if word is not None:

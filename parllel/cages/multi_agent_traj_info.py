@@ -1,4 +1,4 @@
-"""What is remembered of each episode of several agents."""
+"""Record the statistics of an episode with several agents."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from parllel.types import Tree
 class MultiAgentTrajInfo(TrajInfo):
     """Statistics of one episode; logs the return of each agent as `return_<agent>`.
 
-    Rewards by agent come from `info["reward"]`, as `parllel.envs.ParallelEnvAdapter` gives them. `return_` is
-    that of the environment's own reward, the sum over agents.
+    Reads the rewards by agent from `info["reward"]`, where `parllel.envs.ParallelEnvAdapter` puts them.
+    `return_` sums the environment's own reward, which is the sum over agents.
 
     Args: see `TrajInfo`.
 
     Attributes:
-        returns: by agent.
+        returns: return of each agent so far, by name.
     """
 
     def __init__(self, discount: float = 1.0) -> None:
@@ -33,7 +33,7 @@ class MultiAgentTrajInfo(TrajInfo):
         truncated: bool,
         env_info: dict[str, Any],
     ) -> None:
-        """Take in one step.
+        """Add one step.
 
         Raises:
             ValueError: if `env_info` has no rewards by agent.
@@ -50,7 +50,7 @@ class MultiAgentTrajInfo(TrajInfo):
             returns[agent] = returns.get(agent, 0.0) + own
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is worth logging: what `TrajInfo` has, and `return_<agent>`."""
+        """Return the statistics for the log: those of `TrajInfo`, and `return_<agent>`."""
         row = super().as_dict()
         returns = row.pop("returns")
         return {**row, **{f"return_{agent}": value for agent, value in returns.items()}}

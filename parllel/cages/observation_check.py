@@ -1,4 +1,4 @@
-"""The check of an environment's observations against its space, made once and called where checks are on."""
+"""Check observations against the space of their environment."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from parllel.cages.brief import brief
 from parllel.cages.spaces import integer_bounds
 from parllel.types import Tree
 
-LARGEST = float(np.finfo(np.float32).max)  # of what a buffer holds
+LARGEST = float(np.finfo(np.float32).max)  # buffers hold float32
 
 
 class ObservationCheck:
-    """Refuse observations that do not have the form that a space promises, or numbers far out of it.
+    """A check, made once per space, that refuses observations of another form or far out of bounds.
 
-    Integers have to keep to the bounds exactly, as a narrower buffer would turn others into something else.
-    Floats may overstep them, as by a rounding, but not by more than the whole width of the range: what is
-    beyond has another scale, such as 0 to 255 for 0 to 1. Where a range has one end, the greater of that end
-    and 1 is its width. They have to be finite in 32 bits whatever the bounds are.
+    Integers must be within the bounds, as others might wrap around in a narrower buffer. Floats may exceed
+    the bounds, as after rounding, but by no more than the width of the range: numbers further out have
+    another scale, such as 0 to 255 instead of 0 to 1. The width of a range with one bound is the magnitude of
+    that bound, or 1 if that is greater. Floats must be finite as float32, whatever the bounds.
 
     Raises, when called:
-        TypeError: for what is no number, a fraction for an integer, or another nesting.
-        ValueError: for another shape, NaN, infinity, numbers beyond float32, or out of the bounds.
+        TypeError: if a part is not a number, or a fraction instead of an integer.
+        ValueError: for another nesting or shape, NaN, infinity, or numbers beyond float32 or the bounds.
     """
 
     def __init__(self, space: gym.Space[Any]) -> None:
@@ -42,18 +42,19 @@ class ObservationCheck:
             self._limits = _limits(space, *self._bounds)
 
     def __call__(self, observation: Tree, what: str) -> None:
-        """Check one observation; `what` is what messages call it."""
+        """Check one observation, which messages call `what`."""
         if self._limits is None:
             self._check_parts(observation, what)
             return
         array = self._numbers(observation, what)
         low, high = self._limits
+        # Comparisons with NaN are false, so NaN is not within either.
         within = (array >= low) & (array <= high)
         if not within.all():
             raise ValueError(f"{what}: expected numbers{self._wrong(array, ~within)}")
 
     def _wrong(self, array: NDArray[Any], beyond: NDArray[np.bool_]) -> str:
-        """Say what is wrong with the first of the numbers in question."""
+        """Return the end of the message, about the first number that is out of bounds."""
         index = tuple(int(i) for i in np.argwhere(beyond)[0])
         at = f" at {index[0] if len(index) == 1 else index}" if index else ""
         value = array[index]
@@ -69,7 +70,7 @@ class ObservationCheck:
         shape = space.shape or ()
         try:
             array = np.asarray(observation)
-        except ValueError as error:  # ragged
+        except ValueError as error:  # lists of different lengths
             raise ValueError(f"{what}: expected shape {shape}, got {brief(observation)}") from error
         if array.dtype.kind not in "biuf":
             raise TypeError(f"{what}: expected numbers, got {brief(observation)}")
@@ -101,14 +102,14 @@ def _bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
 
 
 def _limits(space: gym.Space[Any], low: Any, high: Any) -> tuple[Any, Any]:
-    """Return what numbers are compared with: the bounds, or further ones for floats."""
+    """Return the limits for numbers: the bounds, or wider ones for floats."""
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         return low, high
     end = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
     with np.errstate(over="ignore"):
         width = np.where(np.isfinite(high - low), high - low, np.maximum(np.abs(end), 1.0))
         limits = np.maximum(low - width, -LARGEST), np.minimum(high + width, LARGEST)
-    # One number for all is quicker to compare with.
+    # Comparing with one number is quicker than with an array.
     least, greatest = (
         one.flat[0].item() if one.size and np.ptp(one) == 0.0 else one for one in limits
     )

@@ -1,10 +1,10 @@
-"""Who steps which environments of a cage: groups of columns, and in each a share for everyone.
+"""Divide the columns of a cage into groups, and each group among the processes that step it.
 
-    columns   0 1 2 3 | 4 5 6 7          two groups of a cage of eight environments
-    steps     w w v m | w w v m          w, v: workers; m: the main process, if it takes part
+    columns      0 1 2 3 | 4 5 6 7          two groups of a cage of eight environments
+    stepped by   w w v m | w w v m          w, v: workers; m: the main process, if it takes part
 
-Every participant has a share of every group, so that all cores stay busy when groups are stepped in turn.
-Shares of a group are contiguous, as are groups.
+Every process has a share of every group, so that all cores are busy while either group steps. Groups, and the
+shares of a group, are contiguous.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def split_evenly(n: int, parts: int) -> list[int]:
 
 
 def slices_of(sizes: list[int], start: int = 0) -> list[slice]:
-    """Return neighbouring slices of these sizes."""
+    """Return adjacent slices of these sizes."""
     slices = []
     for size in sizes:
         slices.append(slice(start, start + size))
@@ -27,10 +27,12 @@ def slices_of(sizes: list[int], start: int = 0) -> list[slice]:
 def divide(
     n: int, n_workers: int, n_groups: int, n_main: int
 ) -> tuple[list[slice], list[list[slice]]]:
-    """Return the columns of each group, and of each participant in each group; main is the last.
+    """Return the columns of each group, and for each process its columns in each group.
 
-    n: environments in all.  n_main: how many of them the main process steps; 0 if it does not take part.
-    A worker may have none in one group, but it has some in all.
+    n: total number of environments.
+    n_main: how many of them the main process steps; 0 if it does not take part.
+
+    The main process comes last. A worker may have no environments in one group, but has at least one in all.
 
     Raises:
         ValueError: if there are too few environments for that many workers or groups.
@@ -50,7 +52,8 @@ def divide(
     mains = _spread(n_main, sizes)
     workers = [[0] * n_groups for _ in range(n_workers)]
     for g, size in enumerate(sizes):
-        # Who has had fewer so far comes first, so that no worker is left without.
+        # Workers with fewer environments so far come first, as `split_evenly` gives more to the first ones:
+        # so none is left without.
         order = sorted(range(n_workers), key=lambda w: sum(workers[w]))
         for w, share in zip(order, split_evenly(size - mains[g], n_workers), strict=True):
             workers[w][g] = share
@@ -62,9 +65,10 @@ def divide(
 
 
 def _spread(n: int, sizes: list[int]) -> list[int]:
-    """Return a part of each of `sizes`, `n` together, as even as they allow; the later ones first."""
+    """Return a part of each size, with sum `n`, as equal as possible, the later ones larger."""
     parts = [0] * len(sizes)
     for _ in range(n):
+        # To a group with room, the smallest part so far, and the last of those.
         g = max(range(len(sizes)), key=lambda g: (sizes[g] - parts[g] > 0, -parts[g], g))
         parts[g] += 1
     return parts

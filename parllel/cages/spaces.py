@@ -1,4 +1,4 @@
-"""Spaces: their examples, and the way of actions from a buffer to an environment."""
+"""Make examples of spaces, and read actions from a buffer in the form that environments expect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from parllel.buffers import parts_of
 from parllel.types import Tree
 
-# Given the rows of the action buffer, returns the actions of row t as environments want them.
+# Returns the actions of row t, one per environment, in the form that environments expect.
 ActionReader: TypeAlias = Callable[[int], list[Any]]
 # Copies actions of one leaf, [..., *shape of the space], into the dtype of the space.
 Caster: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
@@ -22,7 +22,7 @@ Caster: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Spaces:
-    """The spaces of one environment, and what error messages call it."""
+    """The spaces of one environment, and its name for error messages."""
 
     observation: gym.Space[Any]
     action: gym.Space[Any]
@@ -39,19 +39,19 @@ def check_alike(came: Spaces, expected: Spaces, index: int, first: int) -> None:
 
 
 def check_side_by_side(of_cages: Sequence[Spaces]) -> None:
-    """Raise ValueError unless all cages of a sampler have the spaces of the first, whatever their names."""
+    """Raise ValueError unless all cages of a sampler have the same spaces; names may differ."""
     for i, came in enumerate(of_cages):
         first = of_cages[0]
         if (came.observation, came.action) != (first.observation, first.action):
             raise ValueError(
                 f"cage {i} ({came.name}): expected the spaces of cage 0 ({first.name}), {first.observation} "
-                f"and {first.action}, got {came.observation} and {came.action}; environments side by side "
+                f"and {first.action}, got {came.observation} and {came.action}; the cages of a sampler "
                 "share one batch and one agent"
             )
 
 
 def example_of(space: gym.Space[Any]) -> Tree:
-    """Return a zero of the space: numpy values, dicts and tuples as the space nests them.
+    """Return zeros of the space's shape: numpy values, nested in dicts and tuples as the space is.
 
     Raises:
         TypeError: for spaces whose elements have no fixed size (Text, Sequence, Graph).
@@ -70,9 +70,9 @@ def example_of(space: gym.Space[Any]) -> Tree:
 
 
 def stored_example(space: gym.Space[Any]) -> Tree:
-    """Return a zero of the space in the types that a buffer holds: float64 as float32, int64 as int32.
+    """Return zeros of the space in the dtypes of a buffer: float32 for float64, int32 for int64.
 
-    Integers of a space whose bounds lie beyond 32 bits stay int64, as they would wrap.
+    Integers of a space whose bounds exceed 32 bits stay int64, as they would wrap around.
 
     Raises: as `example_of` does.
     """
@@ -96,7 +96,7 @@ def _fits(space: gym.Space[Any], limits: np.iinfo[Any]) -> bool:
 
 
 def integer_bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
-    """Return the least and the greatest element of a space of integers, as arrays or numbers."""
+    """Return the bounds of a space of integers, both inclusive, as arrays or numbers."""
     if isinstance(space, spaces.Discrete):
         return int(space.start), int(space.start) + int(space.n) - 1
     if isinstance(space, spaces.MultiDiscrete):
@@ -110,9 +110,9 @@ def integer_bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
 def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
     """Return a function that reads row t as a list of actions, one per environment.
 
-    Actions outside of a Box are clipped to its bounds; the rows keep what was drawn.
+    Actions outside the bounds of a Box are clipped; the rows keep what the agent has drawn.
 
-    rows: for each leaf of the space a sequence of numpy views `[n, ...]` by row, nested as the space.
+    rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested as the space.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         inner = parts_of(space.spaces) or {}
@@ -126,19 +126,21 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
 
         return read_dict
     if isinstance(space, spaces.Discrete):
-        memories = [row.data for row in rows]  # quicker than arrays, with the same numbers
+        # `tolist` of a memoryview is quicker than that of an array. Environments get Python ints.
+        memories = [row.data for row in rows]
         return lambda t: memories[t].tolist()  # type: ignore[no-any-return]
     cast = caster(space, rows[0].shape)
-    if not space.shape:  # arrays without dimensions, as the space draws them; a list has scalars
+    # A list of a one-dimensional array has numpy scalars, but the space draws arrays without dimensions.
+    if not space.shape:
         return lambda t: [cell.reshape(()) for cell in cast(rows[t]).reshape(-1, 1)]
-    # A copy: an environment may keep its action, and the row will be written again.
+    # A copy: an environment may keep its action, but the next batch overwrites the row.
     return lambda t: list(cast(rows[t]))
 
 
 def caster(space: gym.Space[Any], shape: tuple[int, ...]) -> Caster:
-    """Return what copies actions of a shape, clips them to the bounds if the space is a Box, and casts them.
+    """Return a function that copies actions of a shape, clips them to the bounds of a Box, and casts them.
 
-    A distribution without bounds draws from outside of most Boxes; NaN stays NaN.
+    A normal distribution, for example, draws actions outside the bounds of most Boxes. NaN stays NaN.
     """
     dtype = space.dtype
     if not isinstance(space, spaces.Box):
@@ -149,7 +151,7 @@ def caster(space: gym.Space[Any], shape: tuple[int, ...]) -> Caster:
     below, above = bool(space.bounded_below.any()), bool(space.bounded_above.any())
 
     def clip(actions: NDArray[Any]) -> NDArray[Any]:
-        # Before the cast, which would let whole numbers wrap.
+        # Before the cast, in which integers would wrap around.
         inside: NDArray[Any] = minimum(actions, high)
         maximum(inside, low, out=inside)
         return inside.astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""The plain face of a cage of one environment: where each part of a step's result goes."""
+"""Return the result of one step, or write its parts to out arguments, for cages of one environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parllel.cages.spaces import Spaces, caster
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
-# result field -> name of the argument that takes it instead
+# For each part of a result, the name of the argument to which it can be written instead.
 STEP_OUTS = {
     "action": "out_action",
     "observation": "out_obs",
@@ -26,9 +26,9 @@ STEP_OUTS = {
 
 
 class StepResult:
-    """Those parts of a result that were not written to an out argument, as attributes.
+    """The parts of a result, as attributes.
 
-    Asking for a part that was raises WrongStateError.
+    A part that was written to an out argument is not kept: reading it raises WrongStateError.
     """
 
     __slots__ = ("_parts", "_written")
@@ -38,6 +38,7 @@ class StepResult:
         self._written = written
 
     def __getattr__(self, name: str) -> Any:
+        # Before `__init__` has run, reading them below would call this method again, without end.
         if name in StepResult.__slots__:
             raise AttributeError(name)
         if name in self._written:
@@ -54,7 +55,7 @@ class StepResult:
 
 
 def deliver(parts: Mapping[str, Any], outs: Mapping[str, Any]) -> StepResult:
-    """Write the parts that have an out argument, and return the others."""
+    """Write the parts that have an out argument, and return the others as a StepResult."""
     rest = {}
     for name, value in parts.items():
         out = outs.get(name)
@@ -68,7 +69,7 @@ def deliver(parts: Mapping[str, Any], outs: Mapping[str, Any]) -> StepResult:
 
 
 def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return the out arguments that were given, by the part that they take."""
+    """Return the out arguments that are not None, by part; raise TypeError for one that cannot be written."""
     given = {name: out for name, out in outs.items() if out is not None}
     for name, out in given.items():
         if not hasattr(out, "__setitem__"):
@@ -77,7 +78,10 @@ def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def plain_action(environment: Spaces, action: Tree) -> Any:
-    """Return an action (a scalar, array, Array, dict or node) as the environment wants it, within its Box."""
+    """Return an action as the environment expects it, clipped to its Box.
+
+    action: a scalar, array, Array, dict or node of a buffer.
+    """
     return _plain(environment.action, action)
 
 
@@ -98,7 +102,7 @@ def _plain(space: Any, action: Tree) -> Any:
 
 
 def by_part(outs: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn `out_obs=...` into `observation: ...`; TypeError for an unknown argument."""
+    """Return out arguments by part, `out_obs` as `observation`; raise TypeError for an unknown argument."""
     names = {argument: part for part, argument in STEP_OUTS.items()}
     unknown = [name for name in outs if name not in names]
     if unknown:

@@ -1,4 +1,4 @@
-"""What is remembered of each episode."""
+"""Record the statistics of an episode."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from parllel.types import State, Tree
 
 
 class TrajInfo:
-    """Statistics of one episode, from its first step to its end, whatever batches it spans.
+    """Statistics of one episode, from its first step to its end, over any number of batches.
 
-    Rewards are those of the environment, before any transform. Subclasses add attributes and
-    extend `step`, and have a `see_agent_info`; numeric attributes without a leading underscore are logged.
+    Rewards are those of the environment, before any transform. Subclasses may add attributes, extend `step`,
+    and override `see_agent_info`. Numeric attributes without a leading underscore are logged.
 
     Args:
-        discount: per step, for `discounted_return`.
+        discount: discount per step, for `discounted_return`.
+
+    Attributes:
+        length: number of steps.
+        return_: sum of rewards; logged as `return`.
+        discounted_return: discounted sum of rewards, from the first step.
     """
 
     def __init__(self, discount: float = 1.0) -> None:
@@ -36,9 +41,10 @@ class TrajInfo:
         truncated: bool,
         env_info: dict[str, Any],
     ) -> None:
-        """Take in one step; `observation` is what followed `action` before any reset.
+        """Add one step.
 
-        action: as the environment got it, that is, inside of a Box.
+        observation: the observation that followed the action, before any reset.
+        action: the action as given to the environment, clipped to the bounds of a Box.
         """
         self.length += 1
         self.return_ += reward
@@ -46,27 +52,28 @@ class TrajInfo:
         self._weight *= self._discount
 
     def see_agent_info(self, agent_info: Tree) -> None:
-        """Receive the agent's info for the step that `step` is called for next.
+        """Receive the agent's info for the step with which `step` is called next.
 
-        agent_info: `samples.agent.agent_info` of that cell, a NamedTuple of numpy values of its own.
+        agent_info: `samples.agent.agent_info` of that cell, a NamedTuple of copied numpy values.
 
-        Called for steps of a batch, where a subclass has a method of its own; not for random steps, nor for
+        Called only if a subclass overrides it, and only for steps of a batch: not for random steps, nor for
         those of `step_async`.
         """
 
     def state(self) -> State:
         """Return what a checkpoint keeps of an episode in progress: all attributes.
 
-        A subclass whose attributes are more than numbers, strings, arrays, and lists, tuples, deques and
-        dicts of those, extends this and `load_state`.
+        A subclass with attributes other than numbers, strings, arrays, and lists, tuples, deques and dicts of
+        these must extend this method and `load_state`.
         """
         return dict(vars(self))
 
     def load_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         for name, value in state.items():
             now = vars(self).get(name)
-            if isinstance(now, deque):  # it knows its longest length
+            # A deque comes back as a list, without its `maxlen`, which the present one has.
+            if isinstance(now, deque):
                 now.clear()
                 now.extend(value)
                 continue
@@ -74,7 +81,7 @@ class TrajInfo:
             setattr(self, name, value[()] if scalar else value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what is worth logging: `length`, `return`, `discounted_return`, and a subclass's."""
+        """Return the statistics for the log: `length`, `return`, `discounted_return`, and a subclass's."""
         return {
             name.rstrip("_"): value
             for name, value in vars(self).items()
