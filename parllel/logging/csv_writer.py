@@ -1,4 +1,4 @@
-"""Rows in a table that any program reads."""
+"""Rows in a CSV file."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class CsvWriter(Writer):
         """Do nothing: a table has no place for text."""
 
     def sync(self) -> None:
-        """Let the file outlast a power cut."""
+        """Make the file survive a power cut."""
         sync_file(self.path)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def prepare_file(owner: str, folder: str | os.PathLike[str], name: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab"):
             pass
-        # Opening takes no space. The file that takes some has no name, so nobody ever sees it.
+        # Opening takes no space, so a block is written: into a file without a name, which cannot stay.
         with tempfile.TemporaryFile(dir=path.parent, buffering=0) as probe:
             _write_all(probe, bytes(_PROBE_NBYTES))
     except OSError as error:
@@ -61,7 +61,7 @@ def append_lines(path: Path, lines: bytes, header: bytes = b"") -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Let what was appended outlast a power cut; a file that is not there needs nothing.
+    """Make what was appended survive a power cut; do nothing if there is no file.
 
     Raises:
         OSError: if it cannot be written to the disk.

@@ -1,4 +1,4 @@
-"""One writer of a Logger, and whether it works at present."""
+"""A writer of a Logger that may fail and recover."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from parllel.logging.writer import Level, Number, Writer
 
-# What is to be said about the writer, if its state changed.
+# A message for the other writers, when this one fails or works again.
 Remark: TypeAlias = tuple[Level, str]
 
 
@@ -34,11 +34,12 @@ class GuardedWriter:
         return self.works and self.writer.shows_messages
 
     def write(self, step: int, values: Mapping[str, Number]) -> Remark | None:
-        """Write a row, and return what there is to say about the writer."""
+        """Write a row, and return a remark if the writer has failed or works again."""
         return self._try(lambda: self.writer.write(step, values), rows=1)
 
     def message(self, level: Level, text: str) -> Remark | None:
-        """Write a message, unless the writer fails: a line may fit where a row does not."""
+        """Write a message, unless the writer has failed."""
+        # A short line may fit where a row does not, and would pass for a writer that works again.
         return self._try(lambda: self.writer.message(level, text)) if self.works else None
 
     def rewind(self, step: int) -> Remark | None:

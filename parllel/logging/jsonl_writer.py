@@ -37,13 +37,13 @@ class JsonlWriter(Writer):
         self._append({"step": step, **{key: _json_number(value) for key, value in values.items()}})
 
     def message(self, level: Level, text: str) -> None:
-        """Append a message, without a step: that is how rows and messages are told apart."""
+        """Append a message; it has no step, unlike a row."""
         self._append({level: text})
 
     def rewind(self, step: int) -> None:
         """Drop rows of steps beyond `step`, and the messages that follow such a row.
 
-        Messages have no step of their own; those in front of the first row that goes stay.
+        Messages have no step; those before the first row that is dropped stay.
         """
         kept, dropping = [], False
         for line in read_lines(self.path).splitlines(keepends=True):
@@ -59,7 +59,7 @@ class JsonlWriter(Writer):
         append_lines(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def sync(self) -> None:
-        """Let the file outlast a power cut."""
+        """Make the file survive a power cut."""
         sync_file(self.path)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ class Logger:
     """Collect values by key, and write them as a row to every writer.
 
     The training goes on when a writer raises (a full disk, a removed folder): there is one warning, the
-    writer is tried again with each row, and a notice tells when it works again and what it missed.
+    writer is tried again with each row, and a notice says when it works again and what it missed.
 
     Args:
         writers: where rows and messages go; closed by `close`.
@@ -117,7 +117,7 @@ class Logger:
         self._to_all(lambda writer: writer.rewind(step))
 
     def sync(self) -> None:
-        """Let what was written outlast a power cut, as far as the writers can."""
+        """Make what was written survive a power cut, as far as the writers can."""
         self._check_open()
         self._to_all(lambda writer: writer.sync())
 
@@ -136,7 +136,7 @@ class Logger:
     def _send(self, level: Level, text: str) -> None:
         self._to_all(lambda writer: writer.message(level, text))
         if not any(writer.shows_messages for writer in self._writers):
-            with contextlib.suppress(OSError, ValueError):  # nobody listens there either
+            with contextlib.suppress(OSError, ValueError):  # that stream may be closed too
                 print(f"parllel: {level}: {text}", file=sys.stderr)
 
     def _to_all(self, action: Callable[[GuardedWriter], Remark | None]) -> None:

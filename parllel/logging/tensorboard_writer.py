@@ -43,7 +43,7 @@ class TensorBoardWriter(Writer):
         seconds, rest = divmod(time.time_ns(), 10**9)
         name = f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}.{rest:09d}"
         self.path = prepare_file("TensorBoardWriter", folder, name)
-        # Who opens the folder of a run to look at it should leave no empty file there.
+        # To open a run only to look at it should leave no empty file in its folder.
         self.path.unlink()
 
     def write(self, step: int, values: Mapping[str, Number]) -> None:
@@ -70,10 +70,10 @@ class TensorBoardWriter(Writer):
         return buffer.getvalue()
 
     def message(self, level: Level, text: str) -> None:
-        """Do nothing: messages belong into the log file."""
+        """Do nothing: messages belong in the log file."""
 
     def sync(self) -> None:
-        """Let the file outlast a power cut."""
+        """Make the file survive a power cut."""
         sync_file(self.path)
 
     def close(self) -> None:

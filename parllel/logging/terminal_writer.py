@@ -87,7 +87,7 @@ class TerminalWriter(Writer):
             # From here on it writes to nowhere, which must not pass for working.
             self._reader_gone = True
         except Exception:
-            # What could not be written is kept by rich, which would repeat it with every row.
+            # Rich keeps what it could not write, and would write it again with every row.
             with contextlib.suppress(Exception):
                 self.console.begin_capture()
                 self.console.end_capture()
@@ -95,7 +95,7 @@ class TerminalWriter(Writer):
         raise BrokenPipeError("nothing reads the terminal output any more")
 
     def close(self) -> None:
-        """Do nothing: the console belongs to whoever made it."""
+        """Do nothing: the console belongs to its maker."""
 
 
 def _lines(values: Mapping[str, Number]) -> dict[str, dict[str, Number]]:

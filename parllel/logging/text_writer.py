@@ -46,7 +46,7 @@ class TextWriter(Writer):
         append_lines(self.path, f"{time} {text}\n".encode(errors="backslashreplace"))
 
     def sync(self) -> None:
-        """Let the file outlast a power cut."""
+        """Make the file survive a power cut."""
         sync_file(self.path)
 
     def close(self) -> None:

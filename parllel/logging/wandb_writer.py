@@ -13,12 +13,12 @@ STEPS = "environment_steps"  # by which W&B draws everything else
 class WandbWriter(Writer):
     """Log rows to a run of Weights & Biases, drawn against environment steps.
 
-    W&B keeps what it was told: after a resume the rows that followed the checkpoint are there twice, the old
-    ones before a row with `rewound_to_step`.
+    W&B keeps every row: after a resume those that followed the checkpoint are there twice, the old ones before
+    a row with `rewound_to_step`.
 
     Args:
         run: what `wandb.init` returned, with your project, name and mode; finished by `close`. It starts
-            threads and a process of its own: make it after the cages, and before the Logger.
+            threads and a process: make it after the cages, and before the Logger.
 
     Raises:
         TypeError: if `run` is something else.
@@ -41,14 +41,14 @@ class WandbWriter(Writer):
         self.run.log({**values, STEPS: step})
 
     def message(self, level: Level, text: str) -> None:
-        """Do nothing: messages belong into the log file."""
+        """Do nothing: messages belong in the log file."""
 
     def rewind(self, step: int) -> None:
         """Log where the run goes on from; rows cannot be taken back."""
         self.run.log({"rewound_to_step": step, STEPS: step})
 
     def close(self) -> None:
-        """Finish the run; waits until W&B has it all."""
+        """Finish the run, and wait until W&B has all rows."""
         if self._open:
             self._open = False
             self.run.finish()

@@ -1,4 +1,4 @@
-"""The interface between a Logger and one place that rows and messages go to."""
+"""The interface of what a Logger writes to."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Level: TypeAlias = Literal["notice", "warning"]
 
 
 class Writer(ABC):
-    """Take rows of numbers, and messages, to one place.
+    """Write rows of numbers, and messages, to one place.
 
     A writer may raise at any time: the Logger warns once, goes on, and tries it again with each row.
-    A row that was refused must leave nothing behind.
+    A row for which it raises must not be written in part.
 
     Attributes:
         shows_messages: whether a person will find messages where this writer puts them. If no
@@ -38,14 +38,14 @@ class Writer(ABC):
         """
 
     def sync(self) -> None:
-        """Let what was written outlast a power cut; nothing unless overridden.
+        """Make what was written survive a power cut; nothing unless overridden.
 
-        Called before each checkpoint: a run that goes on from it writes the rows in front of it no more.
+        Called before each checkpoint: a run that is resumed from it does not write the rows before it again.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what the writer holds; may be called twice."""
+        """Close files and connections; may be called twice."""
 
 
 def check_key(owner: str, key: str) -> None:

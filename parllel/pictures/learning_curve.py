@@ -1,4 +1,4 @@
-"""Pictures of how returns grew with experience."""
+"""Draw, read and combine learning curves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plot_learning_curve(
             if band:
                 axes.fill_between(steps, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set_xlabel("environment steps")
-    # Names of runs and columns are no TeX, dollars or not.
+    # Names of runs and columns are not TeX, even if they contain dollar signs.
     axes.set_ylabel(ylabel, parse_math=False)
     axes.set_title(title, parse_math=False)
     axes.grid(alpha=0.3)
@@ -74,7 +74,7 @@ def read_curve(path: str | os.PathLike[str], key: str = "evaluation/return/mean"
         if key not in columns:
             raise ValueError(f"{path}: no column {key!r}{_nearest(key, columns[1:])}")
         place = columns.index(key)
-        # Shorter than the header: a line that a crash cut short.
+        # A line that is shorter than the header was cut short by a crash.
         cells = [(row[0], row[place]) for row in rows if len(row) == len(columns)]
     points = [(_number(step), _number(value)) for step, value in cells]
     return [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]

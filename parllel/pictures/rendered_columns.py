@@ -94,7 +94,7 @@ def _drawing(cage: CageInterface, chosen: list[int]) -> Callable[[], list[Any]]:
 def _check_render_mode(cage: CageInterface, chosen: list[int], first: int) -> None:
     modes = _by_environment(getattr(cage, "render_mode", None))
     for i in chosen:
-        # Asked to draw without a mode an environment warns and returns None.
+        # Without a mode render() would only warn and return None.
         if modes[i] != "rgb_array":
             raise WrongStateError(
                 f"environment {first + i} ({cage.spaces.name}): cannot be drawn, its render_mode is "

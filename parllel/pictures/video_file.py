@@ -22,7 +22,7 @@ from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame
 
 CLOSE_S = 60.0  # for ffmpeg to write what it still holds
 
-# One thread: the environments and the agent are at work on the other cores.
+# One thread: the environments and the agent need the other cores.
 _MP4 = ("-c:v", "libx264", "-preset", "veryfast", "-crf", "20", "-pix_fmt", "yuv420p")
 # A palette for each picture: one for all of them would keep all of them in memory.
 _GIF_PALETTE = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1"
@@ -71,7 +71,7 @@ class VideoFile:
     def write(self, frame: Frame) -> None:
         """Add a picture, uint8 [H, W, 3], all of one size; it may be changed afterwards.
 
-        What becomes of it is said by `close`, also if ffmpeg is gone already.
+        Errors of ffmpeg are raised by `close`, even if it has ended by now.
 
         Raises:
             ValueError: if it is no picture, or one of another size than the first.
@@ -94,7 +94,7 @@ class VideoFile:
             self._start(frame)
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has died: close() asks what of
+        with contextlib.suppress(OSError):  # ffmpeg has ended: close() says why
             self._process.stdin.write(frame.tobytes())
 
     def _start(self, frame: Frame) -> None:
@@ -103,7 +103,7 @@ class VideoFile:
         pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
         pictures += ["-r", f"{self._fps:.6g}", "-i", "-", "-an"]
         output = [*_OUTPUT[self.path.suffix.lower()], str(self._aside.absolute())]
-        # A file and no pipe, which nobody would empty.
+        # A file, as a pipe would have to be read while ffmpeg runs, or fill up and stop it.
         said = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
@@ -155,7 +155,7 @@ class VideoFile:
         assert said is not None
         with said:
             try:
-                with contextlib.suppress(OSError):  # what it did not take is in its exit status
+                with contextlib.suppress(OSError):  # the exit status says whether anything was lost
                     process.stdin.close()
                 code = process.wait(CLOSE_S)
             except subprocess.TimeoutExpired:
@@ -167,7 +167,7 @@ class VideoFile:
             said.seek(0)
             lines = said.read().decode(errors="replace").split("\n")
         words = [line.strip() for line in lines if line.strip()]
-        # Some versions end with 0 although the last bytes found no place: then they have said so.
+        # Some versions end with status 0 although the disk was full, but have written a message.
         if code == 0 and not words:
             return None
         return f"ffmpeg ended with status {code}" + (f": {words[-1]}" if words else "")

@@ -59,10 +59,10 @@ class VideoFolder:
         self.prune()
 
     def prune(self) -> None:
-        """Remove all but the newest, and what a process that was killed left half-written."""
+        """Remove all but the newest, and the unfinished files of killed processes."""
         if self.keep is not None:
             for path in self.paths()[: -self.keep]:
-                with contextlib.suppress(OSError):  # one too many does no harm
+                with contextlib.suppress(OSError):  # a video that stays does no harm
                     path.unlink()
         for path in self.path.glob(f"{self.prefix}-*.mp4.*.tmp"):
             with contextlib.suppress(OSError):

@@ -69,7 +69,7 @@ class Window:
         try:
             display.init()
             driver = display.get_driver()
-            # Without a display that answers, SDL draws to nobody, unless it is told what to use.
+            # Without a display SDL chooses a driver that shows nothing; only a user may want that.
             if driver not in ("offscreen", "dummy") or "SDL_VIDEODRIVER" in os.environ:
                 display.set_caption(self._title)
                 return display.set_mode(size)

@@ -1,4 +1,4 @@
-"""When a run writes its checkpoints, and what else it leaves in its folder."""
+"""What a run writes into its folder besides the log, and when."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Checkpointed(Protocol):
 
 
 class Checkpointing:
-    """Write what a run leaves, so that nothing but its beginning can fail for it.
+    """Write checkpoints, allocators and the learning curve; only the start of a run can fail over them.
 
-    The first checkpoint is written before the first batch: a folder that is full, or a state that cannot be
-    saved, shows then. The state is looked at once more after the first batch, as an optimiser has one only
-    then. Whatever goes wrong later is a warning.
+    The first checkpoint is written before the first batch, where a full disk, or a state that cannot be
+    saved, ends the run. The state is checked once more after the first batch, as an optimiser has none before. What
+    goes wrong later is a warning.
 
     Args:
         folder: of the run; None writes nothing.
@@ -65,7 +65,7 @@ class Checkpointing:
         self._interval_s = interval_s
         self._written_at = time.monotonic()
         self._step: int | None = None  # of the last checkpoint
-        self._said = False
+        self._said = False  # whether environments without a state have been named
         self._described = False
         self._checked = False
 
@@ -93,7 +93,7 @@ class Checkpointing:
             self._logger.notice(summarize_arrays(found))
 
     def write_first(self, run: Checkpointed) -> None:
-        """Write the checkpoint of the beginning; if the run goes on from one, say what that lacks."""
+        """Write the checkpoint of the start; of a resumed run, name the environments that start anew."""
         if self._step is None:
             with _saying_what_it_means():
                 self.write(run)
@@ -101,7 +101,7 @@ class Checkpointing:
             self._said = self._name_unsaved(run, "their episodes begin anew")
 
     def check_once(self, run: Checkpointed) -> None:
-        """Let a state that cannot be saved end the run now, and not show when the run is to be resumed.
+        """Check once that the state can be saved, so that an error does not wait for a resume.
 
         Raises:
             TypeError: names the part and the place in its state.
@@ -123,7 +123,7 @@ class Checkpointing:
             self._try(run)
 
     def write_if_best(self, run: Checkpointed) -> None:
-        """Keep a checkpoint of its own of the best evaluation so far, if that is the last one."""
+        """Keep a separate checkpoint if the last evaluation is the best so far."""
         best, step = run.result.best, run.result.elapsed_steps
         if self._folder is None or best is None or best[0] != step:
             return
@@ -138,7 +138,7 @@ class Checkpointing:
         try:
             self.write(run)
         except Exception as error:
-            # The next attempt is as far away as the next checkpoint.
+            # Do not try again with every row: the next attempt is due after a whole interval.
             self._written_at = time.monotonic()
             newest = (
                 "there is none" if self._step is None else f"the newest is of step {self._step:,}"
@@ -147,12 +147,13 @@ class Checkpointing:
             self._logger.warn(f"no checkpoint was written; {newest}: {why}")
 
     def write(self, run: Checkpointed) -> None:
-        """Write one, whatever there is already."""
+        """Write one, even if there is one of this step."""
         if self._folder is None:
             return
         with run.account.stage("checkpoints"):
             step = run.result.elapsed_steps
-            self._logger.sync()  # the checkpoint is not to outlast the rows in front of it
+            # Rows first: after a power cut a checkpoint must not be there without the rows before it.
+            self._logger.sync()
             self._folder.checkpoints.save(step, run.state())
         self._step, self._written_at = step, time.monotonic()
         if not self._said:
@@ -161,12 +162,12 @@ class Checkpointing:
             )
 
     def loaded(self, run: Checkpointed) -> None:
-        """Know that the run goes on from a checkpoint."""
+        """Note that the run goes on from a checkpoint."""
         self._step, self._written_at = run.result.elapsed_steps, time.monotonic()
         self._said = False
 
     def _name_unsaved(self, run: Checkpointed, consequence: str) -> bool:
-        """Say which environments do not offer their state; return whether there are any."""
+        """Warn of environments that do not offer their state; return whether there are any."""
         unsaved: Counter[str] = Counter()
         for sampler in run.samplers:
             unsaved.update(sampler.unsaved_environments)

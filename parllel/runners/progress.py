@@ -49,8 +49,8 @@ class ProgressBar:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        # It writes its last line now. A full disk, or a reader that is gone, for whom rich would end the
-        # program, take nothing from what the run has done.
+        # It writes its last line now. A full disk does not undo what the run has done, and neither does a
+        # closed pipe, at which rich would end the program.
         with contextlib.suppress(OSError, SystemExit):
             self._progress.stop()
 

@@ -1,4 +1,4 @@
-"""The random states that belong to a process rather than to an object."""
+"""The states of random generators that belong to the process rather than to an object."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from parllel.types import State
 def random_state() -> State:
     """Return the states of Python's, numpy's and, if it has been imported, torch's global generators.
 
-    parllel itself draws from generators of its own; environments and models of users may not. Of torch it is
-    the generator of the CPU.
+    parllel itself does not draw from these, but environments and models of users may. Of torch only the
+    generator of the CPU is included.
     """
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state()

@@ -135,14 +135,18 @@ class Runner:
             stack.callback(setattr, self, "_running", False)
             self._running = True
             self._start()
+            # Registered only now: a run that could not begin has no curve.
             stack.callback(self._checkpoints.draw, result)
+            # A resumed run has made the evaluation and the row of step 0 already.
             if not self._begun:
                 self._evaluate(bar)
                 self._write()
                 self._begun = True
+            # A full disk shows here, before any training is lost.
             with mark_errors(within_training=False):
                 self._checkpoints.write_first(self)
             while result.elapsed_steps < self.n_steps and not result.solved:
+                # Between batches only, where there is a state to go on from.
                 if signals.received or self._stop_reason:
                     break
                 diagnostics = self._run_iteration()
@@ -161,7 +165,7 @@ class Runner:
         random = random_state()
         for callback in self.callbacks:
             callback.start(self)
-        if self._begun:  # what they draw was drawn when the run began
+        if self._begun:  # what callbacks draw at a start was drawn when the run began
             load_random_state(random)
 
     def _run_iteration(self) -> Mapping[str, Any]:
@@ -206,6 +210,7 @@ class Runner:
         if steps >= self._next_row or steps >= self.n_steps:
             self._evaluate(bar)
             self._write_row(diagnostics)
+            # After the row, which a resumed run then has and does not write again.
             self._checkpoints.write_if_best(self)
             self._checkpoints.write_if_due(self)
         if self._save_wanted:

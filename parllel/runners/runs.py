@@ -1,4 +1,4 @@
-"""Runs by name: train, go on, repeat, look at."""
+"""Train a run in a folder; resume it, repeat it or rebuild it from that folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from parllel.runs import (
 )
 from parllel.types import State
 
-# Puts a run together from its config; what must be closed goes on the stack.
+# Puts a run together from config, stack (for what must be closed), folder and console.
 Build: TypeAlias = Callable[[Any, ExitStack, RunFolder, Console | None], Runner]
 Changes: TypeAlias = Mapping[str, Any]
 
@@ -43,10 +43,11 @@ def train(
     """Run what `build` puts together, in a new folder, and return the result.
 
     Args:
-        build: a function of a module or script, if the run is to be resumed by its folder alone.
-        config: a dataclass object or a dict, of JSON values; see `read_config`. `build` is given what it is
-            given when the run is resumed: the values as they are read back. In a dict, tuples have then
-            become lists, and paths strings.
+        build: puts the run together. It must be a function at the top of a module or script if the run is to
+            be resumed by its folder alone.
+        config: a dataclass object or a dict, of JSON values; see `read_config`. `build` gets the values as
+            they are read back from JSON, as it does in a resumed run: in a dict, tuples have become lists,
+            and paths strings.
         base, name: of the folder; see RunFolder.
         console: handed to `build`.
 
@@ -56,7 +57,7 @@ def train(
         Exception: what `build` or the training raises. If it was `build`, the folder is gone.
     """
     check_not_importing("train")
-    # Now rather than when the run is resumed.
+    # A config that cannot be read back is refused now rather than when the run is resumed.
     values = config_values(config)
     if isinstance(config, Mapping):
         read_config(config, values)
@@ -91,19 +92,19 @@ def resume(
     build: Build | None = None,
     config_class: type | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Let a run go on from its newest checkpoint, in its own folder.
+    """Continue a run from its newest checkpoint, in its own folder.
 
-    The script or module that the folder names is executed, wherever it lies, unless `build` and
+    The script or module that the folder names is executed, wherever it is, unless `build` and
     `config_class` are given.
 
-    Rows that were logged after the checkpoint are dropped. A run without one begins again. A run that
-    had ended by itself stays as it is, unless there are changes (more steps, say).
+    Rows that were logged after the checkpoint are dropped. A run without a checkpoint starts again. One that
+    ended by itself stays as it is, unless there are changes (more steps, say).
 
     Args:
         path: of the run's folder.
-        changes: of the config, as for `change_config`; they are written down.
-        console: handed to the build function.
-        build, config_class: default those that are noted in the folder; they are noted from now on.
+        changes: of the config, as for `change_config`; they are recorded in the folder.
+        console: passed to the build function.
+        build, config_class: default those that the folder names; it names the given ones from now on.
 
     Raises:
         FileNotFoundError: if the folder, or the file of the build function, is not there.
@@ -126,7 +127,7 @@ def resume(
             with ended_by_sigterm("the run was being put together: it stays as it was"):
                 runner = made(config, stack, folder, console)
             step = _go_back(runner, folder, record, found)
-            del found  # may be large, and the run long
+            del found  # the state may be large, and the run long
             folder.note_resume(step, changes or {}, config, build)
             result = _run(runner, folder)
     return result, folder
@@ -142,17 +143,17 @@ def repeat(
     build: Build | None = None,
     config_class: type | None = None,
 ) -> tuple[RunResult, RunFolder]:
-    """Run what another run did, from the beginning, with its config and seed; executes code as `resume` does.
+    """Do a run again, in a new folder, with its config and seed; executes code as `resume` does.
 
     Args:
         path: folder of the other run.
         changes: of the config, as for `change_config`.
-        base: of the new folder; default beside the other.
+        base: parent of the new folder; default that of the other.
         name: of the new folder; default the other's, and a number.
-        console: handed to the build function.
-        build, config_class: default those that are noted in the other's folder.
+        console: passed to the build function.
+        build, config_class: default those that the other's folder names.
 
-    Raises: as `resume` does for what concerns the folder, the build function and the changes.
+    Raises: what `resume` raises for the folder, the build function and the changes.
     """
     check_not_importing("repeat")
     other = RunFolder.open(path)
@@ -174,8 +175,8 @@ def rebuild(
 ) -> Runner:
     """Put a run together again with its newest checkpoint loaded, for inspection.
 
-    Code is executed as by `resume`. The folder stays as it is, and the run may be going on meanwhile: what
-    the runner writes goes to a temporary folder, which the stack removes.
+    Code is executed as by `resume`. The folder stays as it is, even while the run is going on in another
+    process: what this runner writes goes to a temporary folder, which the stack removes.
 
     Args:
         path: of the run's folder.
@@ -228,7 +229,7 @@ def _go_back(
     changed, reached = _other_versions(folder), _steps_reached(folder, record)
     if checkpoint is not None:
         _load(runner, checkpoint, state)
-    # Only now, as this changes files; and before anything is said, which would be dropped with old messages.
+    # Only when the checkpoint fits, as this changes files; before the first message, which it would drop.
     runner.logger.rewind(-1 if checkpoint is None else runner.result.elapsed_steps)
     for warning in warnings:
         runner.logger.warn(warning)
@@ -258,7 +259,7 @@ def _steps_reached(folder: RunFolder, record: RunRecord) -> int:
 def _load(runner: Runner, checkpoint: Path, state: State) -> None:
     try:
         runner.load_state(state)
-    except Exception as error:  # what a part raises for a state of another shape is its own affair
+    except Exception as error:  # parts may raise anything for a state of another shape
         why = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{checkpoint} does not fit this run: {why}") from error
 

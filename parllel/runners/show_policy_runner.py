@@ -15,8 +15,8 @@ class ShowPolicyRunner:
     """Play whole episodes of one environment with the agent in eval mode, and show every step.
 
     A picture is taken before each step, of what the agent is about to act on; the last observation of an
-    episode, on which nobody acts, is not shown. Nothing of training changes, except that the environments
-    for evaluations are further on.
+    episode, on which it does not act, is not shown. The environments for evaluations have moved on
+    afterwards; nothing else of a training changes.
 
     Args:
         eval_sampler: its agent, transforms and environments are used.

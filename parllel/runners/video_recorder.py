@@ -19,16 +19,16 @@ from parllel.types import State
 class VideoRecorder(Callback):
     """Record evaluations into `step-000000020480.mp4`, several environments side by side.
 
-    The environments are to be made with render_mode="rgb_array". Each picture is taken before a step; an
-    environment that has played its episodes stands still, or begins others that do not count. What goes
-    wrong while a video is made is a warning of the runner's logger; the next one is tried again.
+    Make the environments with render_mode="rgb_array". Each picture is taken before a step; an environment
+    that has played its episodes stands still, or plays others that do not count. An error while a video is
+    made becomes a warning in the log, and the next video is tried again.
 
     Args:
-        schedule: takes environment steps so far, and the number of the evaluation from 0; see
-            `parllel.transforms.every_nth` and `capped_cubic`.
+        schedule: says whether to record, from the environment steps so far and the number of the evaluation,
+            which starts at 0; see `parllel.transforms.every_nth` and `capped_cubic`.
         folder: default `videos` in the run's folder.
         n_envs: how many environments go into one picture, if there are as many.
-        max_frames: of one video; the evaluation goes on unseen.
+        max_frames: of one video; the rest of the evaluation is not recorded.
         keep: how many videos are kept, the newest; None keeps all.
         fps: pictures per second; default what the environment names, or 30.
 

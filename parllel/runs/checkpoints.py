@@ -38,13 +38,13 @@ class Checkpoints:
     def save(self, step: int, state: State) -> Path:
         """Write a checkpoint, then remove those that are too many, and return the new one's path.
 
-        Checkpoints of later steps go too: they were damaged, or belong to what was given up when the run
-        went on from an older one.
+        Checkpoints of later steps are removed too: they were damaged, or belong to steps that were given up
+        when the run was resumed from an older one.
 
         Raises:
             ValueError: if `step` is negative.
             TypeError: if the state cannot be saved; names the part.
-            OSError: if it cannot be written, for lack of space say. The others are then all there.
+            OSError: if it cannot be written (a full disk, say). All others are then still there.
         """
         if step < 0:
             raise ValueError(f"step: expected at least 0, got {step}")
@@ -70,7 +70,7 @@ class Checkpoints:
     def load_newest(self, warn: Callable[[str], object] | None = None) -> tuple[Path, State]:
         """Return the newest checkpoint that can be read, and its state.
 
-        warn: told of each damaged one that is skipped.
+        warn: called with a message for each damaged one that is skipped.
 
         Raises:
             FileNotFoundError: if there is none.
@@ -96,6 +96,6 @@ def _step_of(path: Path) -> int:
 
 
 def _remove(path: Path) -> None:
-    # One file too many is no reason to stop a training.
+    # A file that stays is no reason to stop a training.
     with contextlib.suppress(OSError):
         path.unlink()

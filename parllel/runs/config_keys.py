@@ -1,4 +1,4 @@
-"""The keys that a config has, and which one somebody may have meant who wrote another.
+"""The keys of a config, and the one that was probably meant by an unknown key.
 
 The groups of a config are the dataclasses in it, or the dicts among the defaults of a dict.
 """
@@ -61,7 +61,7 @@ def _begin_some(parts: list[str], words: list[str]) -> bool:
 
 
 def deeper(name: str, kind: Any) -> str | None:
-    """Return the path of a key like `name` in a group below, for those who left the group out."""
+    """Return the path of a key like `name` in a group below, in case the group was left out."""
     for group, inner in _groups_of(kind).items():
         near = nearest(name, kinds_of(inner)) or deeper(name, inner)
         if near is not None:
@@ -82,7 +82,7 @@ def key_paths(kind: Any) -> list[str]:
 
 
 def nearest_key(path: str, kind: Any) -> str | None:
-    """Return the path of a key that somebody may have meant who wrote another one."""
+    """Return the path of the key that was probably meant by `path`; None if there is none like it."""
     group, dot, rest = path.partition(".")
     groups = _groups_of(kind)
     if dot and group in groups:

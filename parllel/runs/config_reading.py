@@ -1,4 +1,4 @@
-"""What makes values of a config out of JSON values and of text from a command line."""
+"""Read the values of a config from JSON values, and from text of a command line."""
 
 from __future__ import annotations
 

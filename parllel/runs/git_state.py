@@ -1,4 +1,4 @@
-"""What git says of the source of a run."""
+"""The commit that the source of a run is at, and how it differs from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 TIMEOUT_S = 10.0
 
-# As `git apply` takes it, of the whole repository, whatever the user likes to look at.
+# In the form that `git apply` takes, for the whole repository, whatever the user's own settings are.
 _SETTINGS = ("relative", "noprefix", "mnemonicPrefix")
 _DIFF = (
     *(part for name in _SETTINGS for part in ("-c", f"diff.{name}=false")),
@@ -21,8 +21,8 @@ def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, by
     """Return the state of the repository that a folder is in, and how its files differ from the commit.
 
     The state has the keys `root`, `commit` and `branch` (None if there is none yet, or no branch), and
-    `dirty`: whether tracked files differ, None if git took too long to tell. None if there is no repository,
-    or no git. Nothing that goes wrong is an error.
+    `dirty`: whether tracked files differ, None if git took too long to say. It is None if there is no
+    repository, or no git. Nothing is raised.
     """
     root = _git(folder, "rev-parse", "--show-toplevel")
     if root is None:
@@ -40,7 +40,7 @@ def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, by
 
 
 def _git(folder: str | os.PathLike[str], *arguments: str) -> bytes | None:
-    # What is set within a hook, say, would speak of another repository.
+    # Within a git hook, say, these variables name another repository.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:

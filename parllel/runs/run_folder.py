@@ -1,4 +1,4 @@
-"""The folder of a run: enough to know, later, what was run and what came of it, and to go on."""
+"""The folder of a run: what was run, what came of it, and the checkpoints to go on from."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class RunFolder:
         name = name or datetime.now().strftime("%Y-%m-%d-%H%M%S")
         base = Path(base)
         self._made = [folder for folder in (base, *base.parents) if not folder.exists()]
-        # By itself: a base that is a dangling link is said to exist, as a taken name is.
+        # Apart from the run's folder: for a dangling link as base mkdir would say that it exists, and the
+        # loop would take that for a taken name.
         base.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:
@@ -62,7 +63,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """Return the folder of a run that there is.
+        """Return the folder of an existing run.
 
         Raises:
             FileNotFoundError: if there is no such folder.
@@ -79,7 +80,7 @@ class RunFolder:
         return folder
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it, and those around it that were made with it, if empty."""
+        """Remove the folder and what is in it, and the empty folders above that were made with it."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):  # others may have runs there by now
             for folder in self._made:
@@ -101,10 +102,10 @@ class RunFolder:
         return self.path / "learning_curve.png"
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keep other processes from running here for the length of a `with`.
+        """Keep other processes from running here, within a `with`.
 
         Raises:
-            WrongStateError: if one does.
+            WrongStateError: if another process runs here.
         """
         return hold_lock(self.path / "lock")
 
@@ -169,15 +170,15 @@ class RunFolder:
         """Write allocators.json: what `describe_arrays` says of the buffer."""
         self._write("allocators.json", description)
 
-    # ------------------------------------------------------------------ what becomes of it
+    # ------------------------------------------------------------------ what came of it
 
     def note_resume(
         self, step: int, changes: Mapping[str, Any], config: Any, build: Any = None
     ) -> None:
-        """Write down that the run goes on, from where, with which changes of its config, and which source.
+        """Record that the run goes on: from which step, with which changes of its config and which source.
 
-        build: the function that puts the run together, if it is not the one that is noted; one that cannot
-            be found by its name is not.
+        build: the function that puts the run together, if it is not the one that run.json names; it is
+            recorded if it can be found by its name.
         """
         record = self._read("run.json")
         if build is not None and reference_to(build).problem is None:
@@ -199,7 +200,7 @@ class RunFolder:
         self._write("run.json", record)
 
     def note_outcome(self, outcome: Mapping[str, Any]) -> None:
-        """Write down what came of the run; see RunRecord."""
+        """Record what came of the run; see RunRecord."""
         record = self._read("run.json")
         self._write("run.json", {**record, "outcome": {"ended": now(), **outcome}})
 

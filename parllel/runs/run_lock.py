@@ -1,7 +1,7 @@
 """One process at a time in the folder of a run.
 
-The lock is the system's: it is gone when its holder is, however that ended. A forked child holds what its
-parent holds, and workers outlive a killed parent for a moment, so children let go at once.
+The lock is the system's: it ends with the process that holds it, however that ends. A forked child inherits
+it, and workers outlive a killed parent for a moment, so children close it at once.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from parllel.errors import WrongStateError
 
 try:
     import fcntl
-except ImportError:  # a system without; one has to look after oneself there
+except ImportError:  # a system without such locks: nothing keeps a second process out there
     fcntl = None  # type: ignore[assignment]
 
-_TRIES, _PAUSE_S = 5, 0.02  # who looks whether it is held has it for a moment
+# A process that looks whether the lock is held holds it itself for a moment.
+_TRIES, _PAUSE_S = 5, 0.02
 _held: set[int] = set()
 
 
-def _let_go_in_child() -> None:
+def _close_in_child() -> None:
     while _held:
         os.close(_held.pop())
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def hold_lock(path: Path) -> Iterator[None]:
             raise WrongStateError(
                 f"{path.parent}: another process ({holder}) is using this run; wait until it has ended"
             )
-        # The number is for people; a full disk is told elsewhere.
+        # The number is only for people to read; other files of the run report a full disk.
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
             os.write(handle, f"{os.getpid()}\n".encode())
@@ -60,13 +61,13 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 def lock_is_held(path: Path) -> bool:
-    """Return whether anyone holds the lock of a file, which may be missing."""
+    """Return whether a process holds the lock of a file, which may be missing."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:
-        # Together with others who look: they are no holders.
+        # Shared: other processes that look at the same moment must not count as holders.
         return not _take(handle, shared=True)
     finally:
         os.close(handle)
@@ -83,7 +84,7 @@ def _take(handle: int, *, shared: bool = False, tries: int = 1) -> bool:
             fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             continue
-        except OSError:  # a file system without locks; training is more important
+        except OSError:  # a file system without locks, which should not keep anyone from training
             pass
         return True
     return False

@@ -1,4 +1,4 @@
-"""What a run's folder says of how the run was made."""
+"""The record in a run's folder of how the run was made."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class RunRecord:
     Attributes:
         path: folder of the run.
         config: JSON values.
-        build_function: where the function stands that put the run together.
-        config_class: where the config's dataclass stands; None for a dict.
+        build_function: where to find the function that put the run together.
+        config_class: where to find the config's dataclass; None for a dict.
         command: the command line that began the run.
-        working_directory: where that was.
+        working_directory: of that command.
         created: local time, ISO 8601.
         git: see `git_state`; of the build function's file.
         repeats: folder of the run that this one repeats, or None.

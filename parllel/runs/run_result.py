@@ -19,7 +19,7 @@ class RunResult:
         elapsed_steps: environment steps sampled for training; those of evaluations do not count.
         evaluation_return: mean return of the last evaluation; NaN without one.
         solved: whether an evaluation reached the target.
-        stopped_by: what ended the run before its time: "SIGINT", "SIGTERM", what `stop` was given; or None.
+        stopped_by: what ended the run early: "SIGINT", "SIGTERM", or the reason given to `stop`; else None.
         curves: `(steps, mean return)` of "training" and "evaluation".
     """
 
@@ -31,7 +31,7 @@ class RunResult:
 
     @property
     def exit_status(self) -> int:
-        """What a script is to exit with, as a shell has it: 130 after SIGINT, 143 after SIGTERM, else 0."""
+        """The exit status for a script, as shells have it: 130 after SIGINT, 143 after SIGTERM, else 0."""
         if self.stopped_by is None or self.stopped_by not in signal.Signals.__members__:
             return 0
         return 128 + signal.Signals[self.stopped_by].value
@@ -40,7 +40,7 @@ class RunResult:
     def best(self) -> tuple[int, float] | None:
         """Steps and mean return of the best evaluation, the first of equal ones; None without one.
 
-        That of the beginning does not count, as the mode of an untrained policy may be good by luck.
+        The one before training does not count, as the mode of an untrained policy may be good by luck.
         """
         found = [
             point for point in self.curves["evaluation"] if point[0] > 0 and math.isfinite(point[1])

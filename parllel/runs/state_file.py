@@ -70,7 +70,7 @@ def load_state(path: str | os.PathLike[str]) -> State:
         try:
             return _read(file)
         except MemoryError:
-            raise  # every size was compared with that of the file: it is not the file's fault
+            raise  # no damage: every size was compared with that of the file
         except Exception as error:  # zipfile raises whatever the damaged bytes seem to ask for
             raise ValueError(f"{path}: not a saved state, or damaged: {error}") from error
 
@@ -84,7 +84,7 @@ class _Arrays:
         self.nbytes = 0
 
     def add(self, array: _Array, at: str) -> int:
-        """Take an array in, and return its number."""
+        """Add an array and return its number."""
         if not _DTYPE.fullmatch(array.dtype.str) or not array.itemsize:
             raise TypeError(
                 f"{at}: expected arrays of numbers, booleans or strings, got dtype {array.dtype}"
@@ -112,7 +112,9 @@ def _write(file: BinaryIO, structure: Any, arrays: _Arrays) -> None:
         content = {"arrays": arrays.entries, "state": structure}
         archive.writestr(zipfile.ZipInfo(_STRUCTURE), json.dumps(content))
         member = zipfile.ZipInfo(_ELEMENTS)
-        member.file_size = arrays.nbytes  # it is told in advance whether the file gets large
+        member.file_size = (
+            arrays.nbytes
+        )  # zipfile has to know in advance whether the member gets large
         raw: Any = archive.open(member, "w")
         with io.BufferedWriter(raw, _CHUNK) as elements:
             for piece in arrays.pieces():
@@ -131,7 +133,9 @@ def _read(file: BinaryIO) -> State:
         raw: Any = archive.open(member)
         with io.BufferedReader(raw, _CHUNK) as elements:
             arrays = [_read_array(elements, *entry) for entry in layout]
-            elements.read(1)  # the end, where the checksum is compared, if all arrays are empty
+            elements.read(
+                1
+            )  # up to the end, where zipfile compares the checksum, even without elements
     state: State = from_json(content["state"], arrays)
     return state
 
@@ -179,7 +183,7 @@ def _dtype(name: Any) -> np.dtype[Any]:
 def _read_array(
     file: io.BufferedReader, dtype: np.dtype[Any], shape: tuple[int, ...], gap: int, nbytes: int
 ) -> _Array:
-    # A copy of its own: a view would keep the elements of all arrays in memory.
+    # Not a view of one large buffer, which would keep the elements of all arrays in memory.
     array: _Array = np.empty(shape, dtype)
     file.read(gap)
     if 0 < nbytes <= _SMALL:

@@ -1,4 +1,4 @@
-"""What JSON makes of a state, and what becomes of it again.
+"""States as JSON values, and back.
 
 None, bool, int, float      themselves
 str                         "text:" and the string
