@@ -13,8 +13,8 @@ STEPS = "environment_steps"  # by which W&B draws everything else
 class WandbWriter(Writer):
     """Log rows to a run of Weights & Biases, drawn against environment steps.
 
-    W&B keeps every row: after a resume those that followed the checkpoint are there twice, the old ones before
-    a row with `rewound_to_step`.
+    W&B keeps every row: after a resume those that followed the checkpoint are there twice, the old ones
+    before a row with `rewound_to_step`.
 
     Args:
         run: what `wandb.init` returned, with your project, name and mode; finished by `close`. It starts

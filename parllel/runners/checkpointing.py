@@ -41,8 +41,8 @@ class Checkpointing:
     """Write checkpoints, allocators and the learning curve; only the start of a run can fail over them.
 
     The first checkpoint is written before the first batch, where a full disk, or a state that cannot be
-    saved, ends the run. The state is checked once more after the first batch, as an optimiser has none before. What
-    goes wrong later is a warning.
+    saved, ends the run. The state is checked once more after the first batch, as an optimiser has none
+    before. What goes wrong later is a warning.
 
     Args:
         folder: of the run; None writes nothing.

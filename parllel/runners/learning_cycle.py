@@ -35,6 +35,7 @@ class LearningCycle:
         self, elapsed_steps: int, *, timed: bool
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
         """Return a batch, its episodes, and if `timed` the seconds that its parts took."""
+        # Not every batch: reading the clock for each row costs time itself.
         if timed:
             return self.sampler.collect_timed_batch(elapsed_steps)
         return *self.sampler.collect_batch(elapsed_steps), {}

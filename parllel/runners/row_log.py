@@ -47,6 +47,7 @@ class RowLog:
 
     def log_seconds(self, seconds: Mapping[str, float], steps: int) -> None:
         """Log the seconds by stage, and the steps per second of sampling and learning alone."""
+        # Without evaluations and checkpoints, whose share depends on settings of the log.
         busy = seconds["sampling"] + seconds["optimising"]
         self._logger.log_value("time/steps_per_second", steps / max(busy, 1e-9))
         for name, value in seconds.items():
@@ -57,6 +58,7 @@ class RowLog:
         if not rows:
             return
         for name in rows[0]:
+            # The mean over some episodes would pass for that of all, so all must have a number.
             values: list[Any] = [row.get(name) for row in rows]
             if all(isinstance(value, (Real, np.bool_)) for value in values):
                 self._logger.log_array(f"{group}/{name}", values)

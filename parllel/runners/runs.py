@@ -72,6 +72,7 @@ def _train(
 ) -> tuple[RunResult, RunFolder]:
     runner = None
     try:
+        # Locked before run.json is there, which makes it a folder that others may resume.
         with folder.lock(), ExitStack() as stack:
             folder.write_record(build, config, repeats)
             with ended_by_sigterm("the run was being put together: nothing was trained"):
@@ -277,6 +278,7 @@ def _run(runner: Runner, folder: RunFolder) -> RunResult:
             }
         )
     except (OSError, ValueError) as error:
+        # The training is done and saved: no reason to end with an error.
         runner.logger.warn(f"the result of the run could not be recorded: {error}")
     return result
 

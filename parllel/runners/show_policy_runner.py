@@ -59,6 +59,7 @@ class ShowPolicyRunner:
             self._reseed(self._seed)
         before = sampler.quotas, sampler.watch
         (column,) = self._rendered.columns
+        # The other environments take part, but the evaluation does not wait for their episodes.
         quotas = np.zeros_like(sampler.quotas)
         quotas[column] = self.n_episodes
         sampler.quotas, sampler.watch = quotas, self._show_one

@@ -44,6 +44,7 @@ class StopSignals:
             self.received = signal.Signals(number).name
             self._announce(self.received)
             return
+        # Handlers first, so that the signal does what it would have done without us.
         self._restore()
         signal.raise_signal(number)
 
@@ -63,12 +64,12 @@ class StopSignals:
 
 @contextmanager
 def ended_by_sigterm(doing: str) -> Iterator[None]:
-    """A context in which SIGTERM says so in one line and raises SystemExit, so that everything is closed.
+    """A context in which SIGTERM prints one line and raises SystemExit, so that everything is closed.
 
-    By default it would end the process without a word, and leave what has been made. A second one does. A
-    handler that somebody else has set stays.
+    By default it would end the process without a message, and leave the folder behind. A handler that was set
+    before stays.
 
-    doing: what the line says was going on.
+    doing: what the process is doing, for the line.
     """
     ours = (
         threading.current_thread() is threading.main_thread()
@@ -76,6 +77,7 @@ def ended_by_sigterm(doing: str) -> Iterator[None]:
     )
 
     def end(number: int, frame: FrameType | None) -> None:
+        # A second one ends the process at once, should closing hang.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         print(f"SIGTERM while {doing}", file=sys.stderr, flush=True)
         raise SystemExit(128 + number)

@@ -48,6 +48,7 @@ class TimeAccount:
     def take_row(self) -> dict[str, float]:
         """Return the seconds by stage and part since the last call, and begin anew."""
         row = dict(self._row)
+        # Scaled up from the batch that was measured to all batches of the row.
         row |= {part: share * row["sampling"] for part, share in self._shares.items()}
         for name, seconds in row.items():
             self._total[name] += seconds
@@ -58,6 +59,7 @@ class TimeAccount:
     def lines(self) -> list[str]:
         """Return the whole account, one stage a line, those that took no time left out."""
         totals = {name: self._total[name] + self._row.get(name, 0.0) for name in self._total}
+        # Parts are within sampling: the stages alone add up to the whole.
         all_s = sum(totals[stage] for stage in STAGES)
         lines = []
         for stage in STAGES:

@@ -82,7 +82,7 @@ class VideoRecorder(Callback):
         self._runner, self._sampler = runner, sampler
         self._rendered = RenderedColumns(sampler.cages, range(len(sampler.quotas))[: self._n_envs])
         self._videos = VideoFolder(folder, keep=self._keep, fps=self._fps or self._rendered.fps)
-        self._videos.check()
+        self._videos.check()  # at the start, and not at the first evaluation that is recorded
 
     def before_evaluation(self, elapsed_steps: int) -> None:
         """Begin a video, if one is due."""
@@ -107,6 +107,7 @@ class VideoRecorder(Callback):
             self._give_up(error)
             return
         self._frames_left -= 1
+        # To render takes longer than a step, so a full video stops it for the rest of the evaluation.
         if not self._frames_left:
             self._sampler.watch = None
 

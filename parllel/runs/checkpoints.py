@@ -53,6 +53,7 @@ class Checkpoints:
             _remove(leftover)
         path = self.folder / f"step-{step:012d}.zip"
         save_state(path, state)
+        # Only now that the new one is complete may older ones go.
         older = [old for old in self.paths() if _step_of(old) < step]
         kept = [path, *older[max(0, len(older) + 1 - self.keep) :]]
         for old in self.paths():

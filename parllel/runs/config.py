@@ -47,6 +47,7 @@ def read_config(kind: Any, values: Mapping[str, Any]) -> Any:
     """
     if not isinstance(kind, Mapping) and not is_dataclass_type(kind):
         raise TypeError(f"kind: expected a dataclass or a dict of defaults, got {kind!r}")
+    # A copy, as lists and dicts among the defaults must not be shared between configs.
     return read_value(copy.deepcopy(kind), values, "")
 
 

@@ -186,6 +186,7 @@ def _read_scalar(kind: Any, value: Any, at: str) -> Any:
         return int(value)  # 1e6 is how many write a million
     if kind is Path and isinstance(value, str):
         return Path(value)
+    # To Python a bool is an int, but True is no number of steps.
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise TypeError(f"{at}: expected {_EXPECTED[kind]}, got {value!r}")

@@ -42,6 +42,7 @@ def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, by
 def _git(folder: str | os.PathLike[str], *arguments: str) -> bytes | None:
     # Within a git hook, say, these variables name another repository.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    # To look must not lock the index, which would get in the way of git commands of the user.
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
         done = subprocess.run(

@@ -194,6 +194,7 @@ class RunFolder:
             "before": before,
             "git": git,
         }
+        # No outcome until the run has ended again, so that it counts as one that goes on.
         record.update(history=[*record["history"], entry], outcome=None)
         if changes:
             self._write("config.json", config_values(config))

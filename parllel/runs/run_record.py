@@ -83,6 +83,7 @@ def describe_run(
     """Return what run.json holds of a run that begins now, but for the state of git."""
     return {
         **places_of(build, config),
+        # With the interpreter and its options, which sys.argv leaves out.
         "command": list(sys.orig_argv),
         "working_directory": os.getcwd(),
         "created": now(),

@@ -154,6 +154,7 @@ def _layout(entries: Any, total: int) -> list[tuple[np.dtype[Any], tuple[int, ..
     """Return (dtype, shape, bytes of the gap before it, bytes) of each array; they fill the member."""
     layout, end = [], 0
     dtypes: dict[str, np.dtype[Any]] = {}
+    # Nothing in the file is trusted: a wrong size would allocate any amount of memory.
     for name, shape, offset in entries:
         if name not in dtypes:
             dtypes[name] = _dtype(name)
