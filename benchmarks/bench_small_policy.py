@@ -9,45 +9,11 @@ import numpy as np
 import pytest
 
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    NamedTuple,
-    Samples,
-    allocate,
-    insert_field,
-)
-from parllel.types import BatchSpec
+from benchmarks.policy_samples import make_policy_samples
+from parllel.buffers import Samples
 
 T, FEATURES, ACTIONS = 64, 4, 2
 HIDDEN = (64, 64)
-
-
-def make_samples(B: int) -> Samples:
-    """Allocate a batch with random observations."""
-    scalar, flag = np.float32(0), np.bool_(False)
-    info = NamedTuple(value=Field(scalar, padding=1), log_prob=scalar)
-    samples: Samples = allocate(
-        Samples(
-            agent=AgentSamples(action=Field(0, dtype=np.int64), agent_info=info),
-            env=EnvSamples(
-                observation=Field(np.zeros(FEATURES, np.float32), padding=1),
-                reward=scalar,
-                terminated=flag,
-                truncated=flag,
-                done=flag,
-                env_info=None,
-            ),
-        ),
-        BatchSpec(T, B),
-    )
-    observation = samples.env.observation
-    generator = np.random.default_rng(0)
-    for t in range(T + 1):
-        observation[t] = generator.normal(size=(B, FEATURES))
-    checked: Samples = insert_field(samples, "agent.observation", observation)
-    return checked
 
 
 def acting(B: int, *, whole_batch: bool) -> Callable[[], AbstractContextManager[Sides]]:
@@ -89,7 +55,7 @@ def acting(B: int, *, whole_batch: bool) -> Callable[[], AbstractContextManager[
 
             return work
 
-        mine, theirs = make_samples(B), make_samples(B)
+        mine, theirs = make_policy_samples(T, B, FEATURES), make_policy_samples(T, B, FEATURES)
         ours, torchs = (
             work_of(SmallPolicyHandler(agent()), mine),
             work_of(TorchHandler(agent()), theirs),

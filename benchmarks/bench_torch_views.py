@@ -9,45 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    NamedTuple,
-    Samples,
-    allocate,
-    insert_field,
-)
-from parllel.types import BatchSpec
+from benchmarks.policy_samples import make_policy_samples
 
 T, B, FEATURES, ACTIONS = 64, 16, 4, 2
 HIDDEN = (64, 64)
-
-
-def make_samples() -> Samples:
-    """Allocate a batch with random observations."""
-    scalar, flag = np.float32(0), np.bool_(False)
-    info = NamedTuple(value=Field(scalar, padding=1), log_prob=scalar)
-    samples: Samples = allocate(
-        Samples(
-            agent=AgentSamples(action=Field(0, dtype=np.int64), agent_info=info),
-            env=EnvSamples(
-                observation=Field(np.zeros(FEATURES, np.float32), padding=1),
-                reward=scalar,
-                terminated=flag,
-                truncated=flag,
-                done=flag,
-                env_info=None,
-            ),
-        ),
-        BatchSpec(T, B),
-    )
-    observation = samples.env.observation
-    generator = np.random.default_rng(0)
-    for t in range(T + 1):
-        observation[t] = generator.normal(size=(B, FEATURES))
-    checked: Samples = insert_field(samples, "agent.observation", observation)
-    return checked
 
 
 @contextmanager
@@ -59,7 +24,7 @@ def views() -> Iterator[Sides]:
 
     model = CategoricalPgModel((FEATURES,), ACTIONS, HIDDEN, seed=0)
     agent = CategoricalPgAgent(model, ACTIONS, seed=0)
-    mine, theirs = make_samples(), make_samples()
+    mine, theirs = make_policy_samples(T, B, FEATURES), make_policy_samples(T, B, FEATURES)
     handler = TorchHandler(agent)
     handler.bind(mine)
     handler.start_batch()

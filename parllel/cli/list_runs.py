@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not found:
         print(f"there are no runs in {arguments.folder}")
         return 0
+    # rich takes 80 columns for a pipe, and would wrap what `grep` reads.
     seen = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if seen else WIDTH)
     with console.capture() as table:  # rich would exit with status 1 when `head` closes the pipe

@@ -40,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         # The environments render into memory, and SDL would complain that there is no display.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     with ExitStack() as stack:
+        # By default SIGTERM ends a process without leaving its `with` blocks.
         before = signal.signal(signal.SIGTERM, _leave)
         stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
         runner = rebuild(path, stack, best=arguments.best)

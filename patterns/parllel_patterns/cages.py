@@ -58,6 +58,7 @@ def build_cages(
     _check_process_arguments(process_arguments)
     stack = ExitStack() if stack is None else stack
     plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
+    # After all checks: a name can be drawn only once, also by a call that fails.
     options: dict[str, Any] = {
         "traj_info": traj_info,
         "reset_automatically": reset_automatically,

@@ -69,6 +69,7 @@ class CurveFile:
 
 def _processor_seconds() -> float:
     """Return the processor time of this process, and of its child processes that have ended."""
+    # Not `resource`, which only Unix has. Workers count once they have ended, as they have after a run.
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

@@ -56,6 +56,7 @@ def parse_flags(
         named: Any = Annotated[str | None, tyro.conf.arg(help=curve, metavar="NAME")]
         fields.append(("curve", named, dataclasses.field(default=None)))
     kind = dataclasses.make_dataclass("Arguments", fields)
+    # Rules of this call alone: those of a script that uses tyro itself stay as they are.
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_rule_of_ints)
     try:

@@ -19,15 +19,15 @@ from parllel.runs import RunFolder
 def build_logger(folder: RunFolder, console: Console | None = None, *more: Writer) -> Logger:
     """Return a logger to files in the folder of a run, to a console if one is given, and to more writers.
 
-    The files are log.txt, progress.csv, progress.jsonl and TensorBoard's events.out.tfevents.*, which are
-    left out, with a notice, where TensorBoard is not installed.
+    The files are log.txt, progress.csv, progress.jsonl and, if TensorBoard is installed,
+    events.out.tfevents.*; if it is not, the log says so.
     """
     writers: list[Writer] = [
         TextWriter(folder.path),
         CsvWriter(folder.path),
         JsonlWriter(folder.path),
     ]
-    problem = None
+    problem = None  # reported below, when there is a logger to report it to
     try:
         writers.append(TensorBoardWriter(folder.path))
     except ImportError as error:

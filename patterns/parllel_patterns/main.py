@@ -63,6 +63,7 @@ def _main(
     curve: CurveFile | None,
 ) -> tuple[RunResult, RunFolder]:
     console = Console()
+    # First, as the defaults of all other flags are then those of the resumed run's config.
     resumed = early_flag(argv, "--resume")
     before = None if resumed is None else _config_of(resumed, config_class)
     flag = None if curve is None else curve.HELP
