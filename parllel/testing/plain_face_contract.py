@@ -1,19 +1,16 @@
-"""The plain face of a cage of one environment: steps without rows, and the environment itself."""
+"""The plain face of a cage of one environment: steps without rows, and its attributes and methods."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from parllel.buffers import buffer_map
-from parllel.cages import example_of
 from parllel.errors import ClosedError, WrongStateError
-from parllel.testing.cage_hooks import COLUMN, CageHooks, run
+from parllel.testing.cage_hooks import FIRST, SEEDS, SingleCageHooks, run
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.row_reference import (
     assert_same_tree,
@@ -31,14 +28,20 @@ OUTS = {
     "out_info": "info",
 }
 
+PLAIN_CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("step_async", (0,)),
+    ("random_step_async", ()),
+    ("reset_async", ()),
+)
 
-class PlainFaceContract(CageHooks):
-    """Tests of `step_async` and `await_step`, attributes, methods and rendering."""
+
+class PlainFaceContract(SingleCageHooks):
+    """Tests of `step_async` and `await_step`, and of methods that are called as if they were the cage's."""
 
     def with_outs(self, env_factory: Any, **options: Any) -> tuple[Any, dict[str, Any]]:
         """Return a cage, and a place for each part of a result."""
         samples = make_samples(env_factory(), 4, 3, storage=self.storage)
-        cage = self.make(env_factory, samples=samples, **options)
+        cage = self.made([env_factory], samples=samples, **options)
         env = samples.env
         places = {
             "out_action": samples.agent.action,
@@ -55,11 +58,11 @@ class PlainFaceContract(CageHooks):
     def test_results_are_those_of_a_plain_loop(self, layout: str) -> None:
         factory = partial(CountingEnv, (3, 1, 4), end="alternate", layout=layout)
         env = factory()
-        with self.make(factory, seed=7) as cage:
+        with self.made([factory]) as cage:
             assert cage.needs_reset.tolist() == [True]
             cage.reset_async()
             first = cage.await_step()
-            observation, info = env.reset(seed=seeds_of(7)[0])
+            observation, info = env.reset(seed=seeds_of(SEEDS[0])[0])
             assert_same_tree(first.observation, observation, "observation")
             assert first.info["note"] == info["note"]
             for k in range(12):
@@ -80,20 +83,20 @@ class PlainFaceContract(CageHooks):
 
     @pytest.mark.parametrize("out", sorted(OUTS))
     def test_each_part_can_go_out_alone(self, out: str) -> None:
-        cage, places = self.with_outs(partial(CountingEnv, 1, layout="dict"), seed=7)
+        cage, places = self.with_outs(partial(CountingEnv, 1, layout="dict"))
         env = CountingEnv(1, layout="dict")
-        env.reset(seed=seeds_of(7)[0])
+        env.reset(seed=seeds_of(SEEDS[0])[0])
         expected = dict(zip(list(OUTS.values())[1:], env.step(3), strict=True))
         expected["observation"] = env.reset()[0]
         with cage:
             cage.reset_async()
             cage.await_step()
-            cage.step_async(3, **{out: places[out][1, COLUMN]})
+            cage.step_async(3, **{out: places[out][1, FIRST]})
             result = cage.await_step()
             part = OUTS[out]
             with pytest.raises(WrongStateError, match=f"'{part}' was written to {out}"):
                 getattr(result, part)
-            written = plain(places[out], 1, COLUMN)
+            written = plain(places[out], 1, FIRST)
             if part == "info":
                 expected["info"] = {name: expected["info"][name] for name in written}
             assert_same_tree(written, expected[part], part)
@@ -103,34 +106,34 @@ class PlainFaceContract(CageHooks):
                 _ = result.colour
 
     def test_all_parts_can_go_out(self) -> None:
-        cage, places = self.with_outs(partial(CountingEnv, 1, end="both"), seed=7)
+        cage, places = self.with_outs(partial(CountingEnv, 1, end="both"))
         with cage:
             reset = {"out_obs": places["out_obs"], "out_info": places["out_info"]}
-            cage.reset_async(**{name: place[0, COLUMN] for name, place in reset.items()})
+            cage.reset_async(**{name: place[0, FIRST] for name, place in reset.items()})
             cage.await_step()
-            assert plain(places["out_obs"], 0, COLUMN)[1:].tolist() == [0, 0]
-            assert plain(places["out_info"], 0, COLUMN)["step"] == 0
-            outs = {name: place[1, COLUMN] for name, place in places.items()}
+            assert plain(places["out_obs"], 0, FIRST)[1:].tolist() == [0, 0]
+            assert plain(places["out_info"], 0, FIRST)["step"] == 0
+            outs = {name: place[1, FIRST] for name, place in places.items()}
             cage.random_step_async(**outs)
             result = cage.await_step()
             (action,) = cage.actions
-            assert plain(places["out_action"], 1, COLUMN) == action
-            assert plain(places["out_reward"], 1, COLUMN) == 1 + action / 8
-            assert plain(places["out_obs"], 1, COLUMN)[1:].tolist() == [1, 0]
-            assert plain(places["out_next_obs"], 1, COLUMN)[1:].tolist() == [0, 1]
-            assert plain(places["out_terminated"], 1, COLUMN)
-            assert plain(places["out_truncated"], 1, COLUMN)
+            assert plain(places["out_action"], 1, FIRST) == action
+            assert plain(places["out_reward"], 1, FIRST) == 1 + action / 8
+            assert plain(places["out_obs"], 1, FIRST)[1:].tolist() == [1, 0]
+            assert plain(places["out_next_obs"], 1, FIRST)[1:].tolist() == [0, 1]
+            assert plain(places["out_terminated"], 1, FIRST)
+            assert plain(places["out_truncated"], 1, FIRST)
             for name in ("action", *OUTS.values()):
                 with pytest.raises(WrongStateError, match="read it there"):
                     getattr(result, name)
 
     def test_a_random_step_tells_its_action(self) -> None:
         space = spaces.Tuple((spaces.Discrete(50, start=-9), spaces.MultiBinary(3)))
-        with self.make(partial(CountingEnv, action_space=space), seed=7) as cage:
+        with self.made([partial(CountingEnv, action_space=space)]) as cage:
             cage.reset_async()
             cage.await_step()
             cage.random_step_async()
-            space.seed(seeds_of(7)[1])
+            space.seed(seeds_of(SEEDS[0])[1])
             assert_same_tree(cage.await_step().action, space.sample(), "action")
 
     @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ class PlainFaceContract(CageHooks):
     @pytest.mark.parametrize("buffered", [False, True])
     def test_actions_arrive_whole(self, space: Any, buffered: bool) -> None:
         factory = partial(CountingEnv, 9, action_space=space)
-        cage, places = self.with_outs(factory, seed=7)
+        cage, places = self.with_outs(factory)
         space.seed(3)
         action: Any = space.sample()
         with cage:
@@ -155,8 +158,8 @@ class PlainFaceContract(CageHooks):
             cage.await_step()
             given = action
             if buffered:
-                places["out_action"][2, COLUMN] = action
-                given = places["out_action"][2, COLUMN]
+                places["out_action"][2, FIRST] = action
+                given = places["out_action"][2, FIRST]
             cage.step_async(given)
             cage.await_step()
             (taken,) = cage.actions
@@ -165,7 +168,7 @@ class PlainFaceContract(CageHooks):
 
     def test_an_action_of_another_form_changes_nothing(self) -> None:
         space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, 1, (2,))})
-        with self.make(partial(CountingEnv, 9, action_space=space), seed=7) as cage:
+        with self.made([partial(CountingEnv, 9, action_space=space)]) as cage:
             cage.reset_async()
             cage.await_step()
             with pytest.raises(KeyError, match="b"):
@@ -174,7 +177,7 @@ class PlainFaceContract(CageHooks):
             assert cage.await_step().reward == 1 + 1 / 8
 
     def test_steps_in_a_wrong_order_change_nothing(self) -> None:
-        cage, _ = self.bound(partial(CountingEnv, 2), seed=7, reset_automatically=False)
+        cage, _ = self.bound([partial(CountingEnv, 2)], reset_automatically=False)
         with cage:
             with pytest.raises(WrongStateError, match=r"await_step\(\) without"):
                 cage.await_step()
@@ -183,9 +186,7 @@ class PlainFaceContract(CageHooks):
                     step()
             cage.reset_async()
             for method, args in (
-                ("step_async", (0,)),
-                ("random_step_async", ()),
-                ("reset_async", ()),
+                *PLAIN_CALLS,
                 ("start_row", (0,)),
                 ("start_reset", (0,)),
                 ("start_random_row", (0,)),
@@ -196,6 +197,13 @@ class PlainFaceContract(CageHooks):
             with pytest.raises(WrongStateError, match=r"finish_row\(\) without"):
                 cage.finish_row()
             cage.await_step()
+            cage.start_reset(0)
+            for method, args in PLAIN_CALLS:
+                with pytest.raises(WrongStateError, match="is not finished"):
+                    getattr(cage, method)(*args)
+            with pytest.raises(WrongStateError, match="without a step_async"):
+                cage.await_step()
+            cage.finish_row()
             for _ in range(2):
                 cage.step_async(1)
                 cage.await_step()
@@ -205,7 +213,7 @@ class PlainFaceContract(CageHooks):
             assert cage.actions == [1, 1]
 
     def test_arguments_are_checked(self) -> None:
-        with self.make(CountingEnv, seed=7) as cage:
+        with self.made([CountingEnv]) as cage:
             cage.reset_async()
             cage.await_step()
             with pytest.raises(TypeError, match="out_reward: expected an Array or node, got 3"):
@@ -216,12 +224,12 @@ class PlainFaceContract(CageHooks):
 
     def test_both_faces_of_one_cage(self) -> None:
         """A reset of either face ends the waiting of the other."""
-        cage, samples = self.bound(partial(CountingEnv, 2), seed=7, reset_automatically=False)
+        cage, samples = self.bound([partial(CountingEnv, 2)], reset_automatically=False)
         with cage:
             seen = []
             for _ in range(3):
                 run(cage, "start_reset", 0, everyone=False)
-                seen.append(plain(samples.env.observation, 0, COLUMN)[1:].tolist())
+                seen.append(plain(samples.env.observation, 0, FIRST)[1:].tolist())
                 for t in range(2):
                     run(cage, "start_row", t)
                 assert cage.needs_reset.tolist() == [True]
@@ -234,77 +242,25 @@ class PlainFaceContract(CageHooks):
                 assert last.next_observation[2] == 2
             assert seen == [[k, 0] for k in range(6)]
 
-    def test_attributes_and_methods_are_reached_through_wrappers(self) -> None:
-        def factory() -> Any:
-            return gym.wrappers.TimeLimit(CountingEnv(9), 4)
-
-        with self.make(factory, seed=7) as cage:
-            assert cage.gravity == 9.8
-            cage.gravity = 1.62
-            assert cage.gravity == 1.62
-            cage.gravity = {"a": [1]}
-            assert cage.gravity == {"a": [1]}
-            cage.gravity = np.array([0.0, -9.8])  # which compares with texts item by item
-            assert np.asarray(cage.gravity).tolist() == [0.0, -9.8]
-            cage.gravity = 1.62
-            cage.lengths = (2,)
-            assert cage.lengths == (2,)
-            assert cage.env_method("get_wrapper_attr", "gravity") == 1.62
+    def test_methods_are_called_as_if_they_were_the_cages(self) -> None:
+        with self.made([CountingEnv]) as cage:
             assert cage.add(2, right=3) == 5
-            assert cage.env_method("add", 2) == 3
             assert cage.env_method("add", left=2, right=-2) == 0
-            assert (cage.n, cage.spaces.name) == (1, "CountingEnv")
-            assert cage.spaces.action == spaces.Discrete(4)
-            assert cage.spaces.observation == CountingEnv().observation_space
-
-    def test_a_failing_attribute_or_method_leaves_the_environment_well(self) -> None:
-        with self.make(CountingEnv, seed=7) as cage:
-            with pytest.raises(AttributeError, match="weather"):
-                _ = cage.weather
-            assert not hasattr(cage, "weather")
-            with pytest.raises(AttributeError, match="_mark"):
-                _ = cage._mark
-            with pytest.raises(
-                AttributeError, match=r"an attribute 'gravitiy' to set; near names: .*'gravity'"
-            ):
-                cage.gravitiy = 3.0
-            assert not hasattr(cage, "gravitiy")
             with pytest.raises(ValueError, match="sunshine"):
                 cage.fail("sunshine")
-            with pytest.raises(AttributeError, match="weather"):
-                cage.env_method("weather")
-            with pytest.raises(TypeError, match="argument"):
-                cage.env_method("add")
+            assert not hasattr(cage, "weather")
             cage.reset_async()
             assert cage.await_step().observation[1:].tolist() == [0, 0]
-
-    def test_render(self) -> None:
-        with self.make(CountingEnv, seed=7) as cage:
-            cage.reset_async()
-            cage.await_step()
             cage.step_async(0)
             cage.await_step()
             np.testing.assert_array_equal(cage.render(), np.ones((2, 2, 3), np.uint8))
 
-    def test_attributes_after_close(self) -> None:
-        cage = self.make(CountingEnv, seed=7)
+    def test_closing_ends_plain_steps(self) -> None:
+        cage = self.made([CountingEnv])
         cage.close()
-        with pytest.raises(ClosedError, match=r"used after close\(\)"):
-            _ = cage.gravity
-        with pytest.raises(ClosedError, match=r"used after close\(\)"):
-            cage.gravity = 1.0
-
-    def test_the_factory_may_be_a_lambda(self) -> None:
-        length = 2
-        with self.make(lambda: CountingEnv(length), seed=7) as cage:
-            assert cage.lengths == (2,)
-
-    def test_the_environment_is_seen_by_its_example(self) -> None:
-        with self.make(partial(CountingEnv, layout="dict"), seed=7) as cage:
-            cage.reset_async()
-            observation = cage.await_step().observation
-            zeros = buffer_map(lambda leaf: np.asarray(leaf) * 0, observation)
-            assert_same_tree(example_of(cage.spaces.observation), zeros, "example")
+        for method, args in (*PLAIN_CALLS, ("await_step", ())):
+            with pytest.raises(ClosedError, match=r"used after close\(\)"):
+                getattr(cage, method)(*args)
 
 
 def _step(cage: Any, action: Any) -> Any:

@@ -1,7 +1,7 @@
 """What the rows of a cage of one environment have to hold, by a plain Gymnasium loop.
 
-`simulate` knows nothing of cages; `record` drives a cage and reads its buffer. Both return one
-`BatchRecord` per batch, which have to be equal.
+`simulate` knows nothing of cages; `parllel.testing.cage_hooks.record_columns` drives a cage and reads its
+buffer. Both return one `BatchRecord` per batch, which have to be equal.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from parllel.buffers import (
     Samples,
     allocate,
     buffer_map,
-    buffer_rotate,
     parts_of,
 )
-from parllel.cages import CageInterface, example_of, stored_example
+from parllel.cages import example_of, stored_example
 from parllel.types import BatchSpec, Tree
 
 INFO = ("half", "step")  # what `make_samples` asks of the infos of a CountingEnv
@@ -121,40 +120,6 @@ def _append(
     record.done.append(terminated or truncated)
     record.infos.append(info)
     record.needs_reset.append(needs_reset)
-
-
-def record(
-    cage: CageInterface,
-    samples: Samples,
-    column: int,
-    batches: Sequence[Sequence[Any]],
-    *,
-    automatic: bool = True,
-) -> list[BatchRecord]:
-    """Return what a cage that is bound to `column` makes of the same actions."""
-    records = []
-    for k, actions in enumerate(batches):
-        if k == 0 or not automatic:
-            cage.start_reset(0, everyone=k == 0)
-            cage.finish_row()
-        needs = [bool(cage.needs_reset[0])]
-        for t, action in enumerate(actions):
-            samples.agent.action[t, column] = action
-            cage.start_row(t)
-            cage.finish_row()
-            needs.append(bool(cage.needs_reset[0]))
-        made = read_batch(samples, column, len(actions))
-        made.needs_reset = needs
-        for final in cage.collect_final_observations():
-            assert final.column == column
-            made.final.append((final.row, final.observation))
-        made.trajs = [
-            (traj.length, traj.return_, traj.discounted_return)
-            for traj in cage.collect_completed_trajs()
-        ]
-        records.append(made)
-        buffer_rotate(samples.env)
-    return records
 
 
 def read_batch(samples: Samples, column: int, T: int) -> BatchRecord:
@@ -253,7 +218,7 @@ def make_samples(
 
 
 def draw_actions(space: spaces.Space[Any], seed: int, batches: int, T: int) -> list[list[Any]]:
-    """Return actions for `simulate` and `record`."""
+    """Return actions for `simulate`, by batch and row."""
     space = copy.deepcopy(space)
     space.seed(seed)
     return [[space.sample() for _ in range(T)] for _ in range(batches)]

@@ -21,8 +21,8 @@ from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.leaf_rows import LeafRows
 from parllel.errors import RegistrationError, WrongStateError
 from parllel.testing import CountingEnv
+from parllel.testing.cage_hooks import run_groups
 from parllel.testing.row_reference import make_samples
-from parllel.testing.vector_cage_hooks import run_groups
 from parllel.types import BatchSpec, Tree
 
 T, N, B = 4, 4, 8

@@ -1,90 +1,198 @@
+"""All cages under the contract: whole for each kind of cage, what depends on the place for others."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from parllel.buffers import Samples
-from parllel.cages import Cage, ProcessCage
+from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.testing.cage_contract import CageContract
-from parllel.testing.cage_hooks import CageHooks
+from parllel.testing.cage_hooks import CageHooks, EnvFactories, SingleCageHooks
+from parllel.testing.plain_face_contract import PlainFaceContract
 
 
-class MakesCage(CageHooks):
+class MakesCage(SingleCageHooks):
     def make(
-        self, env_factory: Callable[[], Any], *, samples: Samples | None = None, **options: Any
+        self,
+        env_factories: EnvFactories,
+        *,
+        seeds: Sequence[Any] = (None,),
+        samples: Samples | None = None,
+        **options: Any,
     ) -> Cage:
-        return Cage(env_factory, **options)
+        return Cage(env_factories[0], seed=seeds[0], **options)
 
 
-class MakesProcessCage(CageHooks):
+class MakesProcessCage(SingleCageHooks):
     start_method = "fork"
 
     def make(
-        self, env_factory: Callable[[], Any], *, samples: Samples | None = None, **options: Any
+        self,
+        env_factories: EnvFactories,
+        *,
+        seeds: Sequence[Any] = (None,),
+        samples: Samples | None = None,
+        **options: Any,
     ) -> ProcessCage:
-        buffers = samples if self.storage == "shared" else None
         return ProcessCage(
-            env_factory, start_method=self.start_method, timeout_s=20, buffers=buffers, **options
+            env_factories[0],
+            seed=seeds[0],
+            start_method=self.start_method,
+            timeout_s=20,
+            buffers=samples if self.storage == "shared" else None,
+            **options,
         )
 
 
-class TestCage(MakesCage, CageContract):
+class MakesVectorizedCage(CageHooks):
+    def make(
+        self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
+    ) -> VectorizedCage:
+        return VectorizedCage(env_factories, **options)
+
+
+class MakesSynchronizedCage(CageHooks):
+    settings: dict[str, Any] = {"n_workers": 2}
+    start_method = "fork"
+    wait: str | None = None
+
+    def make(
+        self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
+    ) -> SynchronizedProcessCage:
+        return SynchronizedProcessCage(
+            env_factories,
+            start_method=self.start_method,
+            timeout_s=20.0,
+            buffers=samples if self.storage == "shared" else None,
+            wait=self.wait,
+            **self.settings,
+            **options,
+        )
+
+
+class TestVectorizedCage(MakesVectorizedCage, CageContract):
     pass
 
 
-class TestProcessCageForkManaged(MakesProcessCage, CageContract):
+class TestProcessCageForkManaged(MakesProcessCage, CageContract, PlainFaceContract):
     storage = "managed"
+
+
+class TestTwoWorkersShared(MakesSynchronizedCage, CageContract):
+    storage = "shared"
+
+
+class TestTakingPartWithTwoGroups(MakesSynchronizedCage, CageContract):
+    settings = {"n_workers": 2, "participate": True, "n_groups": 2}
+    storage = "managed"
+
+
+class TestCage(MakesCage, PlainFaceContract):
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
+    test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
+    test_order = CageContract.test_calls_in_a_wrong_order_change_nothing
+    _calls = CageContract._calls
 
 
 class FewTests:
-    """What depends on where an environment and its buffer are; the two classes above have the rest."""
+    """What depends on where environments and buffers are; the classes above have the rest."""
 
-    test_rows = CageContract.test_rows_are_those_of_a_plain_loop
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_neighbours = CageContract.test_neighbouring_columns_are_left_alone
-    test_infos = CageContract.test_infos_are_read_only_where_asked_for
-    test_trajectories = CageContract.test_trajectories_span_batches_and_take_a_subclass
+    test_groups = CageContract.test_groups_are_stepped_apart
     test_second_buffer = CageContract.test_a_second_buffer_can_be_bound
-    test_results = CageContract.test_results_are_those_of_a_plain_loop
-    with_outs = CageContract.with_outs
-    test_outs = CageContract.test_all_parts_can_go_out
     test_errors = CageContract.test_what_an_environment_raises_arrives_as_itself
-    test_lambdas = CageContract.test_the_factory_may_be_a_lambda
-    test_closing = CageContract.test_closing_while_something_is_under_way
+    _fail = CageContract._fail
 
 
-class TestCageShared(FewTests, MakesCage):
+class FewPlainTests(FewTests):
+    test_results = PlainFaceContract.test_results_are_those_of_a_plain_loop
+    test_outs = PlainFaceContract.test_all_parts_can_go_out
+    with_outs = PlainFaceContract.with_outs
+
+
+class TestCageShared(FewPlainTests, MakesCage):
     storage = "shared"
 
 
-class TestCageManaged(FewTests, MakesCage):
+class TestVectorizedCageManaged(FewTests, MakesVectorizedCage):
     storage = "managed"
 
 
-class TestProcessCageFork(FewTests, MakesProcessCage):
+class TestProcessCageFork(FewPlainTests, MakesProcessCage):
     pass
 
 
-class TestProcessCageForkShared(FewTests, MakesProcessCage):
+class TestProcessCageForkShared(FewPlainTests, MakesProcessCage):
     storage = "shared"
 
 
-class TestProcessCageForkserver(FewTests, MakesProcessCage):
+class TestProcessCageForkserver(FewPlainTests, MakesProcessCage):
     start_method = "forkserver"
     storage = {"env.*": "managed"}
 
 
-class TestProcessCageForkserverShared(FewTests, MakesProcessCage):
+class TestProcessCageForkserverShared(MakesProcessCage):
     start_method = "forkserver"
     storage = "shared"
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
 
 
 class TestProcessCageSpawn(MakesProcessCage):
     start_method = "spawn"
-    test_rows = CageContract.test_rows_are_those_of_a_plain_loop
-    test_errors = CageContract.test_what_an_environment_raises_arrives_as_itself
-    test_lambdas = CageContract.test_the_factory_may_be_a_lambda
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
+    test_lambdas = CageContract.test_factories_may_be_lambdas
+
+
+class TestOneWorker(FewTests, MakesSynchronizedCage):
+    settings = {"n_workers": 1}
+    wait = "semaphore"
+
+
+class TestThreeWorkersTwoGroups(FewTests, MakesSynchronizedCage):
+    settings = {"n_workers": 3, "n_groups": 2}
+    storage = "managed"
+
+
+class TestTakingALittlePart(FewTests, MakesSynchronizedCage):
+    settings = {"n_workers": 1, "participate": True, "n_main": 1, "n_groups": 3}
+    storage = "shared"
+    wait = "semaphore"
+
+
+class TestTakingPart(FewTests, MakesSynchronizedCage):
+    settings = {"n_workers": 1, "participate": True}
+    storage = {"env.*": "managed"}
+
+
+class TestForkserver(FewTests, MakesSynchronizedCage):
+    settings = {"n_workers": 2, "n_groups": 2, "spin_us": 100.0}
+    start_method = "forkserver"
+
+
+class TestForkserverShared(MakesSynchronizedCage):
+    settings = {"n_workers": 1, "participate": True}
+    start_method = "forkserver"
+    storage = "shared"
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
+
+
+class TestSpawnShared(MakesSynchronizedCage):
+    settings = {"n_workers": 2, "participate": True, "n_groups": 2}
+    start_method = "spawn"
+    storage = "shared"
+    wait = "semaphore"
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
+    test_groups = CageContract.test_groups_are_stepped_apart
+
+
+class TestSpawn(MakesSynchronizedCage):
+    settings = {"n_workers": 1}
+    start_method = "spawn"
+    test_random_rows = CageContract.test_random_rows_write_their_actions
 
 
 def test_contract_says_which_hook_is_missing() -> None:
@@ -92,20 +200,24 @@ def test_contract_says_which_hook_is_missing() -> None:
         pass
 
     with pytest.raises(NotImplementedError, match="Forgetful must say how to make a cage"):
-        Forgetful().make(lambda: None)
+        Forgetful().made([lambda: None])
 
 
 def test_contract_finds_a_wrong_cage() -> None:
-    class ForgetsTheFlags(Cage):
+    class ForgetsAColumn(VectorizedCage):
+        def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
+            super().set_samples_buffer(samples, columns)
+            self._rewards = samples.env.reward[2, columns.stop - 1]
+
         def finish_row(self, group: int = 0) -> None:
             super().finish_row(group)
-            self._envs._rows.results[2][3][:] = False
+            self._rewards[...] = 0.5
 
     class Wrong(CageContract):
         def make(
-            self, env_factory: Callable[[], Any], *, samples: Samples | None = None, **options: Any
-        ) -> Cage:
-            return ForgetsTheFlags(env_factory, **options)
+            self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
+        ) -> VectorizedCage:
+            return ForgetsAColumn(env_factories, **options)
 
-    with pytest.raises(AssertionError, match="done"):
-        Wrong().test_rows_are_those_of_a_plain_loop("box", True)
+    with pytest.raises(AssertionError, match="rewards"):
+        Wrong().test_columns_are_those_of_plain_loops("box", True)

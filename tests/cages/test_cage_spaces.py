@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from parllel.buffers import Field, allocate
 from parllel.cages import Cage, StepResult, TrajInfo, example_of
 from parllel.testing import CountingEnv
+from parllel.testing.cage_hooks import record_columns
 from parllel.testing.dummy_envs import LAYOUTS
 from parllel.testing.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,
     plain,
-    record,
     simulate,
 )
 from parllel.types import BatchSpec
@@ -64,7 +64,7 @@ def _compare_with_loop(kind: str, factory: Any) -> None:
     samples = make_samples(factory(), T, 2)
     with MAKERS[kind](factory, seed=3) as cage:
         cage.set_samples_buffer(samples, slice(1, 2))
-        found = record(cage, samples, 1, actions)
+        (found,) = record_columns(cage, samples, [actions])
         assert all(cage.spaces.action.contains(action) for action in cage.actions)
     assert_same_batches(found, simulate(factory(), 3, actions))
 
@@ -102,7 +102,7 @@ def test_rows_do_not_depend_on_the_place(
         options = {"reset_automatically": automatic, "traj_info": partial(TrajInfo, discount)}
         with make(factory, seed=seed, **options) as cage:
             cage.set_samples_buffer(samples, slice(0, 1))
-            found = record(cage, samples, 0, actions, automatic=automatic)
+            (found,) = record_columns(cage, samples, [actions], automatic=automatic, first=0)
         assert_same_batches(found, expected)
 
 

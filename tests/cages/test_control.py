@@ -20,8 +20,8 @@ from parllel.cages.control import (
     ControlSize,
 )
 from parllel.testing import CountingEnv
+from parllel.testing.cage_hooks import FIRST, record_columns
 from parllel.testing.row_reference import assert_same_batches, draw_actions, make_samples
-from parllel.testing.vector_cage_hooks import FIRST, record_columns
 from parllel.waits import LINE_WORDS, available_kinds
 
 sizes = st.builds(ControlSize, st.integers(1, 40), st.integers(1, MOST_GROUPS))

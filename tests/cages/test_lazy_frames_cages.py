@@ -18,23 +18,22 @@ from parllel.buffers import Field, Samples, allocate, buffer_leaves, buffer_map,
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler
 from parllel.testing import CountingAgent, CountingEnv
-from parllel.testing.row_reference import (
-    assert_same_batches,
-    draw_actions,
-    make_samples,
-    record,
-    seeds_of,
-    simulate,
-)
-from parllel.testing.vector_cage_hooks import (
+from parllel.testing.cage_hooks import (
     FIRST,
     LENGTHS,
     SEEDS,
     N,
     draw_columns,
     record_columns,
-    run_decorrelation,
+    run,
     run_groups,
+)
+from parllel.testing.row_reference import (
+    assert_same_batches,
+    draw_actions,
+    make_samples,
+    seeds_of,
+    simulate,
 )
 from parllel.transforms import NormalizeObservations
 from parllel_patterns import allocate_eval_samples, allocate_samples
@@ -89,7 +88,7 @@ def test_one_environment_is_recorded_as_a_plain_loop_sees_it(
     options = FORKED if kind is ProcessCage else {}
     with kind(factory, seed=3, reset_automatically=automatic, **options) as cage:
         cage.set_samples_buffer(samples, slice(1, 2))
-        found = record(cage, samples, 1, actions, automatic=automatic)
+        found = record_columns(cage, samples, [actions], automatic=automatic)[0]
     assert_same_batches(found, simulate(factory(), 3, actions, automatic=automatic))
 
 
@@ -149,7 +148,7 @@ def test_decorrelation_leaves_the_stacks_that_it_reached(kind: str) -> None:
         with vector_cage(kind, factories, seeds=SEEDS) as cage:
             cage.set_samples_buffer(samples, slice(FIRST, FIRST + N))
             run_groups(cage, "start_reset", 0)
-            run_decorrelation(cage, [2, 7, 5, 0, 9], 0)
+            run(cage, "start_decorrelation", [2, 7, 5, 0, 9], 0)
             for t in range(4):
                 run_groups(cage, "start_row", t)
         found.append(np.array([np.array(samples.env.observation[t]) for t in range(5)]))

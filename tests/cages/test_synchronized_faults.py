@@ -21,10 +21,9 @@ from parllel.errors import (
     WorkerTracebackError,
 )
 from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_hooks import notes_of
+from parllel.testing.cage_hooks import notes_of, run, run_groups
 from parllel.testing.faulty_envs import PHASES
 from parllel.testing.row_reference import make_samples
-from parllel.testing.vector_cage_hooks import run_decorrelation, run_groups
 
 TIMEOUT_S = 0.3
 T, N = 5, 4
@@ -212,7 +211,7 @@ def test_decorrelation_that_fails_ends_the_cage() -> None:
             bind(cage)
             run_groups(cage, "start_reset", 0)
             with pytest.raises(DummyFaultError, match="step number 3") as caught:
-                run_decorrelation(cage, [5] * N, 0)
+                run(cage, "start_decorrelation", [5] * N, 0)
             assert f"in environment {4 + column} (FaultyEnv)" in notes_of(caught.value)
             assert_all_gone(cage, pids)
 

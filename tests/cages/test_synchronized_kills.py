@@ -17,13 +17,13 @@ from cage_makers import WITHIN_S, wait_until_gone
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.testing import CountingEnv
+from parllel.testing.cage_hooks import FIRST, close_quietly, record_columns, run_groups
 from parllel.testing.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,
     simulate,
 )
-from parllel.testing.vector_cage_hooks import FIRST, close_anyway, record_columns, run_groups
 
 TRIALS = 50
 T, N = 5, 4
@@ -165,4 +165,4 @@ def test_a_stopped_worker_does_not_hold_up_a_long_request() -> None:
             cage.env_method("unknown", bytes(10_000_000))  # more than a pipe holds
         assert time.monotonic() - began < 0.3 + WITHIN_S
     assert wait_until_gone(cage.pids[0])
-    close_anyway(cage)
+    close_quietly(cage)

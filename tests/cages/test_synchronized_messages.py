@@ -16,8 +16,8 @@ from parllel.buffers import AgentSamples, EnvSamples, Field, NamedTuple, Samples
 from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.errors import ClosedError, WorkerTimeoutError, WorkerTracebackError
 from parllel.testing import CountingEnv
+from parllel.testing.cage_hooks import run_groups
 from parllel.testing.row_reference import make_samples
-from parllel.testing.vector_cage_hooks import run_groups
 from parllel.types import BatchSpec
 
 T, N = 4, 4

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from parllel.buffers import buffer_leaves, buffer_rotate
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
 from parllel.testing import CountingEnv
+from parllel.testing.cage_hooks import FIRST, run, run_groups
 from parllel.testing.row_reference import draw_actions, make_samples
-from parllel.testing.vector_cage_hooks import FIRST, run_decorrelation, run_groups
 from parllel.waits import available_kinds
 
 
@@ -36,7 +36,7 @@ def everything(cage: Any, samples: Any, T: int, decorrelation: list[int]) -> lis
     cage.set_samples_buffer(samples, slice(FIRST, FIRST + cage.n))
     actions = draw_actions(CountingEnv().action_space, 0, 3, T * cage.n)
     run_groups(cage, "start_reset", 0)
-    run_decorrelation(cage, decorrelation, 0)
+    run(cage, "start_decorrelation", decorrelation, 0)
     found: list[Any] = []
     for k in range(3):
         if k and not cage.reset_automatically:

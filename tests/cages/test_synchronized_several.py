@@ -18,9 +18,8 @@ from parllel.cages import ProcessCage, SynchronizedProcessCage, requests, worker
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_hooks import notes_of
+from parllel.testing.cage_hooks import notes_of, run_groups
 from parllel.testing.row_reference import make_samples
-from parllel.testing.vector_cage_hooks import run_groups
 
 T, N = 4, 4
 Factories = list[Callable[[], Any]]

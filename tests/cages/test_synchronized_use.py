@@ -22,8 +22,8 @@ from cage_makers import wait_until_gone
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import ClosedError, RegistrationError
 from parllel.testing import CountingEnv, process_runs
+from parllel.testing.cage_hooks import FIRST, clocks, run, run_groups
 from parllel.testing.row_reference import make_samples, plain
-from parllel.testing.vector_cage_hooks import FIRST, clocks, run_decorrelation, run_groups
 from parllel.waits import available_kinds
 
 SCRIPT = Path(__file__).parent / "synchronized_script.py"
@@ -238,6 +238,6 @@ def start(options: dict[str, Any]) -> None:
 def test_decorrelation_counts_may_be_of_numpy() -> None:
     cage, samples = bound(n_groups=2, participate=True)
     with cage:
-        run_decorrelation(cage, np.arange(N), 1)
+        run(cage, "start_decorrelation", np.arange(N), 1)
         assert clocks(samples, 1)[1:] == [[0, count] for count in range(1, N)]
         assert plain(samples.env.observation, 1, FIRST).tolist() == [0, 0, 0]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
-from parllel.buffers import Samples
 from parllel.cages import VectorizedCage
 from parllel.samplers import BasicSampler
+from parllel.testing.cage_hooks import FIRST, record_columns
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.row_reference import (
@@ -26,50 +26,9 @@ from parllel.testing.row_reference import (
     read_batch,
     simulate,
 )
-from parllel.testing.vector_cage_contract import VectorCageContract
-from parllel.testing.vector_cage_hooks import FIRST, EnvFactories, record_columns
 from parllel_patterns import allocate_samples, build_cages
 
 T, BATCHES = 5, 4
-
-
-class TestVectorizedCage(VectorCageContract):
-    def make(
-        self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
-    ) -> VectorizedCage:
-        return VectorizedCage(env_factories, **options)
-
-
-class TestVectorizedCageManaged(TestVectorizedCage):
-    storage = "managed"
-
-
-def test_contract_says_which_hook_is_missing() -> None:
-    class Forgetful(VectorCageContract):
-        pass
-
-    with pytest.raises(NotImplementedError, match="Forgetful must say how to make a cage"):
-        Forgetful().make([lambda: None])
-
-
-def test_contract_finds_a_wrong_cage() -> None:
-    class ForgetsAColumn(VectorizedCage):
-        def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
-            super().set_samples_buffer(samples, columns)
-            self._rewards = samples.env.reward[2, columns.stop - 1]
-
-        def finish_row(self, group: int = 0) -> None:
-            super().finish_row(group)
-            self._rewards[...] = 0.5
-
-    class Wrong(VectorCageContract):
-        def make(
-            self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
-        ) -> VectorizedCage:
-            return ForgetsAColumn(env_factories, **options)
-
-    with pytest.raises(AssertionError, match="rewards"):
-        Wrong().test_columns_are_those_of_plain_loops("box", True)
 
 
 @settings(max_examples=60)

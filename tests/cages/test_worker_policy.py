@@ -24,9 +24,7 @@ from parllel.errors import (
     WrongStateError,
 )
 from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_hooks import notes_of
-from parllel.testing.row_reference import assert_same_batches, make_samples, read_batch, simulate
-from parllel.testing.vector_cage_hooks import (
+from parllel.testing.cage_hooks import (
     FIRST,
     LENGTHS,
     SEEDS,
@@ -34,8 +32,10 @@ from parllel.testing.vector_cage_hooks import (
     T,
     draw_columns,
     factories_of,
+    notes_of,
     run_groups,
 )
+from parllel.testing.row_reference import assert_same_batches, make_samples, read_batch, simulate
 
 PLACES = {
     "worker": {"n_workers": 1},

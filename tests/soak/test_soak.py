@@ -24,6 +24,7 @@ from parllel.buffers import buffer_rotate
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.testing import CountingEnv, process_runs
+from parllel.testing.cage_hooks import FIRST, record_columns, run_groups
 from parllel.testing.row_reference import (
     BatchRecord,
     assert_same_batches,
@@ -33,7 +34,6 @@ from parllel.testing.row_reference import (
     read_batch,
     simulate,
 )
-from parllel.testing.vector_cage_hooks import FIRST, record_columns, run_groups
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
