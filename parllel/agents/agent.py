@@ -22,7 +22,7 @@ class Agent(ABC):
     Observations, actions and agent infos are trees whose leaves have one leading dimension per
     environment, `[N, ...]`, in the types of the agent's own framework; the handler converts.
     All recurrent state (what a network remembers, the previous action) is the agent's, one entry per
-    environment, of one kind while sampling and of another in eval mode.
+    environment, kept apart for sampling and for eval mode.
     """
 
     # Whether `step` remembers anything of an environment from one call to the next.
@@ -82,7 +82,7 @@ class Agent(ABC):
         They are entries of `state()` too, of arrays and numbers. An agent that learns nothing returns {}.
 
         Raises:
-            NotImplementedError: unless a subclass says; what is learned cannot be guessed.
+            NotImplementedError: unless a subclass overrides it; what is learned cannot be guessed.
         """
         raise NotImplementedError(
             f"{type(self).__name__}.models(): expected the names of what it learns in its state(), for "
@@ -97,4 +97,4 @@ class Agent(ABC):
         """Take back what `state` returned."""
 
     def close(self) -> None:
-        """Let go of files, processes and shared memory; may be called twice."""
+        """Release files, processes and shared memory; may be called twice."""

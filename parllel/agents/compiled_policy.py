@@ -21,7 +21,9 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 BLOCK = 16  # rows that pass through the layers together
-SCRATCH = 5  # rows of scratch: inputs, two hidden layers in turn, and the outputs of both networks
+SCRATCH = (
+    5  # rows of scratch: inputs, two hidden layers alternately, and the outputs of both networks
+)
 # tanh x = x P(x^2) / Q(x^2), fitted by weighted least squares to a relative error of 2.1e-8; in
 # float32 the roundings make it 4e-7. tanh 9 rounds to 1, so there the curve is cut.
 _SATURATED = np.float32(9)

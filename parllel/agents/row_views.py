@@ -27,8 +27,8 @@ class RowViews:
     """Hold a view of every row of a field, for each slice of columns that is asked for.
 
     The first call with a slice makes its views, `T` of them and one per row of end padding; later
-    calls look them up by `(start, stop)`. Views share memory with the field: whatever is written
-    to the one is seen in the other. When the memory behind the field changes, make a new object.
+    calls look them up by `(start, stop)`. Views share memory with the field: what is written
+    to one is seen in the other. When a field gets other memory, make a new object.
     All rows of a `LazyFramesArray` are one and the same view: of the stacks that were written last.
 
     Rows are those of one batch: that which the field shows, until `use_batch`.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from parllel.arrays import ManagedMemoryArray, aligned
 
 _VERSION_BYTES = 8
-NEVER = -1  # the version of who has not loaded yet
+NEVER = -1  # the version of a reader that has loaded nothing yet
 
 
 class SharedParameters:
@@ -21,8 +21,8 @@ class SharedParameters:
     writer   publish(arrays)      differs from what is there?   copy; version += 1
     reader   load(out, seen)      version is not `seen`?        copy
 
-    Nothing locks. The writer publishes before it lets the readers work, and not while they do: a handler in
-    `start_batch`, a policy in its worker when the rollout begins.
+    There are no locks. The writer publishes before it lets the readers work, and not while they do: in
+    `start_batch` of a handler. A policy in a worker loads when the batch begins.
 
     It crosses the pipe of a cage, as part of a policy; both sides then hold the same memory.
 
@@ -77,7 +77,7 @@ class SharedParameters:
         return version
 
     def close(self) -> None:
-        """Let go of the memory; may be called twice. Readers keep theirs."""
+        """Release the memory; may be called twice. Readers keep theirs."""
         self._version, self._arrays = self._version.copy(), []
         self._memory.close()
 

@@ -5,7 +5,7 @@
     managed   anonymous shared memory that can be sent to a running process as well
 
 Shared memory has no name that could leak: on Linux it is a memfd, on other POSIX systems an unlinked
-temporary file, and it goes when the last process lets go of it. One arena serves a whole tree of
+temporary file, and it is freed when the last process has unmapped it. One arena serves a whole tree of
 arrays, so a tree costs one descriptor however many leaves it has.
 """
 

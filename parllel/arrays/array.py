@@ -382,7 +382,7 @@ class Array(Interchange):
     # ------------------------------------------------------------------ life
 
     def close(self) -> None:
-        """Let go of the memory; any later use of the array or its views raises ClosedError."""
+        """Release the memory; any later use of the array or its views raises ClosedError."""
         self._block.close()
         self._numpy = self._body = None
 

@@ -1,4 +1,4 @@
-"""The memory behind an array and all of its views."""
+"""The memory of an array and all of its views."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Block:
             raise ClosedError("the array was used after close()")
 
     def close(self) -> None:
-        """Let go of the memory; views that were handed out stay valid."""
+        """Release the memory; views that were handed out stay valid."""
         if self.closed:
             return
         self.closed = True

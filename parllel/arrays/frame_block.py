@@ -199,7 +199,7 @@ class FrameBlock(Block):
         return [*(part[last : last + carried] for part in (self.frames, self.reach)), self.newest]
 
     def close(self) -> None:
-        """Let go of the memory; views that were handed out stay valid."""
+        """Release the memory; views that were handed out stay valid."""
         if not self.closed:
             super().close()
             del self.newest, self.frames, self.reach

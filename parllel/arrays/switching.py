@@ -64,8 +64,8 @@ class SwitchingArray(Array):
     Raises:
         ValueError: as Array, or for a full_size of one side only.
 
-    Across a pipe each process has its own idea of which side is the body. One of them rotates; the others
-    are told the number, and set `side`, which moves no data.
+    Each process that shares the memory keeps the number of the side that is the body itself. One of them
+    rotates and moves the edge rows; the others set `side` to its new number, which moves no data.
     """
 
     __slots__ = ()

@@ -240,7 +240,7 @@ class NamedArrayTuple(NamedTuple):
         return _rebuild, (type(self), self._asdict())
 
     def _path(self) -> tuple[NamedArrayTuple, tuple[Any, ...]]:
-        """Return the node that this is a view of, and the indices applied to it in turn."""
+        """Return the node that this is a view of, and the indices applied to it one after the other."""
         locations: list[Any] = []
         node = self
         while node._parent is not None:

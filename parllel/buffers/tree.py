@@ -91,7 +91,7 @@ def buffer_rotate(tree: Tree) -> None:
 
 
 def buffer_close(tree: Tree) -> None:
-    """Let go of the memory of every Array of the tree."""
+    """Release the memory of every Array of the tree."""
     for array in buffer_arrays(tree):
         array.close()
 

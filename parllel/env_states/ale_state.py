@@ -1,8 +1,8 @@
 """The state of ale_py's Atari environments.
 
 The emulator serialises itself, random numbers included, but for one thing: with sticky actions, the action
-that is repeated. Nobody can ask for it. So it is found by trying: the frames to come are played with the
-action that is there, then from the same point with each action in its place, until the games agree. As the
+that is repeated. There is no way to read it, so it is found by trial: the next frames are played with the
+hidden action, then from the same point with each action in its place, until the games agree. As the
 draws to come are part of the state, actions that agree are the same for all that follows.
 """
 
@@ -54,7 +54,7 @@ class AtariState:
             layer.ale.restoreState(saved)
         except Exception as error:  # the emulator's own, of whatever class
             raise ValueError(f"the emulator's state cannot be read: {error}") from error
-        # It goes on silently with half of what it could read.
+        # It silently continues with half of what it could read.
         if layer.ale.cloneState(include_rng=True).serialize() != content.tobytes():
             raise ValueError("the emulator took another state than the one that was saved")
 

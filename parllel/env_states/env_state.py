@@ -1,6 +1,6 @@
 """The states of environments: of a whole stack of wrappers, layer by layer, without pickle.
 
-A layer answers for itself, by the first of these that fits: its class has methods `state()` and
+The state of a layer comes from the first of these that fits: its class has methods `state()` and
 `load_state(state)`; its class is known (see `known_layers`); it is a wrapper without attributes of its own,
 which has no state; else its state is missing.
 """
@@ -60,7 +60,7 @@ def missing_env_state(env: Any) -> str | None:
 
 
 def load_env_state(env: Any, state: State) -> None:
-    """Bring a new environment to where another was: it continues exactly as that one would have.
+    """Load a state into a new environment, which continues exactly as the saved one would have.
 
     Args:
         env: made as the other one was, never reset.
@@ -69,7 +69,7 @@ def load_env_state(env: Any, state: State) -> None:
     Raises:
         TypeError: if `state` is not a dict.
         ValueError: naming the layer, if layers or shapes differ or the state is damaged. The environment
-            is then of no further use.
+            must not be used any further then.
     """
     if not isinstance(state, dict):
         raise TypeError(f"{name_of(env)}: expected its state as a dict, got {state!r}")
@@ -143,7 +143,7 @@ def _state_of_layer(layer: Any) -> State:
     record: State = {"module": cls.__module__, "class": cls.__qualname__}
     try:
         if _says_itself(cls):
-            # Through the class: CartPole and others hide a method `state` behind an attribute.
+            # Through the class: CartPole and others have an attribute `state` that hides the method.
             answer = cls.state(layer)
             if not isinstance(answer, dict):
                 raise TypeError(f"{name_of(layer)}.state(): expected a dict, got {answer!r}")
@@ -188,7 +188,7 @@ def _known(layer: Any) -> LayerState:
     if known is None:
         raise NoStateError(
             "its state cannot be saved; give the class methods state() and load_state(state), or wrap it in "
-            "parllel.envs.PickledState"
+            "parllel.env_states.PickledState"
         )
     return known
 

@@ -1,7 +1,7 @@
 """The wrappers and environments of others whose state is known.
 
 They are known by the name of their class, exactly: a subclass may keep more than its parent, and nothing
-would say so. And by name, so that no library is imported for the sake of knowing its classes.
+would show it. By name, too, so that no library is imported for the sake of knowing its classes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CheckerState(Attributes):
 
 
 class StatisticsState(Attributes):
-    """The counts of RecordEpisodeStatistics; the clock goes on from what had gone by."""
+    """The counts of RecordEpisodeStatistics; the clock continues from the time that had passed."""
 
     def __init__(self) -> None:
         queues = dict.fromkeys(("time_queue", "return_queue", "length_queue"), list)
@@ -105,7 +105,7 @@ _WRAPPERS: dict[str, LayerState] = {
     ),
 }
 
-# Functions given to the Transform wrappers are taken to have no state of their own.
+# Functions given to the Transform wrappers are assumed to have no state of their own.
 _STATELESS_WRAPPERS = (
     "array_conversion.ArrayConversion",
     "jax_to_numpy.JaxToNumpy",

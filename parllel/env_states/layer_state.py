@@ -1,4 +1,4 @@
-"""How the state of one layer is said: one environment, or one wrapper around it."""
+"""How the state of one layer is saved: one environment, or one wrapper around it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from parllel.types import State
 
 
 class NoStateError(Exception):
-    """A layer cannot say its state; the message says why."""
+    """The state of a layer cannot be saved; the message says why."""
 
 
 class LayerState(Protocol):
-    """Knows the state of layers of one class, those inside them not included."""
+    """Saves and loads the state of layers of one class, without the layers inside them."""
 
     def state(self, layer: Any) -> State:
-        """Return the state; raise NoStateError if the layer cannot say it."""
+        """Return the state; raise NoStateError if it cannot be saved."""
 
     def load_state(self, layer: Any, state: State) -> None:
         """Load into a freshly made layer; raise TypeError, ValueError or KeyError for nonsense."""

@@ -39,7 +39,7 @@ _LEFT_OUT = {
 
 
 def knows(parallel_env: Any) -> bool:
-    """Tell whether this is one of mpe2's, in the wrappers that mpe2 gives it."""
+    """Return whether this is one of mpe2's, in the wrappers that mpe2 gives it."""
     if _name(type(parallel_env)) != _TO_PARALLEL:
         return False
     *_, core = _chain(parallel_env)
@@ -99,7 +99,7 @@ def load_parallel_state(parallel_env: Any, state: State) -> None:
 
 
 def _chain(parallel_env: Any) -> Iterator[Any]:
-    """Give the wrappers from the outside in, then what they wrap."""
+    """Yield the wrappers from the outside in, then what they wrap."""
     layer = parallel_env.aec_env
     while _name(type(layer)) in {_ORDER, *_WITHOUT_STATE}:
         yield layer
@@ -108,7 +108,7 @@ def _chain(parallel_env: Any) -> Iterator[Any]:
 
 
 def _objects(core: Any) -> Iterator[tuple[str, Any]]:
-    """Give all objects of a world with their places."""
+    """Yield all objects of a world with their places."""
     yield "env", core
     yield "selector", core._agent_selector
     yield "scenario", core.scenario

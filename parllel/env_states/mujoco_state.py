@@ -38,7 +38,7 @@ class MujocoState:
         return {"physics": physics, "data": arrays, "attributes": _ATTRIBUTES.state(layer)}
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Write them back."""
+        """Write what `state` returned into MjData and the environment."""
         import mujoco
 
         model, data = layer.model, layer.data

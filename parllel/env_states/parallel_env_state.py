@@ -13,12 +13,12 @@ from parllel.types import State
 class ParallelEnvState:
     """Who acts next, who was terminated, and the environment inside.
 
-    That one says its state by methods `state()` and `load_state(state)` of its class, if it has both
-    (PettingZoo has a `state()` of its own, for another purpose), or is one of mpe2's.
+    The state of that one comes from methods `state()` and `load_state(state)` of its class, if it has both
+    (PettingZoo has a `state()` of its own, for another purpose), or is known, if it is one of mpe2's.
     """
 
     def state(self, layer: Any) -> State:
-        """Return the state of both."""
+        """Return the state of the adapter and of the environment inside."""
         inside = layer.parallel_env
         cls = type(inside)
         if _says_itself(cls):
@@ -41,7 +41,7 @@ class ParallelEnvState:
         }
 
     def load_state(self, layer: Any, state: State) -> None:
-        """Load both."""
+        """Load what `state` returned."""
         inside = layer.parallel_env
         cls = type(inside)
         if state["class"] != cls.__qualname__:

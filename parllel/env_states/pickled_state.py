@@ -18,9 +18,9 @@ class PickledState(gym.Wrapper[Any, Any, Any, Any]):
     Loading it unpickles, and a pickle can run any code: **load only checkpoints that you made yourself**.
     Nothing is unpickled where the environment factory does not say so with this wrapper.
 
-    Put it right around what cannot say its state; wrappers outside of it are saved without pickle.
-    Environments that gymnasium's EzPickle pickles by the arguments of their making, such as all of MuJoCo's,
-    would lose their state, and are refused when it is asked for.
+    Put it right around what cannot save its state; wrappers outside of it are saved without pickle.
+    Environments that gymnasium's EzPickle pickles by the arguments of their constructors, such as all of
+    MuJoCo's, would lose their state, and are refused when it is asked for.
     """
 
 

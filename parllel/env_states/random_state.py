@@ -27,7 +27,7 @@ def generator_state(generator: np.random.Generator) -> State:
     """Return the state of a generator, and of the seed sequence from which it would spawn others.
 
     Raises:
-        TypeError: for a generator whose bits come from elsewhere than numpy.
+        TypeError: for a generator whose bits do not come from numpy.
     """
     bits = generator.bit_generator
     if type(bits).__name__ not in _BIT_GENERATORS:
@@ -46,7 +46,7 @@ def generator_state(generator: np.random.Generator) -> State:
 
 
 def generator_from(state: State) -> np.random.Generator:
-    """Return a new generator that goes on where `generator_state` was asked.
+    """Return a new generator that continues where `generator_state` was called.
 
     Raises:
         ValueError: if `state` is not what it returned.
@@ -67,7 +67,7 @@ def space_state(space: gym.Space[Any]) -> State:
     A space that has not drawn yet has no generator: its state says so.
 
     Raises:
-        TypeError: if one draws with something else than a numpy generator.
+        TypeError: if one draws with anything but a numpy generator.
     """
     generator = space._np_random
     if not isinstance(generator, np.random.Generator | None):
@@ -123,7 +123,7 @@ def describe_space(space: Any) -> Any:
 
 
 def _inside(space: gym.Space[Any]) -> Iterator[tuple[str, gym.Space[Any]]]:
-    """Give the spaces in the attributes of a space, whatever its class, by name."""
+    """Yield the spaces in the attributes of a space, whatever its class, by name."""
     for name, value in vars(space).items():
         if isinstance(value, gym.Space):
             yield name, value

@@ -18,7 +18,7 @@ class ParallelEnv(Protocol):
 
     @property
     def possible_agents(self) -> Sequence[str]:
-        """The names of all agents that there can be."""
+        """The names of all agents that can take part."""
 
     @property
     def agents(self) -> Sequence[str]:
@@ -40,7 +40,7 @@ class ParallelEnv(Protocol):
         """Return a picture."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what the environment holds."""
 
 
 class ParallelEnvAdapter(gym.Env[Any, Any]):
@@ -52,12 +52,12 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
     Info holds dicts by agent. Name those that are to be stored when the samples are allocated, see
     `multi_agent_info`:
 
-    - `reward`: float, 0 of those who are gone.
+    - `reward`: float, 0 for agents that are gone.
     - `alive`: bool, whether the agent took part in the step, its last one included.
     - `terminated`, `truncated`: bool, whether this step was its last.
     - `info`: what the environment itself said, of those who took part.
 
-    An agent that leaves early is shown its last observation once, behind its last step. From then on
+    An agent that leaves early is shown its last observation once, after its last step. From then on
     it observes zeros (or the nearest that its space has), and its actions are not passed on.
 
     Args:
@@ -105,7 +105,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
         return observation, {"alive": dict.fromkeys(self.agents, True), "info": dict(infos)}
 
     def step(self, action: Mapping[str, Any]) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """Step with the actions of those who are left."""
+        """Step with the actions of the agents that are left."""
         live = self._live
         answer = self.parallel_env.step({agent: action[agent] for agent in live})
         observations, rewards, terminations, truncations, infos = answer

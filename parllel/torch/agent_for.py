@@ -102,8 +102,8 @@ def agents_for(
     Args:
         spaces: of the environments: Dict spaces by agent, see `parllel.envs.ParallelEnvAdapter`.
         seeds: of the models and agents, by name.
-        sharing: "independent" gives each agent a model of its own; "shared" gives all of them one, which is
-            told whose observation it sees.
+        sharing: "independent" gives each agent a model of its own; "shared" gives all of them one, which also
+            gets the number of the agent.
         device: where the models compute.
         model: arguments of `agent_for`.
 

@@ -120,7 +120,7 @@ class SmallPolicyHandler(TorchHandler):
             super().bootstrap_value(t, columns)
 
     def close(self) -> None:
-        """Close the agent and let go of shared parameters; may be called twice."""
+        """Close the agent and release the shared parameters; may be called twice."""
         super().close()
         if self._shared is not None:
             self._shared.close()

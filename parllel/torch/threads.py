@@ -23,8 +23,8 @@ def set_threads(models: Iterable[nn.Module], threads: int | None = None) -> int:
     """Set the number of PyTorch's threads for models on the CPU, and return it.
 
     threads: None chooses: one where all models have fewer than 200 000 parameters, else PyTorch's default.
-        Who has called `torch.set_num_threads` before, or set OMP_NUM_THREADS or MKL_NUM_THREADS, keeps what
-        they chose.
+        A number that was chosen before, by `torch.set_num_threads`, OMP_NUM_THREADS or MKL_NUM_THREADS,
+        is kept.
 
     Raises:
         ValueError: if `threads` is less than one.

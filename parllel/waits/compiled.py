@@ -79,7 +79,7 @@ def post(address: int, value: int) -> bool:
 def wake(address: int) -> None:
     """Change the mark and wake the sleepers."""
     # One atomic addition: several processes may wake a line, and sleepers count themselves in the same word.
-    # It wraps after 65536 calls, all within one wait, which nobody makes.
+    # It wraps after 65536 calls, all within one wait, which does not happen.
     add_word(address + _CONTROL, _ONE_WAKE)
     # Without looking whether anyone sleeps, as it is rare.
     futex(address, _FUTEX_WAKE, _ALL, 0)

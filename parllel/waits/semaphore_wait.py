@@ -5,7 +5,7 @@
     reader   reads the word; fence; reads the payload
 
 Each side writes first and looks at the other's memory after: so either the poster sees the sleeper, or the
-sleeper sees the new word, and nobody sleeps through a post.
+sleeper sees the new word, and no process sleeps through a post.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class SemaphoreWait(Wait):
         """Sleep until woken or for `seconds`, unless the line has changed."""
         sleep_slot = self._sleep_slots.lie_down(line)  # a fence follows its store
         try:
-            # The second look: a post before it did not see this process sleep, and wakes nobody.
+            # The second look: a post before it did not see this process sleep, and did not wake it.
             if not self._changed(line, seen):
                 self._sleep_slots.sleep(sleep_slot, seconds)
         finally:

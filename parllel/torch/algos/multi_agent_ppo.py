@@ -35,7 +35,7 @@ class MultiAgentPpoInputs(PpoInputs):
 
     @property
     def n_steps(self) -> int:
-        """How many steps of the environment count, whoever took part."""
+        """How many steps of the environment count, whichever agents took part."""
         return len(self.return_) if self.valid is None else int(self.valid.sum())
 
     def mask(self) -> Tensor | None:
