@@ -1,9 +1,7 @@
 """Keep the last batch of a sampler readable while the next one is made.
 
-    in place   the sampler's own buffer switches: nothing is copied, it binds everything anew each batch
+    in place   the sampler's own buffer switches: nothing is copied, its parts go over to the other side
     Copies     any other sampler: each finished batch is copied into a side of a second buffer
-
-Binding makes some thousand views, copying moves the batch once: it is cheaper up to some 30 MB.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def allocate_samples(
     storage: Storage | Mapping[str, Storage] | None = None,
     dtype: Mapping[str, DTypeLike] | None = None,
     switching: bool = False,
+    n_batches: int = 1,
     frames: int | Mapping[str, int] = 0,
 ) -> Samples:
     """Allocate all that is written while sampling: by cages, by the agent, by the transforms.
@@ -79,6 +80,9 @@ def allocate_samples(
         dtype: types by path, in the same way: `{"env.observation.position": np.float64}`. Elsewhere float64
             is stored as float32, and int64 as int32 in observations of a space whose bounds allow it.
         switching: allocate arrays with two sides, see AsynchronousSampler.
+        n_batches: how many batches the buffer holds, as a replay needs it. Each goes to the T rows after
+        those
+            of the last one, and from the end back to the first; `samples.env.reward.full` has all rows.
         frames: how many frames observations are stacks of, to store each frame once; for all leaves, or
             by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
 
@@ -103,18 +107,20 @@ def allocate_samples(
     spaces = _spaces_of(cages)
     rules = StorageRules(storage, "managed" if switching else default_storage(cages))
     dtypes = DtypeRules(dtype)
-    memory: Any = {"storage": rules, "dtype": dtypes, "switching": switching}
+    if not isinstance(n_batches, (int, np.integer)) or n_batches < 1:
+        raise ValueError(f"n_batches: expected an int of at least 1, got {n_batches!r}")
+    memory: Any = {
+        "storage": rules,
+        "dtype": dtypes,
+        "switching": switching,
+        "batches": int(n_batches),
+    }
     check_names(example_of(spaces.observation), "env.observation")
     check_names(example_of(spaces.action), "agent.action")
     action, agent_info = _agent_example(handler, spaces, transforms, env_info, dtypes)
-    samples = allocate(
-        _examples(spaces, _indexing(action), agent_info, env_info, frames), batch_spec, **memory
-    )
-    first_row = BatchSpec(1, batch_spec.B)
-    if env_info is not None:
-        defaults = {"env.env_info_default": dict(env_info)}
-        samples = add_fields(samples, defaults, first_row, **memory)
-        buffer_map(_fill, samples.env.env_info_default, dict(env_info))
+    examples = _examples(spaces, _indexing(action), agent_info, env_info, frames)
+    samples = allocate(examples, batch_spec, **memory)
+    samples = _add_single_rows(samples, handler, env_info, batch_spec.B, memory)
     fields: dict[str, Any] = {}
     if next_observation:
         fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
@@ -123,10 +129,6 @@ def allocate_samples(
     if noise:
         fields["agent.noise"] = _noise(handler)
     samples = add_fields(samples, fields, batch_spec, **memory)
-    initial_state = initial_state_example(handler)
-    if initial_state is not None:
-        fields = {"agent.initial_rnn_state": initial_state}
-        samples = add_fields(samples, fields, first_row, **memory)
     samples = add_transform_fields(samples, transforms, batch_spec, **memory)
     rules.check_used()
     dtypes.check_used()
@@ -139,6 +141,22 @@ def allocate_samples(
         samples = insert_field(samples, "agent.observation", samples.env.observation)
     checked: Samples = samples
     return checked
+
+
+def _add_single_rows(
+    samples: Any, handler: Handler, env_info: Mapping[str, Any] | None, B: int, memory: Any
+) -> Any:
+    """Add what a batch has once, [1, B, ...]: defaults of infos, and the state that it starts from."""
+    fields: dict[str, Any] = {}
+    if env_info is not None:
+        fields["env.env_info_default"] = dict(env_info)
+    initial_state = initial_state_example(handler)
+    if initial_state is not None:
+        fields["agent.initial_rnn_state"] = initial_state
+    samples = add_fields(samples, fields, BatchSpec(1, B), **memory)
+    if env_info is not None:
+        buffer_map(_fill, samples.env.env_info_default, dict(env_info))
+    return samples
 
 
 def _agent_example(

@@ -88,7 +88,14 @@ def sampling(handler, make_agent, *, rollouts, rows=T, n=B, **cage_options):
         spec = BatchSpec(rows, n)
         transforms = [EstimateAdvantage(0.9, 0.8)]
         samples = allocate_samples(
-            [cage], spec, handler, transforms, noise=rollouts, next_observation=True
+            [cage],
+            spec,
+            handler,
+            transforms,
+            noise=rollouts,
+            next_observation=True,
+            # So that policies in workers go from batch to batch of a buffer, and back to the first.
+            n_batches=3 if rollouts else 1,
         )
         if rollouts:
             cage.set_policy(handler.worker_policy())

@@ -1,0 +1,297 @@
+"""A buffer of several batches holds what as many buffers of one would, and costs no message more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import FrameStackObservation
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+
+from parllel import BatchSpec
+from parllel.agents import NumpyHandler
+from parllel.buffers import buffer_leaves
+from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.errors import RegistrationError
+from parllel.processes import Channel, Child
+from parllel.samplers import AlternatingSampler, BasicSampler, RecurrentSampler
+from parllel.testing import CountingAgent, CountingEnv
+from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.transforms import (
+    BatchTransform,
+    ClipRewards,
+    EstimateAdvantage,
+    NormalizeAdvantage,
+    NormalizeObservations,
+    NormalizeRewards,
+)
+from parllel_patterns import allocate_samples
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+CAGES = {
+    "Cage": SINGLE,
+    "ProcessCage": FORKED,
+    "VectorizedCage": {"make_cages": CagesOf(vectorized, (1, 2))},
+    "bound anew": {"make_cages": CagesOf(grouped(2))},
+    "SynchronizedProcessCage": {"make_cages": CagesOf(synchronized(2, 2))},
+    "with main": {"make_cages": CagesOf(synchronized(1, 2, participate=True))},
+}
+
+
+def numbers_of(samples: Any) -> dict[str, Any]:
+    """Return copies of all rows, those after the batch too."""
+    return {
+        path: np.array(leaf[: len(leaf) + leaf.padding]) for path, leaf in buffer_leaves(samples)
+    }
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for path, numbers in expected.items():
+        np.testing.assert_array_equal(found[path], numbers, err_msg=path)
+
+
+@pytest.mark.parametrize("kind", CAGES)
+@settings(max_examples=4)
+@given(
+    T=st.integers(1, 5),
+    n_batches=st.integers(2, 5),
+    switching=st.booleans(),
+    cls=st.sampled_from([BasicSampler, AlternatingSampler, RecurrentSampler]),
+    seed=st.integers(0, 99),
+)
+def test_it_holds_what_buffers_of_one_batch_would(kind, T, n_batches, switching, cls, seed):
+    setup = SamplerSetup(
+        T,
+        tuple(
+            partial(CountingEnv, lengths=(1, 4, 3), random_lengths=True, end=end, layout="dict")
+            for end in ("terminated", "truncated", "alternate")
+        ),
+        seed=seed,
+        step_transforms=(DOUBLED, SHIFTED),
+        batch_transforms=(SCALED,),
+        storage="managed",
+        recurrent=not cls.resets_automatically,
+    )
+    setup = replace(setup, **CAGES[kind])
+    several = replace(setup, switching=switching, batches=n_batches)
+    with make_sampler(cls, setup) as one, make_sampler(cls, several) as other:
+        held = {}
+        for number in range(2 * n_batches + 1):
+            expected, expected_trajs = one.collect_batch(number)
+            found, trajs = other.collect_batch(number)
+            held[found.env.reward.block.window_number] = numbers_of(expected)
+            assert_same(numbers_of(found), numbers_of(expected))
+            assert [traj.as_dict() for traj in trajs] == [traj.as_dict() for traj in expected_trajs]
+        # Each batch stayed as it was until its place came round again.
+        whole = np.array(other.samples.env.reward.full).reshape(n_batches, T, -1)
+        for place, numbers in held.items():
+            np.testing.assert_array_equal(whole[place], numbers["env.reward"])
+
+
+def stacked(length: int) -> gym.Env:
+    return FrameStackObservation(CountingEnv((length, 2)), 3)
+
+
+@pytest.mark.parametrize("workers", [None, {"n_workers": 1}, {"n_workers": 1, "participate": True}])
+def test_stacks_that_are_stored_frame_by_frame(workers):
+    found = []
+    for options in ({}, {"n_batches": 3, "frames": 3}):
+        factories, spec = [partial(stacked, 2 + i) for i in range(2)], BatchSpec(3, 2)
+        cage: Any = VectorizedCage(factories, seeds=range(2))
+        if workers is not None:
+            cage.close()
+            cage = SynchronizedProcessCage(
+                factories, seeds=range(2), start_method="fork", **workers
+            )
+        with cage:
+            handler = NumpyHandler(CountingAgent(3, seed=0))
+            samples = allocate_samples([cage], spec, handler, **options)
+            with BasicSampler(spec, [cage], handler, samples) as sampler:
+                found.append([numbers_of(sampler.collect_batch(0)[0]) for _ in range(7)])
+    for one, other in zip(*found, strict=True):
+        assert_same(other, one)
+
+
+# ---------------------------------------------------------------------- transforms
+
+
+class KeepsAView(BatchTransform):
+    """As users write them: views are made in `bind`, which is all that there is."""
+
+    def bind(self, samples):
+        self.reward = np.asarray(samples.env.reward)
+
+    def transform_batch(self, samples):
+        self.seen = self.reward.copy()
+
+
+class KeepsOneMore(ClipRewards):
+    """Inherits `use_batch` from a class that knows nothing of its view."""
+
+    def bind(self, samples):
+        super().bind(samples)
+        self.reward = np.asarray(samples.env.reward)
+
+    def transform_batch(self, samples):
+        super().transform_batch(samples)
+        self.seen = self.reward.copy()
+
+
+class OwnHandler(NumpyHandler):
+    """Keeps a view of its own."""
+
+    def bind(self, samples):
+        super().bind(samples)
+        self.step_numbers = np.asarray(samples.env.env_info.step)
+
+
+@pytest.mark.parametrize("n_batches", [1, 3])
+def test_no_view_stays_at_the_batch_before(n_batches):
+    transforms = [KeepsAView(), KeepsOneMore(-1, 1)]
+    spec = BatchSpec(2, 2)
+    with VectorizedCage([CountingEnv] * 2, seeds=range(2)) as cage:
+        handler = OwnHandler(CountingAgent(3, seed=0))
+        samples = allocate_samples(
+            [cage], spec, handler, transforms, env_info={"step": 0}, n_batches=n_batches
+        )
+        sampler = BasicSampler(spec, [cage], handler, samples, batch_transforms=transforms)
+        for _ in range(4):
+            batch, _ = sampler.collect_batch(0)
+            for transform in transforms:
+                np.testing.assert_array_equal(transform.seen, np.asarray(batch.env.reward))
+            assert np.shares_memory(handler.step_numbers, np.asarray(batch.env.env_info.step))
+
+
+def test_the_transforms_of_parllel_write_into_the_batch_that_is_current():
+    found = []
+    for n_batches in (1, 3):
+        steps = [NormalizeObservations()]
+        batches = [
+            NormalizeRewards(0.9),
+            ClipRewards(-1, 1),
+            EstimateAdvantage(0.9, 0.8),
+            NormalizeAdvantage(),
+        ]
+        spec = BatchSpec(3, 2)
+        with VectorizedCage([CountingEnv] * 2, seeds=range(2)) as cage:
+            handler = NumpyHandler(CountingAgent(3, seed=0))
+            samples = allocate_samples(
+                [cage], spec, handler, [*steps, *batches], n_batches=n_batches
+            )
+            sampler = BasicSampler(spec, [cage], handler, samples, steps, batches)
+            found.append([numbers_of(sampler.collect_batch(0)[0]) for _ in range(8)])
+    for one, other in zip(*found, strict=True):
+        assert_same(other, one)
+
+
+# ---------------------------------------------------------------------- what it costs, and what is refused
+
+
+def messages_of_a_batch(monkeypatch: pytest.MonkeyPatch, make: Any, n_batches: int) -> list[int]:
+    """Return how many messages main has sent or read in each batch after the first two."""
+    sent = [0]
+    send = Child.send_bytes
+
+    def counted(self: Child, *arguments: Any) -> None:
+        sent[0] += 1
+        send(self, *arguments)
+
+    read = Channel.read
+
+    def received(self: Channel, *arguments: Any) -> bytes:
+        sent[0] += 1
+        return read(self, *arguments)
+
+    monkeypatch.setattr(Child, "send_bytes", counted)
+    monkeypatch.setattr(Channel, "read", received)
+    spec = BatchSpec(2, 2)
+    cages = make()
+    handler = NumpyHandler(CountingAgent(3, seed=0))
+    samples = allocate_samples(cages, spec, handler, n_batches=n_batches)
+    counts = []
+    with BasicSampler(spec, cages, handler, samples) as sampler:
+        for _ in range(2 + 2 * n_batches):
+            before = sent[0]
+            sampler.collect_batch(0)
+            counts.append(sent[0] - before)
+    monkeypatch.undo()
+    return counts[2:]
+
+
+def synchronized_cages(**options: Any) -> list[Any]:
+    factories = [partial(CountingEnv, 1000)] * 2
+    return [SynchronizedProcessCage(factories, seeds=range(2), start_method="fork", **options)]
+
+
+def process_cages() -> list[Any]:
+    return [
+        ProcessCage(partial(CountingEnv, 1000), seed=i, index=i, start_method="fork")
+        for i in range(2)
+    ]
+
+
+@pytest.mark.parametrize("n_batches", [1, 4])
+@pytest.mark.parametrize("participate", [False, True])
+def test_nothing_goes_over_a_pipe_between_batches(monkeypatch, n_batches, participate):
+    make = partial(synchronized_cages, n_workers=1, participate=participate)
+    assert set(messages_of_a_batch(monkeypatch, make, n_batches)) == {0}
+
+
+def test_a_process_cage_is_sent_its_rows_and_no_more(monkeypatch):
+    one, four = (set(messages_of_a_batch(monkeypatch, process_cages, n)) for n in (1, 4))
+    assert one == four
+    assert len(one) == 1
+    assert min(one) > 0
+
+
+def test_arrays_that_are_not_rotated_together_are_refused():
+    spec = BatchSpec(2, 1)
+    with VectorizedCage([CountingEnv], seeds=[0]) as cage:
+        handler = NumpyHandler(CountingAgent(3, seed=0))
+        samples = allocate_samples([cage], spec, handler, n_batches=3)
+        sampler = BasicSampler(spec, [cage], handler, samples)
+        sampler.collect_batch(0)
+        samples.env.reward.rotate()
+        with pytest.raises(RegistrationError, match=r"got numbers \[1, 2\]; rotate them together"):
+            sampler.collect_batch(0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(VectorizedCage, [CountingEnv], seeds=[0]),
+        partial(ProcessCage, CountingEnv, start_method="fork"),
+        partial(SynchronizedProcessCage, [CountingEnv], n_workers=1, start_method="fork"),
+    ],
+    ids=["VectorizedCage", "ProcessCage", "SynchronizedProcessCage"],
+)
+def test_a_cage_refuses_a_batch_that_its_buffer_does_not_have(make):
+    with make() as cage:
+        handler = NumpyHandler(CountingAgent(3, seed=0))
+        samples = allocate_samples([cage], BatchSpec(2, 1), handler, n_batches=3)
+        cage.set_samples_buffer(samples, slice(0, 1))
+        with pytest.raises(IndexError, match="batch 3: expected 0 to 2"):
+            cage.use_batch(3)
+        cage.use_batch(2)
+        cage.start_reset(0)
+        with pytest.raises(Exception, match="use_batch: reset at row 0 is not finished"):
+            cage.use_batch(1)
+        cage.finish_row()
+        first = np.asarray(samples.env.observation.full).reshape(3, 2, -1).any(axis=(1, 2))
+        assert first.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("n_batches", [0, 1.5, "2"])
+def test_a_number_of_batches_that_cannot_be(n_batches):
+    with VectorizedCage([CountingEnv], seeds=[0]) as cage:
+        handler = NumpyHandler(CountingAgent(3, seed=0))
+        with pytest.raises(ValueError, match="n_batches: expected an int of at least 1, got"):
+            allocate_samples([cage], BatchSpec(2, 1), handler, n_batches=n_batches)
