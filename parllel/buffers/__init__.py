@@ -11,6 +11,8 @@ from parllel.buffers.batches import (
     moving,
     shown_number,
 )
+from parllel.buffers.child_conversation import ChildConversation
+from parllel.buffers.conversation import FIRST_WORDS, HEAD, Conversation, reason_of
 from parllel.buffers.description import describe_arrays, summarize_arrays
 from parllel.buffers.link import REGISTER, Link, Ref
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
@@ -31,9 +33,13 @@ from parllel.buffers.tree import (
 )
 
 __all__ = [
+    "FIRST_WORDS",
+    "HEAD",
     "REGISTER",
     "AgentSamples",
     "ByBatch",
+    "ChildConversation",
+    "Conversation",
     "DtypeRules",
     "EnvSamples",
     "Field",
@@ -70,6 +76,7 @@ __all__ = [
     "named_map",
     "part_at",
     "parts_of",
+    "reason_of",
     "shown_number",
     "summarize_arrays",
 ]

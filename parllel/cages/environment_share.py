@@ -12,6 +12,7 @@ from parllel.buffers import NamedArrayTuple, Samples
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.environments import Environments
+from parllel.cages.remote_cage import METHOD
 from parllel.cages.rows import Rows
 from parllel.cages.spaces import Spaces, check_alike
 from parllel.cages.trajectories import Packed
@@ -24,9 +25,6 @@ from parllel.cages.worker_policy import (
 )
 from parllel.errors import add_note, first_of
 from parllel.types import State, Tree
-
-# What a method of an environment is answered with: the main process makes a stand-in of it.
-METHOD = "parllel: a method"
 
 
 class EnvironmentShare:
@@ -208,11 +206,12 @@ class EnvironmentShare:
         values = [[env.get_wrapper_attr(name) for env in group] for group in self._envs()]
         return [[METHOD if callable(value) else value for value in group] for group in values]
 
-    def set(self, name: str, value: Any) -> None:
-        """Set an attribute of each environment."""
+    def set(self, name: str, value: Any) -> list[list[None]]:
+        """Set an attribute of each environment; return nothing for each."""
         for group in self._envs():
             for env in group:
                 set_env_attribute(env, name, value)
+        return [[None] * len(group) for group in self._envs()]
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
         """Call a method of each environment; return the results by group."""

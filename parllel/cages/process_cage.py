@@ -1,4 +1,13 @@
-"""A cage whose environment lives in a process of its own."""
+"""A cage whose environment lives in a process of its own.
+
+    this process              worker
+    batch, row t: action  --> read by step             in memory that both have: the batch
+    batch, rows t, t + 1  <-- written by step, reset
+    ROW, number, row      --> the row may be read now  over the pipe; its system call orders what came before
+    ROW, number, flags    <-- it has been written
+
+From the request to its reply the rows are the worker's; `finish_row` gives them back.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parllel.arrays import Array
 from parllel.buffers import (
+    FIRST_WORDS,
+    Conversation,
     NamedArrayTuple,
     Samples,
     batch_number,
@@ -27,23 +37,23 @@ from parllel.cages.argument_checks import (
     check_states,
 )
 from parllel.cages.bound_places import check_places
-from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environments import Environments
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
-from parllel.cages.requests import Requests
+from parllel.cages.remote_cage import RemoteCage
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.step_result import STEP_OUTS, StepResult, by_part, check_outs
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.worker import (
-    METHOD,
     OP_RANDOM,
     OP_RESET,
     OP_STEP,
+    ROW,
     ROW_REPLY,
+    ROW_REQUEST,
     serve,
 )
 from parllel.errors import WrongStateError
@@ -53,7 +63,7 @@ from parllel.types import State, Tree
 preload_in_forkserver(__name__)
 
 
-class ProcessCage(CageInterface):
+class ProcessCage(RemoteCage):
     """One environment in a process of its own, over a pipe with registered buffers.
 
     The constructor returns while the process starts, so many start side by side; what goes wrong in it is
@@ -98,14 +108,12 @@ class ProcessCage(CageInterface):
             index=index,
             check=check,
         )
-        self._index = index
         self._sees_agent_info = sees_agent_info(traj_info)
-        self._reset_automatically = reset_automatically
-        self._spaces: Spaces | None = None
-        self._needs_reset = np.ones(1, bool)
         # Of the buffer that the cage is bound to: rows, number of the current batch, how many there are.
         self._rows = self._batch = self._n_batches = 0
         self._completed = self._final = False
+        # Kind, words for messages, and number of the request that waits for its answer.
+        self._pending: tuple[str, str, int] | None = None
         self._child = Child(
             WithRegistry(serve),
             (make,),
@@ -113,44 +121,25 @@ class ProcessCage(CageInterface):
             name=f"cage {index}",
             start_method=start_method,
         )
-        self._requests = Requests(self._child, timeout_s, buffers)
+        self._conversation = Conversation(self._child, timeout_s=timeout_s, buffers=buffers)
+        super().__init__(
+            index,
+            partial(_await_spaces, self._conversation, index),
+            reset_automatically=reset_automatically,
+            needs_reset=np.ones(1, bool),
+        )
 
     # ------------------------------------------------------------------ rows
-
-    @property
-    def n(self) -> int:
-        """One."""
-        return 1
 
     @property
     def pid(self) -> int:
         """Process id of the worker."""
         return self._child.pid
 
-    @property
-    def spaces(self) -> Spaces:
-        """The spaces of the environment; waits until it is made."""
-        if self._spaces is None:
-            self._requests.check_open()
-            spaces: Spaces = self._requests.result("while it was made")  # which nobody asked for
-            self._child.name = f"cage {self._index} ({spaces.name})"
-            self._spaces = spaces
-        return self._spaces
-
-    @property
-    def needs_reset(self) -> NDArray[np.bool_]:
-        """Whether the environment has ended and waits for a reset, [1]."""
-        return self._needs_reset
-
-    @property
-    def reset_automatically(self) -> bool:
-        """The argument of that name."""
-        return self._reset_automatically
-
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
-        bound = self._call("bind", action, fields, columns.start, columns.stop)
+        [bound] = self._ask("bind", action, fields, columns.start, columns.stop)
         names, shares = [self._child.name], [[slice(0, 1)]]
         check_places([[bound]], names, shares, columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
@@ -177,88 +166,89 @@ class ProcessCage(CageInterface):
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Tell the worker to take random steps."""
-        self._check_bound("decorrelation")
+        self._check_idle("decorrelation", bound=True)
         check_row(t, self._rows + 1, self._child.name)
         check_counts(counts, 1, self._child.name)
-        self._requests.begin("decorrelate", [int(count) for count in counts], t, self._batch)
-        self._requests.pending = ("decorrelation", "decorrelation")
+        whole = [int(count) for count in counts]
+        number = self._conversation.ask("decorrelate", whole, t, self._batch)
+        self._pending = "decorrelation", "decorrelation", number
 
     def _start_row_op(self, op: int, t: int, what: str, group: int, everyone: bool = False) -> None:
-        self._check_bound(what)
+        self._check_idle(what, bound=True)
         if group:
             check_group(group, 1, self._child.name)
         check_row(t, self._rows + (op == OP_RESET), self._child.name)
-        self._requests.start_row(op, t, self._batch, what, everyone=everyone)
-
-    def _check_bound(self, what: str) -> None:
-        self._check_idle(what)
-        if not self._rows:
-            raise WrongStateError(f"{self._child.name}: {what}: no samples buffer was set")
+        number = self._conversation.next_number()
+        request = ROW_REQUEST.pack(ROW, number, op, t, self._batch, everyone)
+        self._conversation.send(request, f"before {what}")
+        self._pending = "row", f"{what} at row {t}", number
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
-        requests = self._requests
-        requests.check_open()
         if group:
             check_group(group, 1, self._child.name)
-        if requests.pending is None or requests.pending[0] in ("plain", "states"):
-            raise WrongStateError(f"{self._child.name}: finish_row() without a start")
-        kind, what = requests.pending
-        reply = requests.receive(f"during {what}")
+        kind, reply = self._finish(("row", "decorrelation"), "finish_row() without a start")
         if kind == "row":
             _, _, self._needs_reset[0], self._completed, self._final = ROW_REPLY.unpack(reply)
-        requests.pending = None
+
+    def _finish(self, kinds: Sequence[str], otherwise: str) -> tuple[str, bytes]:
+        """Return kind and reply of the pending request; after Ctrl-C it can be waited for again."""
+        self._conversation.check_open()
+        if self._pending is None or self._pending[0] not in kinds:
+            raise WrongStateError(f"{self._child.name}: {otherwise}")
+        kind, what, number = self._pending
+        try:
+            reply = self._conversation.receive(number, f"during {what}")
+        except Exception:
+            self._pending = None
+            raise
+        self._pending = None
+        return kind, reply
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call.
 
         After a failure: those that the worker still could hand over. So for final observations.
         """
-        left_behind = self._requests.left_behind
-        if left_behind is not None:
-            completed: list[TrajInfo] = left_behind[0][:]
-            left_behind[0].clear()
-            return completed
+        if self._conversation.error is not None:
+            return _taken(self._conversation, 0)
         self._check_idle("collect_completed_trajs")
         if not self._completed:
             return []
         self._completed = False
-        completed = self._call("completed")
+        completed: list[TrajInfo]
+        [completed] = self._ask("completed")
         return completed
 
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
-        left_behind = self._requests.left_behind
-        if left_behind is not None:
-            finals = [FinalObservation(*final) for final in left_behind[1]]
-            left_behind[1].clear()
+        if self._conversation.error is not None:
+            finals = [FinalObservation(*final) for final in _taken(self._conversation, 1)]
             return [one for one in finals if one.truncated or not truncated_only]
         self._check_idle("collect_final_observations")
         if not self._final:
             return []
         self._final = False
-        return [FinalObservation(*final) for final in self._call("final", truncated_only)]
+        [found] = self._ask("final", truncated_only)
+        return [FinalObservation(*final) for final in found]
 
     def start_environment_states(self) -> None:
         """Ask the worker; `environment_states` waits for the answer."""
         self._check_idle("environment_states")
-        self._requests.begin("states")
-        self._requests.pending = ("states", "environment_states")
+        self._pending = "states", "environment_states", self._conversation.ask("states")
 
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of the environment."""
-        requests = self._requests
-        requests.check_open()
-        if requests.pending is None or requests.pending[0] != "states":
+        if self._pending is None or self._pending[0] != "states":
             self.start_environment_states()
-        states: list[State] = requests.result("during environment_states")
-        requests.pending = None
+        _, reply = self._finish(("states",), "")
+        states: list[State] = self._conversation.value_of(reply)
         return states
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
         check_states(states, 1, self._child.name)
-        self._needs_reset[0] = self._call("load_states", list(states), salt)
+        [self._needs_reset[0]] = self._ask("load_states", list(states), salt)
 
     # ------------------------------------------------------------------ plain face
 
@@ -302,72 +292,60 @@ class ProcessCage(CageInterface):
                 raise TypeError(
                     f"{self._child.name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
                 )
-        self._requests.begin(op, *args, given)
-        self._requests.pending = ("plain", op)
+        self._pending = "plain", op, self._conversation.ask(op, *args, given)
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
-        requests = self._requests
-        requests.check_open()
-        if requests.pending is None or requests.pending[0] != "plain":
-            raise WrongStateError(f"{self._child.name}: await_step() without a step_async()")
-        result, self._needs_reset[0] = requests.result(f"during {requests.pending[1]}")
-        requests.pending = None
+        _, reply = self._finish(("plain",), "await_step() without a step_async()")
+        stepped: StepResult
+        stepped, self._needs_reset[0] = self._conversation.value_of(reply)
         self._completed = True  # perhaps: the worker knows
-        stepped: StepResult = result
         return stepped
 
-    # ------------------------------------------------------------------ the environment itself
+    # ------------------------------------------------------------------ talking to the worker
 
-    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the environment, found through its wrappers; arguments are pickled."""
-        return self._call("method", name, args, kwargs)
+    _asks_one = True
 
-    def render(self) -> Any:
-        """Return what the environment's `render` returns."""
-        return self.env_method("render")
+    def _ask(self, op: str, *args: Any) -> list[Any]:
+        self._check_idle(op)
+        return [self._conversation.call(op, *args)]
 
-    def __getattr__(self, name: str) -> Any:
-        # Called only where ordinary lookup failed. A private name is never the environment's.
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        if name == "spaces" and self._requests.error is not None:
-            raise self._requests.error  # an AttributeError of the environment's constructor led here
-        value = self._call("get", name)
-        is_method = isinstance(value, str) and value == METHOD
-        return partial(self.env_method, name) if is_method else value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_") or hasattr(type(self), name):
-            object.__setattr__(self, name, value)
-        else:
-            self._call("set", name, value)
+    def _check_idle(self, method: str, *, bound: bool = False) -> None:
+        self._conversation.check_open()
+        if self._pending is not None:
+            raise WrongStateError(
+                f"{self._child.name}: {method}: {self._pending[1]} is not finished"
+            )
+        if self._spaces is None:
+            _ = self.spaces
+        if bound and not self._rows:
+            raise WrongStateError(f"{self._child.name}: {method}: no samples buffer was set")
 
     def start_close(self) -> None:
         """Ask the worker to close the environment; `close` waits for that."""
-        if self._spaces is not None:
-            self._requests.begin_close()
+        # One that is busy cannot hear us: it gets no time, and what it writes is not wanted.
+        if self._spaces is not None and self._pending is None:
+            self._conversation.begin_close()
 
     def close(self) -> None:
         """Close the environment and end the process; may be called twice.
 
         Raises what the environment's `close` raises, and WorkerError if it dies or hangs, afterwards.
         """
-        self.start_close()  # one that is busy cannot hear us: it gets no time, what it writes is not wanted
-        self._requests.close()
+        self.start_close()
+        self._conversation.close()
 
-    # ------------------------------------------------------------------ talking to the worker
 
-    def _call(self, op: str, *args: Any) -> Any:
-        self._check_idle(op)
-        return self._requests.call(op, *args)
+def _taken(conversation: Conversation, part: int) -> list[Any]:
+    """Return, once, episodes (0) or final observations (1) that a worker handed over when it failed."""
+    left_behind: tuple[list[Any], list[Any]] = conversation.left_behind or ([], [])
+    taken = left_behind[part][:]
+    left_behind[part].clear()
+    return taken
 
-    def _check_idle(self, method: str) -> None:
-        requests = self._requests
-        requests.check_open()
-        if requests.pending is not None:
-            raise WrongStateError(
-                f"{self._child.name}: {method}: {requests.pending[1]} is not finished"
-            )
-        if self._spaces is None:
-            _ = self.spaces
+
+def _await_spaces(conversation: Conversation, index: int) -> Spaces:
+    conversation.check_open()
+    spaces: Spaces = conversation.answer(FIRST_WORDS, "while it was made")
+    conversation.child.name = f"cage {index} ({spaces.name})"
+    return spaces

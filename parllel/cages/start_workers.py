@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import SharedMemoryArray
+from parllel.buffers import Conversation
 from parllel.cages.control import Control, ControlSize
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.environments import Environments
 from parllel.cages.synchronized_worker import WorkerSettings, serve
-from parllel.cages.worker_client import WorkerClient
 from parllel.cages.worker_pool import WorkerPool
 from parllel.processes import Child, preload_in_forkserver, usable_cores
 from parllel.waits import available_kinds
@@ -106,7 +106,7 @@ def _start(
     of_worker: WorkerSettings,
     inherited: Any,
     settings: PoolSettings,
-) -> WorkerClient:
+) -> Conversation:
     index = settings.index
     ranges = [(index + s.start, index + s.stop - 1) for s in of_worker.shares if s.start < s.stop]
     parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
@@ -118,4 +118,5 @@ def _start(
         name=name,
         start_method=settings.start_method,
     )
-    return WorkerClient(child, name, inherited[-1])
+    # One that fails gets no time to close its environments: the others wait for its end.
+    return Conversation(child, timeout_s=settings.timeout_s, buffers=inherited[-1], leave_s=0.0)

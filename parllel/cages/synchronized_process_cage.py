@@ -7,9 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parllel.arrays import Array
 from parllel.buffers import Samples, batch_number, buffer_arrays, count_batches
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
@@ -21,7 +19,6 @@ from parllel.cages.argument_checks import (
     check_states,
 )
 from parllel.cages.bound_places import check_places
-from parllel.cages.cage_interface import CageInterface
 from parllel.cages.control import (
     RANDOM,
     RESET_ALL,
@@ -29,26 +26,22 @@ from parllel.cages.control import (
     ROLLOUT,
     STEP,
 )
-from parllel.cages.environment_share import METHOD
 from parllel.cages.environments import Environments
 from parllel.cages.follow import sees_agent_info
+from parllel.cages.group_rows import RESETS, GroupRows, words_for
 from parllel.cages.make_envs import EnvFactory
-from parllel.cages.rows import cage_part, disown
+from parllel.cages.remote_cage import RemoteCage
+from parllel.cages.rows import cage_part
 from parllel.cages.shares import divide
-from parllel.cages.spaces import Spaces
 from parllel.cages.start_workers import PoolSettings, start_pool
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, unpack
 from parllel.cages.worker_policy import MakePolicy
-from parllel.cages.worker_pool import POLL_S
 from parllel.errors import WrongStateError, first_of
 from parllel.types import State
 
-_WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
-_RESETS = (RESET_ALL, RESET_ENDED)
 
-
-class SynchronizedProcessCage(CageInterface):
+class SynchronizedProcessCage(RemoteCage):
     """Many environments over worker processes; to start a row is to write one number.
 
     Workers own columns of the batch, which all processes share, and wait for the number of the next command:
@@ -111,14 +104,7 @@ class SynchronizedProcessCage(CageInterface):
             raise ValueError("cores: expected at least one core number, or None, got none")
         if n_main is None:
             n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
-        self._n = n
         self._groups, shares = divide(n, n_workers, n_groups, n_main)
-        self._traj_info = traj_info
-        self._sees_agent_info = sees_agent_info(traj_info)
-        self._reset_automatically = reset_automatically
-        self._index = index
-        self._spaces: Spaces | None = None
-        self._error: AttributeError | None = None
 
         def make(share: slice) -> Callable[[], Environments]:
             return partial(
@@ -143,39 +129,23 @@ class SynchronizedProcessCage(CageInterface):
             cores=cores,
             buffers=buffers,
         )
-        self._pool, self._needs_reset = start_pool(make, settings)
-        self._prepare_rows()
-
-    def _prepare_rows(self) -> None:
-        """Prepare what each row needs."""
-        control = self._pool.control
-        size, n_groups = control.size, control.size.n_groups
-        self._rows = self._n_batches = 0  # of the buffer that the cage is bound to
-        self._reward: Array | None = None  # of that buffer
+        self._pool, needs_reset = start_pool(make, settings)
+        super().__init__(
+            index,
+            partial(self._pool.await_spaces, _name(index, n)),
+            reset_automatically=reset_automatically,
+            needs_reset=needs_reset,
+        )
+        self._traj_info = traj_info
+        self._sees_agent_info = sees_agent_info(traj_info)
         self._has_policy = False
-        # By group: number of the command under way, 0 for none; what it is; whether main's part of it is due;
-        # whether it was ever reset; rows that may be stepped.
-        self._numbers = dict.fromkeys(range(n_groups), 0)
-        self._doing = [(STEP, 0)] * n_groups
-        self._due = [False] * n_groups
-        self._begun = [False] * n_groups
-        self._ready = dict.fromkeys(range(n_groups), 0)
-        self._first_lines = [size.done_line(group) for group in range(n_groups + 1)]
-        self._n_workers = size.n_workers
-        self._command = control.command
-        self._wait_each = control.wait.wait_each
-        # Decorrelation under way: number of the call, its arguments.
+        self._rows = GroupRows(self._pool, n_groups)
+        # Of a decorrelation in progress: number of the call, its arguments.
         self._decorrelation: tuple[int, tuple[Any, ...]] | None = None
-        self._to_collect = False
         self._completed: list[TrajInfo] = []
         self._final: list[FinalObservation] = []
 
     # ------------------------------------------------------------------ what it is
-
-    @property
-    def n(self) -> int:
-        """How many environments there are."""
-        return self._n
 
     @property
     def groups(self) -> list[slice]:
@@ -186,28 +156,6 @@ class SynchronizedProcessCage(CageInterface):
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [worker.child.pid for worker in self._pool.workers]
-
-    @property
-    def spaces(self) -> Spaces:
-        """The spaces of each environment; waits until all are made."""
-        if self._spaces is None:
-            self._pool.check_open(self._name)
-            try:
-                self._spaces = self._pool.await_spaces()
-            except AttributeError as error:  # Python goes on to __getattr__ with it
-                self._error = error
-                raise
-        return self._spaces
-
-    @property
-    def needs_reset(self) -> NDArray[np.bool_]:
-        """Whether each environment has ended and waits for a reset, [n]."""
-        return self._needs_reset
-
-    @property
-    def reset_automatically(self) -> bool:
-        """The argument of that name."""
-        return self._reset_automatically
 
     @property
     def has_policy(self) -> bool:
@@ -225,8 +173,8 @@ class SynchronizedProcessCage(CageInterface):
         the workers then.
         """
         self._check_idle("set_policy")
-        self._rows = self._n_batches = 0
-        self._ready, self._has_policy = dict.fromkeys(self._ready, 0), False
+        self._rows.unbind()
+        self._has_policy = False
         self._pool.call("set_policy", policy)
         self._has_policy = True
 
@@ -237,87 +185,79 @@ class SynchronizedProcessCage(CageInterface):
         self._check_idle("set_samples_buffer")
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         B = fields["reward"].shape[1]
-        if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self._n:
+        if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self.n:
             raise ValueError(
-                f"{self._name}: columns: expected {self._n} of the {B} that there are, got {columns}"
+                f"{self._name}: columns: expected {self.n} of the {B} that there are, got {columns}"
             )
         for_policies = samples if self._has_policy else None
         bound = self._pool.call("bind", for_policies, action, fields, columns.start)
-        names = [*(worker.name for worker in self._pool.workers), f"{self._name}: main process"]
+        names = [
+            *(worker.child.name for worker in self._pool.workers),
+            f"{self._name}: main process",
+        ]
         n = len(bound)  # main may have no share
         check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
-        self._n_batches = count_batches(arrays)
-        self._pool.control.use_batch(batch_number(arrays))
-        reward = fields["reward"]
-        self._rows, self._reward, self._column = len(reward), reward, columns.start
-        self._ready = {g: self._rows if begun else 0 for g, begun in enumerate(self._begun)}
+        self._rows.bind(
+            fields["reward"], columns.start, batch_number(arrays), count_batches(arrays)
+        )
 
     def use_batch(self, number: int) -> None:
         """Go over to batch `number`, which comes with the next command of the workers."""
         self._check_idle("use_batch")
-        check_batch(number, self._n_batches, self._name)
-        self._pool.control.use_batch(number)
-        if self._pool.main is not None:
-            self._pool.main.use_batch(number)
+        check_batch(number, self._rows.n_batches, self._name)
+        self._rows.use_batch(number)
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Let the workers reset a group into row `t`."""
-        self._start(RESET_ALL if everyone else RESET_ENDED, t, group)
+        operation = RESET_ALL if everyone else RESET_ENDED
+        self._refuse(operation, t, group)
+        self._rows.start(operation, t, group)
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Let the workers step a group with the actions of row `t`."""
+        rows = self._rows
         if (
-            not 0 <= t < self._ready.get(group, 0)
-            or self._numbers[group]
+            not 0 <= t < rows.ready.get(group, 0)
             or self._decorrelation is not None
             or self._pool.broken is not None
         ):
             self._refuse(STEP, t, group)
-        self._doing[group] = STEP, t
-        self._due[group] = self._to_collect = True
-        self._numbers[group] = self._command(STEP, group, t)
+        rows.start(STEP, t, group)
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Let the workers step a group with random actions."""
-        self._start(RANDOM, t, group)
+        self._refuse(RANDOM, t, group)
+        self._rows.start(RANDOM, t, group)
 
     def start_rollout(self, T: int, group: int = 0) -> None:
         """Let the policies act and the environments step for rows 0 to T - 1, without a signal between."""
         if not self._has_policy:
             super().start_rollout(T, group)
         self._refuse(ROLLOUT, 0, group)
-        if not 1 <= T <= self._rows:
-            raise ValueError(f"{self._name}: rollout: T: expected 1 to {self._rows}, got {T}")
-        self._doing[group] = ROLLOUT, T
-        self._due[group] = self._to_collect = True
-        self._numbers[group] = self._command(ROLLOUT, group, T)
-
-    def _start(self, operation: int, t: int, group: int) -> None:
-        self._refuse(operation, t, group)
-        self._doing[group] = operation, t
-        self._due[group] = self._to_collect = True
-        self._numbers[group] = self._command(operation, group, t)
+        if not 1 <= T <= self._rows.T:
+            raise ValueError(f"{self._name}: rollout: T: expected 1 to {self._rows.T}, got {T}")
+        self._rows.start(ROLLOUT, T, group)
 
     def _refuse(self, operation: int, t: int, group: int) -> None:
         """Raise what is wrong with starting a row, if anything is."""
-        what = _WORDS[operation]
-        self._check_group_idle(what, group)
-        if not self._rows:
+        what = words_for(operation)
+        self._check_idle(what, [group])
+        if not self._rows.T:
             raise WrongStateError(f"{self._name}: {what}: no samples buffer was set")
-        resets = operation in _RESETS
-        check_row(t, self._rows + resets, self._name)
-        if not resets and not self._begun[group]:
+        resets = operation in RESETS
+        check_row(t, self._rows.T + resets, self._name)
+        if not resets and not self._rows.begun[group]:
             raise WrongStateError(f"{self._name}: stepped before a reset")
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Let the workers take random steps; `finish_row(0)` waits for all groups."""
         self._check_idle("decorrelation")
-        if not self._rows:
+        if not self._rows.T:
             raise WrongStateError(f"{self._name}: decorrelation: no samples buffer was set")
-        check_row(t, self._rows + 1, self._name)
-        check_counts(counts, self._n, self._name)
-        if not all(self._begun):
+        check_row(t, self._rows.T + 1, self._name)
+        check_counts(counts, self.n, self._name)
+        if not all(self._rows.begun):
             raise WrongStateError(f"{self._name}: stepped before a reset")
         for i in np.flatnonzero(
             self._needs_reset
@@ -331,32 +271,8 @@ class SynchronizedProcessCage(CageInterface):
 
     def finish_row(self, group: int = 0) -> None:
         """Step what is this process's to step, and wait for the workers."""
-        number = self._numbers.get(group)
-        if not number or self._pool.broken is not None:
+        if self._pool.broken is not None or not self._rows.finish(group):
             self._finish_decorrelation(group)
-            return
-        if self._due[group]:
-            self._due[group] = False
-            if self._pool.main is not None:
-                self._pool.take_part(*self._doing[group], group)
-        found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
-        if found != self._n_workers:
-            try:
-                self._pool.await_done(group, number, f"during {self._under_way(group)}")
-            except Exception:
-                self._disown(group)
-                raise
-        self._numbers[group] = 0
-        if not self._begun[group]:
-            self._begun[group], self._ready[group] = True, self._rows
-
-    def _disown(self, group: int) -> None:
-        """Claim no rewards of workers that ended without a word: those in the row are of an earlier one."""
-        operation, t = self._doing[group]
-        if operation in (STEP, RANDOM) and self._reward is not None:
-            for w in self._pool.unfinished:
-                share, first = self._pool.shares[w][group], self._column
-                disown(self._reward, t, slice(first + share.start, first + share.stop))
 
     def _finish_decorrelation(self, group: int) -> None:
         self._pool.check_open(self._name)
@@ -387,9 +303,9 @@ class SynchronizedProcessCage(CageInterface):
         pool = self._pool
         if pool.rescued is None:
             self._check_idle(method)
-        if not self._to_collect:
+        if not self._rows.to_collect:
             return
-        self._to_collect = False
+        self._rows.to_collect = False
         found = pool.collect(truncated_only) if pool.rescued is None else pool.rescued
         by_group = zip(*found, strict=True)
         for completed, final in (part for parts in by_group for part in parts):
@@ -399,44 +315,18 @@ class SynchronizedProcessCage(CageInterface):
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment."""
         self._check_idle("environment_states")
-        return _by_column(self._pool.call("states"))
+        return self._ask("states")
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
         self._check_idle("load_environment_states")
-        check_states(states, self._n, self._name)
+        check_states(states, self.n, self._name)
         self._pool.call("load_states", list(states), salt)
-        self._begun = [True] * len(self._begun)
-        self._ready = dict.fromkeys(self._ready, self._rows)
+        self._rows.reset_elsewhere()
 
-    # ------------------------------------------------------------------ the environments themselves
-
-    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each environment, found through its wrappers; arguments are pickled."""
-        self._check_idle(name)
-        return _by_column(self._pool.call("method", name, args, kwargs))
-
-    def render(self) -> Any:
-        """Return what `render` of each environment returns."""
-        return self.env_method("render")
-
-    def __getattr__(self, name: str) -> Any:
-        # Called only where ordinary lookup failed. A private name is never the environment's.
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        if name == "spaces" and self._error is not None:
-            raise self._error
-        self._check_idle(name)
-        values = _by_column(self._pool.call("get", name))
-        is_method = isinstance(values[0], str) and values[0] == METHOD
-        return partial(self.env_method, name) if is_method else values
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_") or hasattr(type(self), name):
-            object.__setattr__(self, name, value)
-            return
-        self._check_idle(name)
-        self._pool.call("set", name, value)
+    def _ask(self, op: str, *args: Any) -> list[Any]:
+        self._check_idle(args[0] if args else op)
+        return _by_column(self._pool.call(op, *args))
 
     def close(self) -> None:
         """Close the environments and end the processes; may be called twice.
@@ -448,14 +338,11 @@ class SynchronizedProcessCage(CageInterface):
         if pool.broken is not None:
             pool.broken, pool.rescued = "used after close()", None
             return
-        idle = (
-            not any(self._numbers.values())
-            and self._decorrelation is None
-            and self._spaces is not None
-        )
+        busy = any(self._rows.in_progress(group) for group in range(len(self._groups)))
         errors: list[Exception] = []
         try:
-            if idle:  # workers that are busy cannot hear us: they get no time
+            # Workers that are busy cannot hear us: they get no time.
+            if not busy and self._decorrelation is None and self._spaces is not None:
                 errors = pool.close_environments()
         finally:
             pool.end(None)
@@ -465,29 +352,24 @@ class SynchronizedProcessCage(CageInterface):
     @property
     def _name(self) -> str:
         kind = "" if self._spaces is None else f" ({self._spaces.name})"
-        return f"cage of environments {self._index} to {self._index + self._n - 1}{kind}"
+        return f"{_name(self._index, self.n)}{kind}"
 
-    def _check_idle(self, method: str) -> None:
-        for group in range(len(self._groups)):
-            self._check_group_idle(method, group)
-
-    def _check_group_idle(self, method: str, group: int) -> None:
+    def _check_idle(self, method: str, groups: Sequence[int] | None = None) -> None:
+        """Raise if the cage has ended or is doing something; waits until it is made."""
         self._pool.check_open(self._name)
-        check_group(group, len(self._groups), self._name)
-        under_way = None
-        if self._decorrelation is not None:
-            under_way = "decorrelation"
-        elif self._numbers[group]:
-            under_way = self._under_way(group)
-        if under_way is not None:
-            raise WrongStateError(f"{self._name}: {method}: {under_way} is not finished")
+        for group in range(len(self._groups)) if groups is None else groups:
+            check_group(group, len(self._groups), self._name)
+            doing = self._rows.in_progress(group)
+            if self._decorrelation is not None:
+                doing = "decorrelation"
+            if doing is not None:
+                raise WrongStateError(f"{self._name}: {method}: {doing} is not finished")
         if self._spaces is None:
             _ = self.spaces
 
-    def _under_way(self, group: int) -> str:
-        operation, t = self._doing[group]
-        what = _WORDS[operation]
-        return f"{what} of {t} rows" if operation == ROLLOUT else f"{what} at row {t}"
+
+def _name(index: int, n: int) -> str:
+    return f"cage of environments {index} to {index + n - 1}"
 
 
 def _by_column(parts: list[list[list[Any]]]) -> list[Any]:

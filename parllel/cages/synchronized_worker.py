@@ -1,20 +1,20 @@
 """What runs in a worker of a SynchronizedProcessCage.
 
-main -> worker     go: a number                     rows: nothing else is sent
-                   CALL, (number, op, arguments)    over the pipe, after the go that announces it
-                   REGISTER ...                     over the pipe, before that: introduces a buffer
-worker -> main     done: that number                what it wrote to the batch is visible then
-                   CALL, (number, result)           in the mail box, or over the pipe if it is too long
-                   ERROR, number, exception         the same, of a call that leaves the worker well
-                   EXCEPTION, exception             the worker ends; all its done words are negative then
-                   CALL, (LEFT_BEHIND, collected)   after that: what nobody had asked for yet
+    main -> worker     go: a number                     rows: nothing else is sent
+                       CALL, number, (op, arguments)    over the pipe, after the go that announces it
+    worker -> main     done: that number                what it wrote to the batch is visible then
+                       ANSWER, ERROR                    in the mail box, or over the pipe if it is too long
+                       EXCEPTION                        the worker ends; all its done words are negative then.
+                                                        Afterwards what nobody had collected yet
+
+A reply in the mail box is written before the done word, which makes it visible; one over the pipe is sent
+after that word: main reads the pipe only when it has seen it, and a long reply needs a reader to get through.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import REGISTER, Link
+from parllel.buffers import FIRST_WORDS, ChildConversation
 from parllel.cages.control import (
     BY_PIPE,
+    CALL,
     COLLECT_AT_ONCE,
     COLLECT_TRUNCATED,
     FAILED,
@@ -33,12 +34,10 @@ from parllel.cages.control import (
     Control,
     ControlSize,
 )
-from parllel.cages.control import CALL as CALL_OPERATION
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.environments import Environments
-from parllel.cages.worker import CALL, ERROR, LEFT_BEHIND, SEQUENCE
 from parllel.errors import WrongStateError
-from parllel.processes import EXCEPTION, Channel, Placement, pack_exception
+from parllel.processes import Placement
 
 _WAIT_S = 3600.0  # a worker ends with its parent, whatever it waits for
 
@@ -80,10 +79,7 @@ class SynchronizedWorker:
         lines, needs_reset, sleep_slots, buffers = inherited
         self._worker = settings.worker
         self._size = settings.size
-        self._channel = Channel(connection)
-        self._link = Link(connection)
-        if buffers is not None:
-            self._link.adopt(buffers)
+        self._conversation = ChildConversation(connection, buffers)
         self._control = Control(settings.size, lines, settings.kind, settings.spin_us, sleep_slots)
         self._participant = EnvironmentShare(
             makes,
@@ -95,12 +91,13 @@ class SynchronizedWorker:
         self._placement = Placement(settings.others)
 
     def run(self) -> None:
-        """Follow the commands in their order; the first message tells the spaces."""
+        """Follow the commands in their order; the first words tell the spaces."""
         # What is there now stays: the collector need not look at it again and again. It is not asked to
         # collect first: in a fork it would touch, and so copy, all that the parent has.
         gc.freeze()
         try:
-            self._send(CALL + self._link.dumps((0, self._participant.made)))
+            conversation = self._conversation
+            conversation.send(conversation.answer(FIRST_WORDS, self._participant.made))
             wait, control = self._control.wait, self._control
             handled, more = 0, True
             while more:
@@ -110,7 +107,7 @@ class SynchronizedWorker:
                     operation, group, row, batch = control.record(handled)
                     if batch != self._participant.batch:
                         self._participant.use_batch(batch)
-                    if operation == CALL_OPERATION:
+                    if operation == CALL:
                         more = self._call(handled, row)
                     else:
                         self._participant.run(operation, group, row)
@@ -129,28 +126,18 @@ class SynchronizedWorker:
         All that main may wait for says so: it may have gone on to something else. It reads once it has seen
         that, and closing comes afterwards, as that may fail too, or hang.
         """
-        message = EXCEPTION + pack_exception(error)
         for group in range(self._size.n_groups + 1):
             self._control.wait.post(self._size.done_line(group, self._worker), FAILED)
-        with contextlib.suppress(OSError):  # nobody may be left to hear it
-            self._send(message)
-        with contextlib.suppress(Exception):
-            collected = self._participant.collect(False, True)
-            self._send(CALL + self._link.dumps((LEFT_BEHIND, collected)))
+        self._conversation.fail(error, lambda: self._participant.collect(False, True))
 
     def _tell_rows(self, group: int, rows: int) -> None:
         self._control.tell_rows(group, self._worker, rows)
 
-    def _send(self, message: bytes) -> None:
-        # The parent takes answers while it waits for them; meanwhile there is no hurry.
-        self._channel.write(message, timeout_s=math.inf)
-
     def _read_call(self) -> tuple[str, tuple[Any, ...]]:
-        message = self._channel.read(None)
-        while message[:1] == REGISTER:
-            self._link.accept(message)
-            message = self._channel.read(None)
-        _, op, args = self._link.loads(message[1:])
+        request = self._conversation.next_request()
+        if request is None:
+            raise EOFError("the main process is gone")
+        _, op, args = self._conversation.read_call(request)
         return op, args
 
     def _call(self, number: int, row: int) -> bool:
@@ -159,22 +146,16 @@ class SynchronizedWorker:
         if row == BY_PIPE:
             op, args = self._read_call()
         plain = op == "collect" and self._participant.collects_values
-        begun = op in ("decorrelate", "close")
-        try:
-            result = self._participant.calls[op](*args)
-            reply = CALL + self._link.dumps((number, result), plain=plain)
-        except Exception as error:
-            # Of a failure in a step the environment's state is unknown, so the worker ends.
-            if begun and not isinstance(error, WrongStateError):
-                raise
-            reply = SEQUENCE.pack(ERROR, number) + pack_exception(error)
+        # Of another failure in a step the environment's state is unknown, so the worker ends.
+        survived = (WrongStateError,) if op == "decorrelate" else (Exception,)
+        function = self._participant.calls[op]
+        reply = self._conversation.reply_to(number, survived, function, *args, plain=plain)
         done = self._size.done_line(self._size.n_groups, self._worker)
         mailed = op != "close" and self._control.put_mail(self._worker, reply)
         self._control.wait.post(done, number)
         if not mailed:
-            self._send(reply)
-        more: bool = op != "close"
-        return more
+            self._conversation.send(reply)
+        return op != "close"
 
 
 def serve(

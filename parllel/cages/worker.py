@@ -1,44 +1,35 @@
 """What runs in the process of a ProcessCage.
 
-    parent -> worker   ROW, op, sequence, row, batch, everyone   steps and resets of bound rows: no pickling
-                       CALL, (sequence, op, arguments)       everything else, buffers by name
-                       REGISTER ...                          introduces a buffer
-    worker -> parent   ROW, sequence, flags                  flags: what there is to collect
-                       CALL, (sequence, result)
-                       ERROR, sequence, exception            of a request that leaves the worker well
-                       EXCEPTION, exception                  the worker ends
-                       CALL, (LEFT_BEHIND, collected)        after that: what nobody had asked for yet
+    parent -> worker   ROW, number, op, row, batch, everyone   steps and resets of bound rows: no pickling
+                       CALL, number, (op, arguments)           everything else, buffers by name
+    worker -> parent   ROW, number, flags                      flags: what there is to collect
+                       ANSWER, ERROR, EXCEPTION                as in every conversation
 
-Every reply carries the sequence number of its request, so a late one is never taken for another.
+After an EXCEPTION it hands over the episodes and final observations that nobody had asked for yet.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import struct
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from parllel.buffers import REGISTER, Link, NamedArrayTuple
+from parllel.buffers import FIRST_WORDS, ChildConversation, NamedArrayTuple
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.environments import Environments
+from parllel.cages.remote_cage import METHOD
 from parllel.cages.rows import Rows
 from parllel.cages.step_result import deliver, plain_action
 from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.errors import WrongStateError
-from parllel.processes import EXCEPTION, Channel, pack_exception
 
-ROW, CALL, ERROR = b"R", b"C", b"E"
-ROW_REQUEST = struct.Struct("<cBIiI?")  # ROW, op, sequence, row, batch, everyone
-ROW_REPLY = struct.Struct("<cI???")  # ROW, sequence, needs_reset, completed, final
-SEQUENCE = struct.Struct("<cI")
-LEFT_BEHIND = -1  # number of the answer to a question that a worker which failed is never asked
+ROW = b"R"
+ROW_REQUEST = struct.Struct("<ciBiI?")  # ROW, number, op, row, batch, everyone
+ROW_REPLY = struct.Struct("<ci???")  # ROW, number, needs_reset, completed, final
 OP_STEP, OP_RANDOM, OP_RESET = range(3)
-
-# What a method of the environment is answered with: the parent makes a stand-in of it.
-METHOD = "parllel: a method"
+_STEP_CALLS = ("step", "random_step", "reset", "decorrelate")
 
 
 class Worker:
@@ -47,10 +38,7 @@ class Worker:
     def __init__(
         self, connection: Connection, make: Callable[[], Environments], inherited: Any
     ) -> None:
-        self._channel = Channel(connection)
-        self._link = Link(connection)
-        if inherited is not None:
-            self._link.adopt(inherited)
+        self._conversation = ChildConversation(connection, inherited)
         self._envs = make()
         self._rows: Rows | None = None
         self._row_ops = {
@@ -58,14 +46,11 @@ class Worker:
             OP_RANDOM: lambda t, everyone: self._envs.random_row(t),
             OP_RESET: lambda t, everyone: self._envs.reset_rows(t, everyone=everyone),
         }
-        # Of a failure in the first kind the environment's state is unknown, so the worker ends.
-        self._step_calls: dict[str, Callable[..., Any]] = {
+        self._calls: dict[str, Callable[..., Any]] = {
             "step": self._step,
             "random_step": self._random_step,
             "reset": self._reset,
             "decorrelate": self._decorrelate,
-        }
-        self._calls: dict[str, Callable[..., Any]] = {
             "bind": self._bind,
             "completed": self._envs.take_completed,
             "final": self._final,
@@ -78,70 +63,49 @@ class Worker:
         }
 
     def run(self) -> None:
-        """Answer requests; the first message tells the spaces."""
+        """Answer requests; the first words tell the spaces."""
+        conversation = self._conversation
         try:
-            self._send(CALL + self._link.dumps((0, self._envs.spaces)))
-            while self._answer():
-                pass
+            conversation.send(conversation.answer(FIRST_WORDS, self._envs.spaces))
+            more = True
+            while more and (request := conversation.next_request()) is not None:
+                more = self._row(request) if request[:1] == ROW else self._call(request)
         except BaseException as error:
-            # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
-            with contextlib.suppress(OSError):
-                self._send(EXCEPTION + pack_exception(error))
-            with contextlib.suppress(Exception):
-                left_behind = self._envs.take_completed(), self._final(False)
-                self._send(CALL + self._link.dumps((LEFT_BEHIND, left_behind)))
+            conversation.fail(error, lambda: (self._envs.take_completed(), self._final(False)))
         with contextlib.suppress(Exception):
             self._envs.close()
 
-    def _answer(self) -> bool:
-        """Answer one request; return whether there will be more."""
-        try:
-            message = self._channel.read(None)
-        except (EOFError, ConnectionResetError, BrokenPipeError):
-            return False  # the parent is gone or has closed the cage
-        kind = message[:1]
-        if kind == ROW:
-            self._row(message)
-        elif kind == REGISTER:
-            self._link.accept(message)
-        else:
-            return self._call(*self._link.loads(message[1:]))
-        return True
-
-    def _send(self, message: bytes) -> None:
-        # The parent takes answers while it waits for them; meanwhile there is no hurry.
-        self._channel.write(message, timeout_s=math.inf)
-
-    def _row(self, message: bytes) -> None:
-        _, op, sequence, t, batch, everyone = ROW_REQUEST.unpack(message)
-        envs = self._envs
+    def _row(self, request: bytes) -> bool:
+        _, number, op, t, batch, everyone = ROW_REQUEST.unpack(request)
+        envs, conversation = self._envs, self._conversation
         try:
             self._use_batch(batch)
             self._row_ops[op](t, everyone)
         except WrongStateError as error:  # nothing has happened
-            self._send(SEQUENCE.pack(ERROR, sequence) + pack_exception(error))
-            return
-        self._send(
+            conversation.send(conversation.error(number, error))
+            return True
+        conversation.send(
             ROW_REPLY.pack(
-                ROW, sequence, bool(envs.needs_reset[0]), envs.has_completed, envs.has_final
+                ROW, number, bool(envs.needs_reset[0]), envs.has_completed, envs.has_final
             )
         )
         # The parent is on its way already: an ended environment resets in its shadow.
         envs.prepare(t)
+        return True
 
-    def _call(self, sequence: int, op: str, args: tuple[Any, ...]) -> bool:
-        begun = False
+    def _call(self, request: bytes) -> bool:
+        """Answer a call; return whether there will be more requests."""
+        conversation = self._conversation
+        number, op, args = conversation.read_call(request)
+        # Of another failure in a step the environment's state is unknown, so the worker ends.
+        survived = (WrongStateError,) if op in _STEP_CALLS else (Exception,)
         try:
             if op == "step":
                 args = (plain_action(self._envs.spaces, args[0]), *args[1:])
-            begun = op in self._step_calls
-            result = self._step_calls[op](*args) if begun else self._calls[op](*args)
-            reply = CALL + self._link.dumps((sequence, result))
         except Exception as error:
-            if op == "close" or (begun and not isinstance(error, WrongStateError)):
-                raise
-            reply = SEQUENCE.pack(ERROR, sequence) + pack_exception(error)
-        self._send(reply)
+            conversation.send(conversation.error(number, error))
+        else:
+            conversation.send(conversation.reply_to(number, survived, self._calls[op], *args))
         return op != "close"
 
     def _final(self, truncated_only: bool) -> list[tuple[Any, ...]]:

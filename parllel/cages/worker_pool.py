@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NoReturn
 
 from parllel.arrays import Array
+from parllel.buffers import FIRST_WORDS, Conversation, reason_of
 from parllel.cages.control import (
     BY_PIPE,
     CALL,
@@ -19,18 +19,14 @@ from parllel.cages.control import (
 )
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.spaces import Spaces, check_alike
-from parllel.cages.worker_client import LAST_WORDS_S, WorkerClient
-from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError, first_of
-from parllel.processes import Child, Deaths, await_any, counted_s, end_all
+from parllel.errors import ClosedError, WorkerTimeoutError, first_of
+from parllel.processes import Deaths, await_any, counted_s
 
 POLL_S = 0.01  # how long a death may go unnoticed
 SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
 RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected
-CLOSE_S = 4.0  # environments that take longer to close are killed
-LEAVE_S = 2.0  # and so are processes that go on when theirs are closed
 # Of a failure in these the state of the environments is unknown, so all processes end.
 _STEPS = ("decorrelate", "close")
-_FOUND_DEAD = (WorkerError, BrokenPipeError, ConnectionResetError)  # by whoever writes to the pipe
 
 
 class WorkerPool:
@@ -58,7 +54,7 @@ class WorkerPool:
     ) -> None:
         self.control = control
         self.shares = shares
-        self.workers: list[WorkerClient] = []
+        self.workers: list[Conversation] = []
         self.main: EnvironmentShare | None = None
         self.broken: str | None = None
         self.rescued: list[Any] | None = None
@@ -69,12 +65,14 @@ class WorkerPool:
         self._next_look = 0.0
         self._calls = control.size.n_groups  # done words of calls follow those of the groups
 
-    def await_spaces(self) -> Spaces:
-        """Wait until all environments are made; return their spaces.
+    def await_spaces(self, name: str) -> Spaces:
+        """Wait until all environments of the cage of that name are made; return their spaces.
 
         Raises:
+            ClosedError: if nothing can be asked any more.
             ValueError: if they differ.
         """
+        self.check_open(name)
         try:
             made = self._await_made("while its environments were made")
             if self.main is not None:
@@ -87,7 +85,7 @@ class WorkerPool:
             raise
         self.control.wait.settle()
         for worker in self.workers:
-            worker.child.name = worker.name = f"{worker.name[:-1]} of {expected.name})"
+            worker.child.name = f"{worker.child.name[:-1]} of {expected.name})"
         return expected
 
     def _await_made(self, doing: str) -> list[tuple[int, Spaces]]:
@@ -101,13 +99,15 @@ class WorkerPool:
             for child in heard:
                 w = awaited.pop(child)
                 try:
-                    made[w] = self.workers[w].receive(0, LAST_WORDS_S, doing)
+                    made[w] = self.workers[w].answer(FIRST_WORDS, doing)
                 except Exception as error:
                     errors.append(error)
                     left_s = min(left_s, SETTLE_S)
             if not heard:
                 late = [self.workers[w] for w in awaited.values()]
-                errors = errors or [worker.child.late(self._timeout_s, doing) for worker in late]
+                errors = errors or [
+                    worker.child.late_error(self._timeout_s, doing) for worker in late
+                ]
                 break
         if errors:
             raise first_of(errors)
@@ -148,7 +148,10 @@ class WorkerPool:
             if left_s <= 0:
                 self._check_workers(group, number, doing)
                 self.unfinished = self._busy(group, number)
-                late = [self.workers[w].child.late(self._timeout_s, doing) for w in self.unfinished]
+                late = [
+                    self.workers[w].child.late_error(self._timeout_s, doing)
+                    for w in self.unfinished
+                ]
                 if late:
                     error = first_of(late)
                     self._end_failed(error, set(self.unfinished))
@@ -186,29 +189,30 @@ class WorkerPool:
         n, sent = len(self.workers), 0
         try:
             while sent < n:
-                self._send(sent, number, op, args, f"before {op}")
+                self._send(sent, number, op, args)
                 sent += 1
         except Exception:
             if self.broken is None:  # something that cannot be sent: nobody must wait for it
                 for w in range(sent, n):
-                    self._send(w, number, "nothing", (), f"before {op}")
+                    self._send(w, number, "nothing", ())
                 with contextlib.suppress(Exception):
                     self._gather(number, op)
             raise
         return number
 
-    def _send(self, w: int, number: int, op: str, args: tuple[Any, ...], doing: str) -> None:
+    def _send(self, w: int, number: int, op: str, args: tuple[Any, ...]) -> None:
         """Send a call; the cage ends where a worker is found dead or does not read."""
+        worker = self.workers[w]
         try:
-            self.workers[w].send(number, op, args, self._timeout_s)
-        except WorkerTimeoutError as error:
-            self.end(error)
-            raise
-        except _FOUND_DEAD:
-            self._fail(self._calls, number, doing, {w})
-        except BaseException as error:
-            if not isinstance(error, Exception):
+            worker.ask(op, *args, number=number)
+        except Exception as error:
+            if isinstance(error, WorkerTimeoutError):
                 self.end(error)
+            elif worker.broken is not None:
+                self._fail(self._calls, number, f"before {op}", {w})
+            raise
+        except BaseException as error:
+            self.end(error)
             raise
 
     def end_call(self, number: int, op: str, args: tuple[Any, ...]) -> list[Any]:
@@ -256,9 +260,9 @@ class WorkerPool:
     def _receive(self, w: int, number: int, doing: str) -> Any:
         worker = self.workers[w]
         try:
-            return worker.receive(number, self._timeout_s, doing, self.control.take_mail(w))
+            return worker.answer(number, doing, mail=self.control.take_mail(w))
         except BaseException as error:
-            if not worker.failed_well:
+            if worker.broken is not None or not isinstance(error, Exception):
                 self.end(error)
             raise
 
@@ -302,7 +306,7 @@ class WorkerPool:
                 left_s = deadline - time.monotonic()
                 if w not in silent and self.control.wait.wait_each(line + w, 1, number, left_s):
                     mail = self.control.take_mail(w)
-                    found = worker.receive(number, RESCUE_S, "during collect", mail)
+                    found = worker.answer(number, "during collect", RESCUE_S, mail=mail)
             rescued.append(nothing if found is None else found)
         if self.main is not None:
             rescued.append(self.main.collect(False, True))
@@ -312,32 +316,21 @@ class WorkerPool:
         """Close them all while everyone is idle; return what went wrong."""
         errors: list[Exception] = []
         number = self.control.command(CALL, self._calls, BY_PIPE)
-        timeout_s = min(self._timeout_s, CLOSE_S)
-        steps: list[Callable[[], Any]] = [
-            partial(worker.send, number, "close", (), timeout_s) for worker in self.workers
-        ]
+        for worker in self.workers:  # all are closing before any is waited for
+            worker.begin_close(number)
+        steps: list[Callable[[], Any]] = [worker.close for worker in self.workers]
         if self.main is not None:
-            steps.append(self.main.close)
-        # All are closing by now, so the time is the same for all.
-        deadline = time.monotonic() + timeout_s
-        closed: list[Child] = []
-        steps += [
-            partial(_await_closed, worker, number, deadline, timeout_s, closed)
-            for worker in self.workers
-        ]
+            steps.insert(0, self.main.close)
         for step in steps:
             try:
                 step()
             except Exception as error:
                 errors.append(error)
-        end_all(closed, LEAVE_S)  # who failed or hangs is left to be killed
         return errors
 
     def end(self, why: BaseException | None) -> None:
         """End all processes, whatever they are doing; `why` is for later calls."""
-        self.broken = (
-            "used after close()" if why is None else f"ended after {type(why).__name__}: {why}"
-        )
+        self.broken = reason_of(why)
         with contextlib.ExitStack() as stack:
             for array in self._memory:
                 stack.callback(array.close)
@@ -346,14 +339,3 @@ class WorkerPool:
             if self.main is not None:
                 stack.enter_context(contextlib.suppress(Exception))
                 self.main.close()
-
-
-def _await_closed(
-    worker: WorkerClient, number: int, deadline: float, timeout_s: float, closed: list[Child]
-) -> None:
-    """Add a worker to `closed` once it has closed its environments."""
-    try:
-        worker.receive(number, max(deadline - time.monotonic(), 0.0), "during close")
-    except WorkerTimeoutError:
-        raise worker.child.late(timeout_s, "during close") from None
-    closed.append(worker.child)

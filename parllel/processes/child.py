@@ -91,7 +91,7 @@ class Child(WatchedProcess):
         except TimeoutError:
             raise self._not_taken(timeout_s) from None
         except (BrokenPipeError, ConnectionResetError):
-            raise self._died("before it took the next request") from None
+            raise self.died_error("before it took the next request") from None
 
     def send_handles(self, sends: Sequence[Callable[[], None]], timeout_s: float) -> None:
         """Call what sends descriptors over `connection`, each once there is room for it.
@@ -106,7 +106,7 @@ class Child(WatchedProcess):
         except TimeoutError:
             raise self._not_taken(timeout_s) from None
         except (BrokenPipeError, ConnectionResetError):
-            raise self._died("before it took the next request") from None
+            raise self.died_error("before it took the next request") from None
 
     def receive(self, timeout_s: float, doing: str) -> bytes:
         """Return the next reply.
@@ -122,9 +122,9 @@ class Child(WatchedProcess):
         try:
             message = self._channel.read(timeout_s)
         except TimeoutError:
-            raise self.late(timeout_s, doing) from None
+            raise self.late_error(timeout_s, doing) from None
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            raise self._died(doing) from None
+            raise self.died_error(doing) from None
         if message[:1] == EXCEPTION:
             raise_packed(message[1:], f"{self.name}, process {self.pid}, {doing}")
         return message
@@ -140,9 +140,9 @@ class Child(WatchedProcess):
         try:
             receive(lambda: self._channel.await_bytes(timeout_s))
         except TimeoutError:
-            raise self.late(timeout_s, doing) from None
+            raise self.late_error(timeout_s, doing) from None
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            raise self._died(doing) from None
+            raise self.died_error(doing) from None
 
     def poll(self) -> bool:
         """Return at once whether a reply is there (or the child is dead)."""
@@ -154,14 +154,15 @@ class Child(WatchedProcess):
             f"{self.name}: process {self.pid} did not take a request within {timeout_s:g} s"
         )
 
-    def late(self, timeout_s: float, doing: str) -> WorkerTimeoutError:
+    def late_error(self, timeout_s: float, doing: str) -> WorkerTimeoutError:
         """Return what to raise when no reply came in time."""
         return WorkerTimeoutError(
             f"{self.name}: process {self.pid} did not answer within {timeout_s:g} s {doing}"
             f"{self._fork_text()}"
         )
 
-    def _died(self, doing: str) -> WorkerDiedError:
+    def died_error(self, doing: str) -> WorkerDiedError:
+        """Return what to raise when the process has ended, or has closed its end of the pipe."""
         return WorkerDiedError(f"{self.name}: process {self.pid} {self.exit_text()} {doing}")
 
     def _fork_text(self) -> str:

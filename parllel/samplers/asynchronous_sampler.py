@@ -7,42 +7,19 @@ sampling process |   batch k+1 | wait ...   |   batch k+2 | wait ...   |
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from parllel.agents import Agent
-from parllel.buffers import Link, Samples, buffer_arrays, buffer_set_attr
+from parllel.buffers import Conversation, Samples, buffer_arrays, buffer_set_attr
 from parllel.cages import TrajInfo, WithRegistry
-from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WrongStateError
-from parllel.processes import Child, raise_packed
+from parllel.errors import WrongStateError
+from parllel.processes import Child
 from parllel.samplers.published_weights import Published
 from parllel.samplers.sampler import Sampler
-from parllel.samplers.sampling_worker import (
-    BATCH,
-    BEGUN,
-    CLOSE,
-    DONE,
-    ERROR,
-    GO,
-    GO_REQUEST,
-    LOAD,
-    READY,
-    WEIGHTS,
-    Batch,
-    serve,
-)
+from parllel.samplers.sampling_worker import BEGUN, Batch, serve
 from parllel.types import State
-
-LAST_WORDS_S = 0.5  # what a dead child has written is there already
-LEAVE_S = 0.5  # for a child that has failed, to close its cages
-CLOSE_S = 4.0  # a batch, or environments, that take longer to end are killed
-_FOUND_DEAD = (
-    WorkerDiedError,
-    BrokenPipeError,
-    ConnectionResetError,
-)  # by whoever writes to the pipe
 
 
 class AsynchronousSampler(Sampler):
@@ -99,12 +76,11 @@ class AsynchronousSampler(Sampler):
         self.max_staleness = max_staleness
         self._agent = agent
         self._name = name
-        self._timeout_s = timeout_s
-        self._broken: str | None = None
         self._built = False
         self._steps = 0  # of the last batch
-        self._number = 0  # of the last batch that was begun
-        self._ahead = self._begun = False  # whether it is under way, and has read its weights
+        self._batches = 0  # that were asked for
+        self._request = 0  # number of the last request
+        self._ahead = self._begun = False  # whether a batch is being made, and has read its weights
         self._episodes: list[TrajInfo] = []  # of batches that were dropped
         self._inner_stats: dict[str, Any] = {}
         self._inner_state: State = {}
@@ -114,13 +90,12 @@ class AsynchronousSampler(Sampler):
         self._published = None if agent is None else Published.of(agent)
         try:
             target = WithRegistry(serve)
-            self._child = Child(target, (build,), name=name, start_method=start_method)
+            child = Child(target, (build,), name=name, start_method=start_method)
         except BaseException:
             self._close_weights()
             raise
-        self._link = Link(self._child.connection, self._child)
-        self._link.timeout_s = timeout_s
-        self._send(lambda: WEIGHTS + self._link.dumps(self._published), "before it was built")
+        self._conversation = Conversation(child, timeout_s=timeout_s)
+        self._ask("build", self._published, doing="before it was built")
 
     # ------------------------------------------------------------------ batches
 
@@ -162,12 +137,12 @@ class AsynchronousSampler(Sampler):
             ValueError: if the weights are of other shapes than at first.
             WorkerError: as `collect_batch`.
         """
-        self._check_open()
+        self._conversation.check_open()
         if self._published is None or self._agent is None:
             raise WrongStateError(f"{self._name}: publish: there is no agent; give agent=...")
         # Nobody may read them while they change. It has read them by now, unless this comes very soon.
         if self._ahead and not self._begun:
-            self._await(BEGUN, f"to begin batch {self._number}")
+            self._receive(f"to begin batch {self._batches}", until_begun=True)
         return self._published.publish(self._agent)
 
     @property
@@ -188,20 +163,18 @@ class AsynchronousSampler(Sampler):
     @property
     def pid(self) -> int:
         """Process id of the sampling process."""
-        return self._child.pid
+        return self._conversation.child.pid
 
     def _begin(self, elapsed_steps: int) -> None:
-        self._number += 1
-        request = GO_REQUEST.pack(GO, self._number, elapsed_steps)
-        self._send(lambda: request, f"before batch {self._number}")
+        self._batches += 1
+        self._ask("batch", elapsed_steps, doing=f"before batch {self._batches}")
         self._ahead, self._begun = True, False
 
     def _next_batch(self, elapsed_steps: int) -> Batch:
         """Wait for the batch that is being made; begin it if there is none."""
         if not self._ahead:
             self._begin(elapsed_steps)
-        batch = Batch(*self._await(BATCH, f"during batch {self._number}"))
-        assert batch.number == self._number
+        batch = Batch(*self._answer(f"during batch {self._batches}"))
         self._ahead = False
         return batch
 
@@ -221,7 +194,7 @@ class AsynchronousSampler(Sampler):
         `staleness`, updates that were published since it was begun; `version_of_batch`; `waited_s`, how
         long it was waited for; `dropped_batches`, how many were too old, in all.
         """
-        if self._broken is None:
+        if self._conversation.broken is None:
             self._await_ready()
         return {
             **self._inner_stats,
@@ -237,7 +210,7 @@ class AsynchronousSampler(Sampler):
         The agent's weights are left out: they are those of the agent that is trained. So are the
         environments: a batch was ahead of this one, and a run that goes on begins new episodes.
         """
-        if self._broken is None:
+        if self._conversation.broken is None:
             self._await_ready()
         return self._inner_state
 
@@ -253,56 +226,47 @@ class AsynchronousSampler(Sampler):
             self._drop(batch)
             # Taking it in has changed the side of the samples that the caller holds.
             buffer_set_attr(batch.side.samples, "side", self._side)
-        self._send(lambda: LOAD + self._link.dumps(state), "before load_state")
-        self._inner_stats, self._inner_state = self._await(DONE, "during load_state")
+        self._ask("load_state", state, doing="before load_state")
+        self._inner_stats, self._inner_state = self._answer("during load_state")
 
     # ------------------------------------------------------------------ messages
 
     def _await_ready(self) -> None:
         """Wait until the sampler is built."""
-        self._check_open()
+        self._conversation.check_open()
         if not self._built:
-            found = self._await(READY, "while the sampler was built")
-            self._inner_stats, self._inner_state = found
+            self._inner_stats, self._inner_state = self._answer("while the sampler was built")
             self._built = True
 
-    def _send(self, message: Callable[[], bytes], doing: str) -> None:
+    def _ask(self, op: str, *args: Any, doing: str) -> None:
         try:
-            self._child.send_bytes(message(), self._timeout_s)
-        except _FOUND_DEAD:
-            self._await(b"", doing, LAST_WORDS_S)  # it may have left word of why
+            self._request = self._conversation.ask(op, *args, doing=doing)
         except BaseException as error:
-            self._end(error, 0.0)
+            self._after_error(error)
             raise
 
-    def _await(self, wanted: bytes, doing: str, timeout_s: float | None = None) -> Any:
-        """Return the content of the reply of a kind, having taken in those that come before it."""
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+    def _answer(self, doing: str) -> Any:
+        """Return the answer to the last request."""
+        return self._conversation.value_of(self._receive(doing))
+
+    def _receive(self, doing: str, *, until_begun: bool = False) -> bytes:
+        """Return the reply to the last request, which for a batch says first that it has begun."""
         try:
             while True:
-                message = self._link.receive(self._child, timeout_s, doing)
-                kind = message[:1]
-                if kind == BEGUN:
-                    self._begun = True
-                elif kind == ERROR:
-                    break
-                if kind == wanted:
-                    return None if kind == BEGUN else self._link.loads(message[1:])
-        except Exception as error:
-            self._end(error, 0.0 if isinstance(error, WorkerTimeoutError) else LEAVE_S)
+                reply = self._conversation.receive(self._request, doing)
+                self._begun = self._begun or reply[:1] == BEGUN
+                if until_begun or reply[:1] != BEGUN:
+                    return reply
+        except BaseException as error:
+            self._after_error(error)
             raise
-        except BaseException as error:  # Ctrl-C: half a message may have been read
-            self._end(error, 0.0)
-            raise
-        self._raise(message, doing)
 
-    def _raise(self, message: bytes, doing: str) -> NoReturn:
-        raise_packed(message[1:], f"{self._name}, process {self._child.pid}, {doing}")
-        raise AssertionError("raise_packed always raises")
-
-    def _check_open(self) -> None:
-        if self._broken is not None:
-            raise ClosedError(f"{self._name}: {self._broken}")
+    def _after_error(self, error: BaseException) -> None:
+        """End everything, unless the process goes on after an error that it answered with."""
+        if not isinstance(error, Exception):  # Ctrl-C: nobody waits for the batch
+            self._conversation.break_off(error)
+        if self._conversation.broken is not None:
+            self._close_weights()
 
     # ------------------------------------------------------------------ the end
 
@@ -315,35 +279,10 @@ class AsynchronousSampler(Sampler):
         Raises:
             Exception: what closing the inner sampler raised, once everything has ended.
         """
-        if self._broken is not None:
-            return
-        failed = b""
-        deadline = time.monotonic() + CLOSE_S
         try:
-            # A child that is dead, hangs, or has failed in a batch that nobody asked for is closed as well.
-            with contextlib.suppress(Exception):
-                self._child.send_bytes(CLOSE, CLOSE_S)
-                kind = b""
-                while kind not in (DONE, ERROR):
-                    left = max(deadline - time.monotonic(), 0.0)
-                    message = self._link.receive(self._child, left, "during close")
-                    kind = message[:1]
-                    if kind == ERROR:
-                        failed = message
+            self._conversation.begin_close()
+            self._conversation.close(forgive=True)
         finally:
-            self._end(None, max(deadline - time.monotonic(), LEAVE_S))
-        if failed:
-            self._raise(failed, "during close")
-
-    def _end(self, why: BaseException | None, grace_s: float) -> None:
-        """End the process and let go of the memory; `why` is for later calls."""
-        self._broken = (
-            "used after close()" if why is None else f"ended after {type(why).__name__}: {why}"
-        )
-        try:
-            self._child.end(grace_s)
-        finally:
-            self._link.clear()
             self._close_weights()
 
     def _close_weights(self) -> None:

@@ -1,44 +1,40 @@
 """What runs in the process of an AsynchronousSampler.
 
-    parent -> child    WEIGHTS, published or None         first of all
-                       GO, number, elapsed steps          make a batch
-                       LOAD, state
-                       CLOSE
-    child -> parent    REGISTER ...                       introduces a buffer, before the first batch
-                       READY, stats, state                the sampler is built
-                       BEGUN, number                      the weights have been read: others may be published
-                       BATCH, Batch                       it is in a side that is not written until the next
-                                                          but one is made
-                       DONE, (stats, state)               of LOAD
-                       DONE                               of CLOSE
-                       ERROR, exception                   of LOAD, which changes nothing, and of CLOSE
-                       EXCEPTION, exception               the child ends
+    parent -> child   CALL, number, (op, arguments)
+                        build(published or None)      first of all
+                        batch(elapsed steps)
+                        load_state(state)
+                        close()
+    child -> parent   REGISTER ...                    introduces a buffer, before the first batch
+                      BEGUN, number                   of a batch: the weights have been read
+                      ANSWER, number, value           of a batch, in a side that is not written until the next
+                                                      but one is made
+                      ERROR, number, exception        of load_state, which changes nothing, and of close
+                      EXCEPTION, exception            of all else: the child ends
 
-At most one request is under way, except CLOSE, which may come at any time and is answered last.
+BEGUN is sent after the weights were read and before the first step: the parent may write them from then on.
+The ANSWER is sent after the last write to the side; the pipe's system calls put the memory in that order.
+
+At most one request waits for its answer, except close, which may come at any time and is answered last.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
-import struct
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from parllel.agents import Agent
-from parllel.buffers import REGISTER, Link
+from parllel.buffers import HEAD, ChildConversation
 from parllel.cages import TrajInfo
-from parllel.processes import EXCEPTION, Channel, pack_exception, preload_in_forkserver
+from parllel.processes import preload_in_forkserver
 from parllel.samplers.batch_sides import Side, sides_of
 from parllel.samplers.published_weights import Published, WeightsReader, rest_of
 from parllel.samplers.sampler import Sampler
 from parllel.types import State
 
-WEIGHTS, GO, LOAD, CLOSE = b"W", b"G", b"L", b"Q"
-READY, BEGUN, BATCH, DONE, ERROR = b"R", b"B", b"D", b"O", b"E"
-GO_REQUEST = struct.Struct("<cqq")  # GO, number, elapsed steps
-BEGUN_REPLY = struct.Struct("<cq")  # BEGUN, number
+BEGUN = b"B"
 
 preload_in_forkserver(__name__)
 
@@ -47,14 +43,12 @@ class Batch(NamedTuple):
     """A finished batch.
 
     Attributes:
-        number: of its request.
         version: of the weights that it was made with.
         side: where it is.
         steps: of environments, that it holds.
         stats, state: as they were after it.
     """
 
-    number: int
     version: int
     side: Side
     steps: int
@@ -63,102 +57,75 @@ class Batch(NamedTuple):
     state: State
 
 
-class _HangUpError(Exception):
-    """The parent is gone, or wants nothing any more."""
-
-
 class SamplingWorker:
     """Build a sampler and let it make batches, until it is told to close or the pipe hangs up."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._channel = Channel(connection)
-        self._link = Link(connection)
+    def __init__(self, connection: Connection, build: Callable[[], Sampler]) -> None:
+        self._conversation = ChildConversation(connection)
+        self._build = build
         self._sampler: Sampler | None = None
 
-    def run(self, build: Callable[[], Sampler]) -> None:
-        """Be the child."""
+    def run(self) -> None:
+        """Answer requests."""
+        conversation = self._conversation
         try:
-            with contextlib.suppress(_HangUpError):
-                self._serve(build)
+            more = True
+            while more and (request := conversation.next_request()) is not None:
+                more = self._call(*conversation.read_call(request))
         except BaseException as error:
-            # Word goes first, as closing may fail too, or hang. Nobody may be left to hear it.
-            with contextlib.suppress(OSError):
-                self._send(EXCEPTION + pack_exception(error))
-        if self._sampler is not None:
-            with contextlib.suppress(Exception):
-                self._sampler.close()
+            conversation.fail(error)
+        with contextlib.suppress(Exception):
+            self._close()
 
-    def _serve(self, build: Callable[[], Sampler]) -> None:
-        published = self._link.loads(self._request(WEIGHTS))
-        sampler = self._sampler = build()
+    def _call(self, number: int, op: str, args: tuple[Any, ...]) -> bool:
+        """Answer a call; return whether there will be more."""
+        conversation = self._conversation
+        if op == "build":
+            reply = conversation.reply_to(number, (), self._make_sampler, *args)
+        elif op == "batch":
+            reply = conversation.reply_to(number, (), self._make_batch, number, *args)
+        elif op == "load_state":
+            reply = conversation.reply_to(number, (Exception,), self._load_state, *args)
+        else:
+            assert op == "close"
+            reply = conversation.reply_to(number, (Exception,), self._close)
+        conversation.send(reply)
+        return op != "close"
+
+    def _make_sampler(self, published: Published | None) -> tuple[dict[str, Any], State]:
+        sampler = self._build()
         if not isinstance(sampler, Sampler):
-            self._sampler = None
             raise TypeError(f"build: expected it to return a Sampler, got {type(sampler).__name__}")
-        agent = _agent_of(sampler)
-        reader = _reader_of(sampler, agent, published)
+        self._sampler = sampler
+        self._agent = _agent_of(sampler)
+        self._reader = _reader_of(sampler, self._agent, published)
         self._side_of = sides_of(sampler)
-        ready = (sampler.stats, _state_of(sampler, agent))
-        self._send(READY + self._link.dumps(ready))
-        while True:
-            message = self._read()
-            kind = message[:1]
-            if kind == GO:
-                _, number, elapsed_steps = GO_REQUEST.unpack(message)
-                self._make_batch(number, elapsed_steps, sampler, agent, reader)
-            elif kind == LOAD:
-                self._answer(_load_state, sampler, agent, self._link.loads(message[1:]))
-            elif kind == REGISTER:
-                self._link.accept(message)
-            elif kind == CLOSE:
-                self._sampler = None
-                self._answer(sampler.close)
-                return
+        return sampler.stats, _state_of(sampler, self._agent)
 
-    def _make_batch(
-        self,
-        number: int,
-        elapsed_steps: int,
-        sampler: Sampler,
-        agent: Agent | None,
-        reader: WeightsReader | None,
-    ) -> None:
-        version = 0 if reader is None else reader.load()
-        self._send(BEGUN_REPLY.pack(BEGUN, number))
+    def _make_batch(self, number: int, elapsed_steps: int) -> tuple[Any, ...]:
+        sampler = self._sampler
+        assert sampler is not None
+        version = 0 if self._reader is None else self._reader.load()
+        self._conversation.send(HEAD.pack(BEGUN, number))
         samples, trajs = sampler.collect_batch(elapsed_steps)
         steps = sampler.count_steps(samples)
         side = self._side_of(samples)
-        state = _state_of(sampler, agent)
-        batch = Batch(number, version, side, steps, trajs, sampler.stats, state)
-        self._send(BATCH + self._link.dumps(tuple(batch)))
+        state = _state_of(sampler, self._agent)
+        return tuple(Batch(version, side, steps, trajs, sampler.stats, state))
 
-    def _answer(self, function: Callable[..., Any], *args: Any) -> None:
-        """Do what leaves the sampler well if it fails, and say how it went."""
-        try:
-            reply = DONE + self._link.dumps(function(*args))
-        except Exception as error:
-            reply = ERROR + pack_exception(error)
-        self._send(reply)
+    def _load_state(self, state: State) -> tuple[dict[str, Any], State]:
+        """Load, and return what the parent is to know from now on."""
+        sampler, agent = self._sampler, self._agent
+        assert sampler is not None
+        sampler.load_state(state["sampler"])
+        if agent is not None:
+            agent.load_state({**agent.state(), **state["agent"]})
+        return sampler.stats, _state_of(sampler, agent)
 
-    def _request(self, wanted: bytes) -> bytes:
-        """Return the content of the first request, having taken in what it introduces."""
-        while True:
-            message = self._read()
-            if message[:1] == REGISTER:
-                self._link.accept(message)
-            elif message[:1] == wanted:
-                return message[1:]
-            else:  # closed before it was built
-                raise _HangUpError
-
-    def _read(self) -> bytes:
-        try:
-            return self._channel.read(None)
-        except (EOFError, ConnectionResetError, BrokenPipeError):
-            raise _HangUpError from None
-
-    def _send(self, message: bytes) -> None:
-        # The parent may be optimising for as long as it likes.
-        self._channel.write(message, timeout_s=math.inf)
+    def _close(self) -> None:
+        sampler, self._sampler = self._sampler, None
+        if sampler is not None:
+            sampler.close()
 
 
 def _agent_of(sampler: Sampler) -> Agent | None:
@@ -187,16 +154,6 @@ def _state_of(sampler: Sampler, agent: Agent | None) -> State:
     }
 
 
-def _load_state(
-    sampler: Sampler, agent: Agent | None, state: State
-) -> tuple[dict[str, Any], State]:
-    """Load, and return what the parent is to know from now on."""
-    sampler.load_state(state["sampler"])
-    if agent is not None:
-        agent.load_state({**agent.state(), **state["agent"]})
-    return sampler.stats, _state_of(sampler, agent)
-
-
 def serve(connection: Connection, build: Callable[[], Sampler]) -> None:
     """Run a worker; the target of the child process."""
-    SamplingWorker(connection).run(build)
+    SamplingWorker(connection, build).run()

@@ -36,3 +36,12 @@ def wait_until_gone(pid: int) -> bool:
             return False
         time.sleep(0.002)
     return True
+
+
+def set_timeout(cage: Any, timeout_s: float) -> None:
+    """Change how long the workers of a cage may take for an answer, now that it has started."""
+    conversations = [cage._conversation] if isinstance(cage, ProcessCage) else cage._pool.workers
+    for conversation in conversations:
+        conversation.timeout_s = timeout_s
+    if not isinstance(cage, ProcessCage):
+        cage._pool._timeout_s = timeout_s

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from cage_makers import WITHIN_S, bind, forked, wait_until_gone
+from cage_makers import WITHIN_S, bind, forked, set_timeout, wait_until_gone
 
 from parllel.cages import Cage, ProcessCage
 from parllel.errors import (
@@ -95,7 +95,7 @@ def check_fault(fault: str, phase: str, start_method: str) -> None:
     expected, text = FAULTS[fault]
     with cage:
         prepare(cage, phase)
-        cage._requests.timeout_s = TIMEOUT_S if fault in SILENT else 20.0
+        set_timeout(cage, TIMEOUT_S if fault in SILENT else 20.0)
         began = time.monotonic()
         with pytest.raises(expected, match=text) as caught:
             enter(cage, phase)
@@ -196,31 +196,6 @@ def test_kill_from_outside(name: str) -> None:
             notice[name]()
         assert time.monotonic() - began < WITHIN_S
         assert wait_until_gone(cage.pid)
-
-
-def test_stopped_while_idle() -> None:
-    cage = forked(CountingEnv, index=4, timeout_s=TIMEOUT_S)
-    with cage:
-        bind(cage, CountingEnv())
-        os.kill(cage.pid, signal.SIGSTOP)
-        began = time.monotonic()
-        with pytest.raises(WorkerTimeoutError, match=r"cage 4 \(CountingEnv\): .* reset at row 0"):
-            run(cage, "start_reset", 0)
-        assert time.monotonic() - began < TIMEOUT_S + WITHIN_S
-    assert wait_until_gone(cage.pid)
-
-
-def test_a_stopped_worker_does_not_hold_up_a_long_request() -> None:
-    with forked(CountingEnv, index=4, timeout_s=TIMEOUT_S) as cage:
-        bind(cage, CountingEnv())
-        os.kill(cage.pid, signal.SIGSTOP)
-        began = time.monotonic()
-        with pytest.raises(
-            WorkerTimeoutError, match=r"cage 4 \(CountingEnv\): process \d+ did not"
-        ):
-            cage.env_method("unknown", bytes(10_000_000))  # more than a pipe holds
-        assert time.monotonic() - began < TIMEOUT_S + WITHIN_S
-    assert wait_until_gone(cage.pid)
 
 
 @pytest.mark.parametrize("fault", sorted(RAISED))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from cage_makers import WITHIN_S, wait_until_gone
+from cage_makers import WITHIN_S, set_timeout, wait_until_gone
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import (
@@ -117,7 +117,7 @@ def check_fault(fault: str, phase: str, **options: Any) -> None:
         prepare(cage, phase)
         # A constructor includes the start of an interpreter, and the sound worker has to start as well.
         silent_s = TIMEOUT_S if phase != "constructor" else 10 * TIMEOUT_S
-        cage._pool._timeout_s = silent_s if fault in SILENT else 20.0
+        set_timeout(cage, silent_s if fault in SILENT else 20.0)
         began = time.monotonic()
         with pytest.raises(expected, match=text) as caught:
             enter(cage, phase)
@@ -297,7 +297,7 @@ def test_several_that_hang_while_closing_share_the_time() -> None:
     cage = SynchronizedProcessCage(factories, n_workers=4, start_method="fork", timeout_s=20.0)
     pids = cage.pids
     _ = cage.spaces
-    cage._pool._timeout_s = TIMEOUT_S
+    set_timeout(cage, TIMEOUT_S)
     began = time.monotonic()
     with pytest.raises(WorkerTimeoutError, match=r"worker 0 .* did not answer .* during close"):
         cage.close()

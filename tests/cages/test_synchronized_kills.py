@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from cage_makers import WITHIN_S, wait_until_gone
+from cage_makers import WITHIN_S, set_timeout, wait_until_gone
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
@@ -134,7 +134,7 @@ def test_a_worker_that_is_stopped_for_good_is_killed(moment: str) -> None:
         with cage:
             bind(cage)
             run_groups(cage, "start_reset", 0)
-            cage._pool._timeout_s = 0.3
+            set_timeout(cage, 0.3)
             os.kill(pids[1], signal.SIGSTOP)
             if moment == "row":
                 cage.start_row(0)
@@ -158,7 +158,7 @@ def test_a_stopped_worker_does_not_hold_up_a_long_request() -> None:
     cage = make(0, n_workers=1)
     with cage:
         bind(cage)
-        cage._pool._timeout_s = 0.3
+        set_timeout(cage, 0.3)
         os.kill(cage.pids[0], signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(WorkerTimeoutError, match=r"worker 0 .*: process \d+ did not take"):

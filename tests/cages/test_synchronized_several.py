@@ -14,7 +14,8 @@ import gymnasium as gym
 import pytest
 from cage_makers import wait_until_gone
 
-from parllel.cages import ProcessCage, SynchronizedProcessCage, requests, worker_pool
+from parllel.buffers import conversation
+from parllel.cages import ProcessCage, SynchronizedProcessCage, worker_pool
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
@@ -121,14 +122,14 @@ def test_a_death_is_noticed_without_another_wait(monkeypatch: pytest.MonkeyPatch
         os.kill(cage.pids[1], signal.SIGKILL)
         until(cage._pool.workers[1].child.died)
         waits: list[float] = []
-        wait_each = cage._wait_each
+        wait_each = cage._rows._wait_each
 
         def counted(first: int, count: int, value: int, timeout_s: float) -> int:
             waits.append(timeout_s)
             return wait_each(first, count, value, timeout_s)
 
         monkeypatch.setattr(cage._pool.control.wait, "wait_each", counted)
-        cage._wait_each = counted
+        cage._rows._wait_each = counted
         with pytest.raises(WorkerDiedError, match=r"worker 1 .*SIGKILL"):
             run_groups(cage, "start_row", 1)
         # One for the row, none to notice the death, one for what the other worker has collected.
@@ -173,7 +174,7 @@ def test_an_environment_whose_spaces_differ_is_named(
 def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a thread that runs on."""
     leave_s = 0.5
-    monkeypatch.setattr(worker_pool, "LEAVE_S", leave_s)
+    monkeypatch.setattr(conversation, "LEAVE_S", leave_s)
     cage = make([CrowdedEnv] * 5, n_workers=5)
     _ = cage.spaces
     pids = cage.pids
@@ -185,7 +186,7 @@ def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatc
 
 def test_process_cages_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     leave_s = 0.5
-    monkeypatch.setattr(requests, "LEAVE_S", leave_s)
+    monkeypatch.setattr(conversation, "LEAVE_S", leave_s)
     cages = [ProcessCage(CrowdedEnv, start_method="fork", index=i) for i in range(4)]
     columns = CageColumns(cages, len(cages))
     pids = [cage.pid for cage in cages]

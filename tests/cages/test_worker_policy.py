@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cage_makers import WITHIN_S, wait_until_gone
+from cage_makers import WITHIN_S, set_timeout, wait_until_gone
 
 from parllel.arrays import ManagedMemoryArray
 from parllel.buffers import buffer_rotate
@@ -317,14 +317,14 @@ def test_the_time_of_a_rollout_is_counted_by_row() -> None:
     pause_s, timeout_s = 0.1, 0.3
     cage, _ = ready(lambda: Paused(pause_s, -1))
     with cage:
-        cage._pool._timeout_s = timeout_s
+        set_timeout(cage, timeout_s)
         began = time.monotonic()
         run_groups(cage, "start_rollout", T)
         assert time.monotonic() - began > timeout_s  # and no error
     cage, _ = ready(lambda: Paused(0.0, 2))
     pids = cage.pids
     with cage:
-        cage._pool._timeout_s = timeout_s
+        set_timeout(cage, timeout_s)
         with pytest.raises(
             WorkerTimeoutError, match=r"did not answer within 0\.3 s during rollout of 5 rows"
         ):

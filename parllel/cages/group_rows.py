@@ -1,0 +1,120 @@
+"""The rows that the groups of a SynchronizedProcessCage are doing, and those that they may do next.
+
+    main      start: record and number of a command --> workers    (control.py)
+              finish: main's own share; then waits   <-- workers    each posts the number when it is done
+
+A group is ready for rows of the buffer once it was reset, and not while one of its rows is in progress: its
+memory belongs to the processes from `start` to the end of `finish`.
+"""
+
+from __future__ import annotations
+
+from parllel.arrays import Array
+from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.rows import disown
+from parllel.cages.worker_pool import POLL_S, WorkerPool
+
+RESETS = (RESET_ALL, RESET_ENDED)
+_WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
+
+
+class GroupRows:
+    """Start and finish rows, those of each group apart.
+
+    Attributes:
+        T: rows of each batch of the buffer that is bound, 0 if there is none.
+        n_batches: how many batches it has.
+        ready: for each group how many rows may be stepped now; 0 before a reset and during a row.
+        begun: whether each group was ever reset.
+        to_collect: whether anything was started since this was last set to False.
+    """
+
+    def __init__(self, pool: WorkerPool, n_groups: int) -> None:
+        self.T = self.n_batches = 0
+        self.ready = dict.fromkeys(range(n_groups), 0)
+        self.begun = [False] * n_groups
+        self.to_collect = False
+        self._pool = pool
+        self._control = pool.control
+        self._reward: Array | None = None
+        self._column = 0  # the cage's first
+        self._numbers = dict.fromkeys(range(n_groups), 0)  # of the command in progress, 0 for none
+        self._doing = [(STEP, 0)] * n_groups
+        self._due = [False] * n_groups  # whether main's part of it is still to be done
+        size = pool.control.size
+        self._first_lines = [size.done_line(group) for group in range(n_groups)]
+        self._n_workers = size.n_workers
+        self._command = pool.control.command
+        self._wait_each = pool.control.wait.wait_each
+
+    def bind(self, reward: Array, column: int, batch: int, n_batches: int) -> None:
+        """Take up a buffer; in its reward no worker may claim a row that it did not finish."""
+        self.T, self._reward, self._column = len(reward), reward, column
+        self.n_batches = n_batches
+        self._control.use_batch(batch)
+        self.ready = {group: self.T if begun else 0 for group, begun in enumerate(self.begun)}
+
+    def unbind(self) -> None:
+        """Do no rows until the next `bind`."""
+        self.T = self.n_batches = 0
+        self.ready = dict.fromkeys(self.ready, 0)
+
+    def use_batch(self, number: int) -> None:
+        """Let further rows be those of a batch, which comes with the next command."""
+        self._control.use_batch(number)
+        if self._pool.main is not None:
+            self._pool.main.use_batch(number)
+
+    def reset_elsewhere(self) -> None:
+        """Take it that all groups have episodes to go on with, without a row."""
+        self.begun = [True] * len(self.begun)
+        self.ready = dict.fromkeys(self.ready, self.T)
+
+    def start(self, operation: int, t: int, group: int) -> None:
+        """Let all workers do a row; `t` is the number of rows in a rollout."""
+        self._doing[group] = operation, t
+        self._due[group] = self.to_collect = True
+        self.ready[group] = 0
+        self._numbers[group] = self._command(operation, group, t)
+
+    def finish(self, group: int) -> bool:
+        """Do main's own share and wait for the workers; False if nothing was started."""
+        number = self._numbers.get(group)
+        if not number:
+            return False
+        if self._due[group]:  # not again after Ctrl-C
+            self._due[group] = False
+            if self._pool.main is not None:
+                self._pool.take_part(*self._doing[group], group)
+        found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
+        if found != self._n_workers:
+            try:
+                self._pool.await_done(group, number, f"during {self.in_progress(group)}")
+            except Exception:
+                self._disown(group)
+                raise
+        self._numbers[group] = 0
+        self.begun[group] = True
+        self.ready[group] = self.T
+        return True
+
+    def in_progress(self, group: int) -> str | None:
+        """Return what a group is doing, in words; None if it is idle."""
+        if not self._numbers[group]:
+            return None
+        operation, t = self._doing[group]
+        what = words_for(operation)
+        return f"{what} of {t} rows" if operation == ROLLOUT else f"{what} at row {t}"
+
+    def _disown(self, group: int) -> None:
+        """Claim no rewards of workers that ended without a word: those in the row are of an earlier one."""
+        operation, t = self._doing[group]
+        if operation in (STEP, RANDOM) and self._reward is not None:
+            for w in self._pool.unfinished:
+                share, first = self._pool.shares[w][group], self._column
+                disown(self._reward, t, slice(first + share.start, first + share.stop))
+
+
+def words_for(operation: int) -> str:
+    """Return what messages call an operation."""
+    return _WORDS[operation]
