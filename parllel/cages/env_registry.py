@@ -59,6 +59,7 @@ class LateEntryPoint:
         return self._load()(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        # Pickling and copying look for special methods, and must not load the target.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._load(), name)
@@ -83,6 +84,7 @@ class LateEntryPoint:
 
 def pack_registry() -> bytes:
     """Return all registered environments as bytes, including those adopted from another process."""
+    # Each environment by itself, so that one that cannot be pickled costs no other.
     sent: dict[str, EnvSpec | bytes] = {}
     not_sent = dict(_not_sent)
     for name, spec in {**_adopted, **gym.registry}.items():

@@ -63,6 +63,7 @@ def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
     spec = getattr(first, "spec", None)
     name = spec.id if spec is not None else type(getattr(first, "unwrapped", first)).__name__
     expected = Spaces(first.observation_space, first.action_space, name)
+    # One buffer and one agent serve all of them.
     for i, env in enumerate(envs, index):
         check_alike(Spaces(env.observation_space, env.action_space, name), expected, i, index)
     return expected

@@ -91,13 +91,16 @@ class ForkServer:
             # Before multiprocessing writes the target and reads the id: with a server that is stopped both
             # calls would block for ever.
             self._await_fork(reading)
-        except BaseException:
+        except (
+            BaseException
+        ):  # KeyboardInterrupt too: the caller gets no descriptors that it could close
             os.close(reading)
             os.close(writing)
             raise
         return reading, writing
 
     def _ensure_running(self) -> None:
+        # Without /proc, as on macOS, multiprocessing's own folder has to do, which lasts until the exit.
         if not _HAS_PATHS:
             self._server.ensure_running()
             return
@@ -158,6 +161,7 @@ class ForkServer:
 
     def _late(self) -> WorkerTimeoutError:
         pid = self.pid
+        # Killed even if it is only slow: a server that is stopped would hold up every later start as well.
         self.kill()
         return WorkerTimeoutError(
             f"fork server, process {pid}: did not start a process within {START_S:g} s (perhaps it was "
@@ -258,6 +262,7 @@ def _remove(folder: str, address: str, descriptor: str) -> None:
 @contextmanager
 def _socket_address_from(make: Callable[[], str]) -> Iterator[None]:
     """Make multiprocessing call `make` for the addresses of sockets, in this thread and this context only."""
+    # Other threads may open sockets of their own meanwhile.
     thread, module = threading.get_ident(), cast(Any, connection)
     theirs = module.arbitrary_address
 

@@ -25,6 +25,7 @@ from parllel.processes.fork_server import fork_server
 
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
+# Each library reads its own variable: OpenMP, OpenBLAS, MKL, numexpr and Apple's Accelerate.
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -75,7 +76,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if value is None:
+            if value is None:  # unset before, which is not the same as empty
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
@@ -112,6 +113,7 @@ def _patched_forkserver(thread: int) -> Iterator[None]:
 
     theirs = forkserver.connect_to_new_process
 
+    # The global server of multiprocessing may be set to preload the user's modules.
     def connect(fds: list[int]) -> Any:
         if threading.get_ident() != thread:
             return theirs(fds)

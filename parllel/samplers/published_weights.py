@@ -116,10 +116,12 @@ class WeightsReader:
         # Private memory: an agent that keeps the arrays given to `load_state` must not see them change
         # while it samples.
         self._weights: Tree = buffer_map(np.array, weights)
+        # Views of `_weights`, so that the tree has what is copied to the list.
         self._arrays = _arrays_of(self._weights)
 
     def load(self) -> int:
         """Load the weights into the agent if they are new; return their version."""
+        # By version: `load_state` of an agent costs far more than the look at one number.
         seen, self._seen = self._seen, self._published.shared.load(self._arrays, self._seen)
         if self._seen != seen:
             weights = buffer_map(_in_original_type, self._weights, self._kinds)

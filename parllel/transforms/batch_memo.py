@@ -1,4 +1,4 @@
-"""Views that a transform works with, made once for each batch of its buffer."""
+"""Keep the views that a transform works with, made once for each batch of its buffer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from parllel.buffers import ByBatch, Samples
 
 V = TypeVar("V")
 
-MOST_BATCHES = 2**12  # whose views are kept: some 10 of about 150 bytes each
+MOST_BATCHES = 2**12  # most batches whose views are kept; each has some 10 views of about 150 bytes
 
 
 class BatchMemo(Generic[V]):
-    """Hold what a transform looks up in the samples, for the batch that is current.
+    """Hold what a transform looks up in the samples, for the current batch.
 
         self._views = BatchMemo(self._views_of)       in __init__
         self._views.bind(samples)                     in bind
@@ -21,7 +21,8 @@ class BatchMemo(Generic[V]):
         views = self._views.of(samples)               where the transform works
 
     Args:
-        make: returns the views of the batch that the samples show; it has no other effect that counts.
+        make: returns the views of the batch that the samples show. It is called once per batch and kept, so
+            it must not be needed for anything else.
     """
 
     def __init__(self, make: Callable[[Samples], V]) -> None:
@@ -36,16 +37,16 @@ class BatchMemo(Generic[V]):
         return self._views
 
     def use_batch(self, samples: Samples, number: int) -> None:
-        """Go over to batch `number`, which the samples show already."""
+        """Switch to batch `number`, which the samples must show already."""
         if samples is not self._samples:
             self.bind(samples)
         else:
             self._views = self._by_batch.at(number)
 
     def of(self, samples: Samples) -> V:
-        """Return the views of the current batch; samples that are not known are bound first."""
+        """Return the views of the current batch; bind the samples first if they are new."""
         return self._views if samples is self._samples else self.bind(samples)
 
     def forget(self) -> None:
-        """Forget all views, so that they are made anew."""
+        """Forget all views; the next use makes them again."""
         self._samples = None

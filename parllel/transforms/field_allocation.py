@@ -66,6 +66,7 @@ def add_transform_fields(
         name = type(transform).__name__
         _check_unwritten(samples, fields, name)
         with naming(transform):
+            # A part of what the agent sees takes the place of the same part of the raw observation.
             for path in fields:
                 if path.startswith(f"{SEEN}."):
                     samples = _with_room_at(samples, path)

@@ -54,6 +54,7 @@ def check_fields(samples: Samples, transforms: Sequence[Transform]) -> None:
             if identity in writers:
                 raise ValueError(written_twice(path, writers[identity], one.name))
             writers[identity] = one.name
+    # Without its transform a field would keep zeros, from which an algorithm might learn.
     for path, leaf in leaves.items():
         if writer_of(leaf) and _identity(leaf) not in writers:
             raise ValueError(

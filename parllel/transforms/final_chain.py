@@ -102,6 +102,7 @@ class FinalChain:
                     f"{', ' + writer if writer else ''}, got {[uses.name for uses in self._uses]}; "
                     "give those of training"
                 )
+        # What evaluation transforms although training does not would be new to the agent.
         for uses in self._uses:
             for path, identity in uses.writes.items():
                 if identity in self._raw or (identity is None and _is_seen(path)):

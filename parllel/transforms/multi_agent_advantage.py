@@ -98,7 +98,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
                 own.advantage,
             )
             np.add(own.advantage, own.value, out=own.return_, casting="same_kind")
-            if own.ends is not None:
+            if own.ends is not None:  # the value of a row without the agent means nothing
                 own.advantage[~alive] = 0.0
                 own.return_[~alive] = 0.0
 

@@ -83,6 +83,7 @@ class NormalizeObservations(StepTransform):
     def _views_of(self, samples: Samples) -> tuple[list[LeafViews], NDArray[Any] | None]:
         source = field_at(samples, self._source)
         shapes = {path: tuple(leaf.shape[2:]) for path, leaf in buffer_leaves(source)}
+        # There already if a checkpoint was loaded, or if this is another buffer for the same observations.
         if not self._leaves:
             self._leaves = {path: self._leaf(path, shape) for path, shape in shapes.items()}
         known = {path: leaf.statistics.shape for path, leaf in self._leaves.items()}

@@ -140,4 +140,4 @@ class NormalizeRewards(BatchTransform):
                 )
         self._statistics.load_state(state["statistics"])
         self._carried = carried
-        self._views.forget()  # they are made anew, so that missing returns start from zero
+        self._views.forget()  # making them again starts returns from zero where the state has none

@@ -153,7 +153,7 @@ class RecordVideo(BatchTransform):
         clip, self._frames = np.concatenate(self._frames), []
         try:
             self._write(self._begun, clip)
-        except OSError as error:
+        except OSError as error:  # such as a full disk, which must not end the training
             warnings.warn(
                 f"RecordVideo: the clip of batch {self._begun} is lost: {error}",
                 RuntimeWarning,

@@ -53,9 +53,11 @@ class RunningMeanStd:
             )
         n = len(entries)
         dtype = np.float32 if entries.dtype == np.float32 else np.float64
+        # In the form for which the loop is compiled: contiguous and writable, in one of two dtypes.
         flat = np.require(entries.reshape(n, self.mean.size), dtype, ["C", "A", "W"])
         mean, var = np.empty(self.mean.size), np.empty(self.mean.size)
         count = int(compiled.moments(flat, self._mask(mask, n), mean, var))
+        # Before they are merged: one NaN would stay in the statistics for the rest of the run.
         if not (np.isfinite(mean).all() and np.isfinite(var).all()):
             raise ValueError(
                 f"{self.name}: batch: expected finite numbers, got NaN, inf or too large"

@@ -41,11 +41,11 @@ class Transform:
         """Make views of the fields. Called before sampling, and when the memory of the samples changes."""
 
     def use_batch(self, samples: Samples, number: int) -> None:
-        """Go over to batch `number` of a buffer that holds several, which its arrays show already.
+        """Switch to batch `number` of a buffer that holds several; the arrays show that batch already.
 
-        Called before each batch of such a buffer. The default binds anew, which is right for all views that
-        `bind` makes. `BatchMemo` spares that: it keeps what was made for each batch. A subclass that
-        overrides `bind` and not this is bound anew.
+        Called before each batch of such a buffer. The default calls `bind`, which suits all views that it
+        makes. `BatchMemo` saves that work by keeping the views of each batch. A subclass that overrides
+        `bind` but not this method gets a call of `bind`.
         """
         self.bind(samples)
 
