@@ -1,7 +1,9 @@
 """Keep the last batch of a sampler readable while the next one is made.
 
-    in place   the sampler's own buffer switches: nothing is copied, its parts go over to the other side
+    in place   the sampler's own buffer switches: nothing is copied, its parts switch to the other side
     Copies     any other sampler: each finished batch is copied into a side of a second buffer
+
+A sampler needs arrays that switch, as `allocate_samples(switching=True)` makes them, to work in place.
 """
 
 from __future__ import annotations
