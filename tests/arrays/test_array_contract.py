@@ -1,4 +1,12 @@
+"""Three classes under the whole contract, one for each storage; the others where they differ from these.
+
+Indexing depends on neither storage nor layout; where the memory is, how long it lasts and what follows a
+batch do.
+"""
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from numpy.typing import DTypeLike
@@ -10,8 +18,29 @@ from parllel.arrays import (
     RotatingManagedMemoryArray,
     RotatingSharedMemoryArray,
     SharedMemoryArray,
+    SwitchingArray,
+    SwitchingManagedMemoryArray,
+    SwitchingRotatingArray,
+    SwitchingRotatingManagedMemoryArray,
+    SwitchingRotatingSharedMemoryArray,
+    SwitchingSharedMemoryArray,
 )
 from parllel.testing.array_contract import ArrayContract, RotatingArrayContract
+
+OTHER_ROTATING = [
+    RotatingArray,
+    RotatingManagedMemoryArray,
+    SwitchingRotatingArray,
+    SwitchingRotatingSharedMemoryArray,
+]
+OTHERS = [
+    SharedMemoryArray,
+    ManagedMemoryArray,
+    SwitchingArray,
+    SwitchingSharedMemoryArray,
+    SwitchingManagedMemoryArray,
+    *OTHER_ROTATING,
+]
 
 
 class Makes:
@@ -20,6 +49,8 @@ class Makes:
     array_class: type[Array]
 
     def make(self, shape: tuple[int, ...], dtype: DTypeLike, padding: int, full_size: int) -> Array:
+        if issubclass(self.array_class, SwitchingArray):  # at least two sides
+            full_size = max(full_size, 2 * shape[0])
         return self.array_class(shape, dtype, padding=padding, full_size=full_size)
 
 
@@ -27,24 +58,36 @@ class TestArray(Makes, ArrayContract):
     array_class = Array
 
 
-class TestSharedMemoryArray(Makes, ArrayContract):
-    array_class = SharedMemoryArray
-
-
-class TestManagedMemoryArray(Makes, ArrayContract):
-    array_class = ManagedMemoryArray
-
-
-class TestRotatingArray(Makes, RotatingArrayContract):
-    array_class = RotatingArray
-
-
 class TestRotatingSharedMemoryArray(Makes, RotatingArrayContract):
     array_class = RotatingSharedMemoryArray
 
 
-class TestRotatingManagedMemoryArray(Makes, RotatingArrayContract):
-    array_class = RotatingManagedMemoryArray
+class TestSwitchingRotatingManagedMemoryArray(Makes, RotatingArrayContract):
+    array_class = SwitchingRotatingManagedMemoryArray
+
+
+class TestOthers(Makes):
+    @pytest.fixture(params=OTHERS, autouse=True)
+    def choose(self, request: Any) -> None:
+        self.array_class = request.param
+
+    filled = ArrayContract.filled
+    shape = ArrayContract.shape
+    test_new = ArrayContract.test_a_new_array_is_zero_and_says_what_it_is
+    test_view = ArrayContract.test_numpy_view_is_not_a_copy
+    test_windows = ArrayContract.test_windows_follow_each_other_and_come_round
+    test_close = ArrayContract.test_close_ends_use_and_keeps_what_was_handed_out
+
+
+class TestOtherRotating(Makes):
+    @pytest.fixture(params=OTHER_ROTATING, autouse=True)
+    def choose(self, request: Any) -> None:
+        self.array_class = request.param
+
+    filled = ArrayContract.filled
+    shape = ArrayContract.shape
+    test_padding = RotatingArrayContract.test_padding_is_reached_by_row_number_alone
+    test_next_batch = RotatingArrayContract.test_what_followed_a_batch_starts_the_next
 
 
 def test_contract_says_which_hook_is_missing() -> None:

@@ -6,56 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from parllel.arrays import (
-    Array,
     SwitchingArray,
     SwitchingManagedMemoryArray,
     SwitchingRotatingArray,
     SwitchingRotatingManagedMemoryArray,
-    SwitchingRotatingSharedMemoryArray,
-    SwitchingSharedMemoryArray,
     array_class,
 )
 from parllel.buffers import NamedArrayTuple, add_fields, allocate, buffer_arrays, buffer_rotate
-from parllel.testing.array_contract import ArrayContract, RotatingArrayContract
 from parllel.types import BatchSpec
-
-
-class Makes:
-    """Fulfils the hook of the contracts; where they ask for one window there are two sides."""
-
-    array_class: type[Array]
-
-    def make(self, shape: tuple[int, ...], dtype: DTypeLike, padding: int, full_size: int) -> Array:
-        full_size = max(full_size, 2 * shape[0])
-        return self.array_class(shape, dtype, padding=padding, full_size=full_size)
-
-
-class TestSwitchingArray(Makes, ArrayContract):
-    array_class = SwitchingArray
-
-
-class TestSwitchingSharedMemoryArray(Makes, ArrayContract):
-    array_class = SwitchingSharedMemoryArray
-
-
-class TestSwitchingManagedMemoryArray(Makes, ArrayContract):
-    array_class = SwitchingManagedMemoryArray
-
-
-class TestSwitchingRotatingArray(Makes, RotatingArrayContract):
-    array_class = SwitchingRotatingArray
-
-
-class TestSwitchingRotatingSharedMemoryArray(Makes, RotatingArrayContract):
-    array_class = SwitchingRotatingSharedMemoryArray
-
-
-class TestSwitchingRotatingManagedMemoryArray(Makes, RotatingArrayContract):
-    array_class = SwitchingRotatingManagedMemoryArray
-
 
 # ---------------------------------------------------------------------- against a model
 
