@@ -68,6 +68,7 @@ class VectorizedCage(CageInterface):
             index=index,
             check=check,
         )
+        self._name = self._envs.name
         self._n = len(env_factories)
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
@@ -200,10 +201,6 @@ class VectorizedCage(CageInterface):
             return
         self._closed = True
         self._envs.close()
-
-    @property
-    def _name(self) -> str:
-        return self._envs.name
 
     def _check_open(self) -> None:
         if self._closed:
