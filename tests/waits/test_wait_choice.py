@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from wait_makers import KINDS, LONG_S, make, shared_lines
 
 from parllel.processes import Child
 from parllel.waits import (
@@ -25,18 +25,6 @@ from parllel.waits import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-
-KINDS = available_kinds()
-LONG_S = 30.0
-
-
-def shared_lines(n_lines: int) -> NDArray[np.int32]:
-    return np.frombuffer(mmap.mmap(-1, 64 * n_lines), np.int32).reshape(n_lines, 16)
-
-
-def make(kind: str, n_lines: int = 2, spin_us: float = 50.0) -> Wait:
-    sleep_slots = SleepSlots(n_lines, 2) if kind == "semaphore" else None
-    return make_wait(shared_lines(n_lines), kind, spin_us=spin_us, sleep_slots=sleep_slots)
 
 
 @pytest.fixture(params=KINDS)

@@ -15,22 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from wait_makers import KINDS, LONG_S, make_over, shared_lines
 
 from parllel.processes import Child
-from parllel.waits import SleepSlots, Wait, available_kinds, make_wait
+from parllel.waits import SleepSlots, Wait, make_wait
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
-KINDS = available_kinds()
-LONG_S = 30.0
 PROCESSES = 6
 Lines = NDArray[np.int32]
 Shared = tuple[Wait, Lines]
-
-
-def shared_lines(n_lines: int) -> Lines:
-    """Return lines that a fork shares; the mapping goes with the last view."""
-    return np.frombuffer(mmap.mmap(-1, 64 * n_lines), np.int32).reshape(n_lines, 16)
 
 
 def payload_of(step: int) -> NDArray[np.int64]:
@@ -49,11 +43,6 @@ def children(
     finally:
         for child in started:
             child.kill()
-
-
-def make(kind: str, lines: Lines, n_waiters: int = 2, spin_us: float = 50.0) -> Wait:
-    sleep_slots = SleepSlots(len(lines), n_waiters) if kind == "semaphore" else None
-    return make_wait(lines, kind, spin_us=spin_us, sleep_slots=sleep_slots)
 
 
 # ---------------------------------------------------------------------- two
@@ -76,7 +65,7 @@ def answer_pings(connection: Connection, steps: int, *, inherited: Shared) -> No
 def test_ping_pong_keeps_step_and_payload(kind: str, spin_us: float) -> None:
     steps = 20_000 if spin_us else 5_000
     lines = shared_lines(2)
-    wait = make(kind, lines, spin_us=spin_us)
+    wait = make_over(lines, kind, spin_us=spin_us)
     mismatches = 0
     with children(answer_pings, [(steps,)], (wait, lines)) as (child,):
         for step in range(1, steps + 1):
@@ -105,7 +94,7 @@ def pass_on(connection: Connection, number: int, rounds: int, *, inherited: Shar
 def test_token_goes_round_a_ring_larger_than_the_machine(kind: str) -> None:
     rounds = 2000
     lines = shared_lines(PROCESSES)
-    wait = make(kind, lines, PROCESSES, spin_us=5.0)
+    wait = make_over(lines, kind, PROCESSES, spin_us=5.0)
     arguments = [(number, rounds) for number in range(1, PROCESSES)]
     with children(pass_on, arguments, (wait, lines)):
         for turn in range(1, rounds + 1):
@@ -130,7 +119,7 @@ def work_per_round(connection: Connection, number: int, rounds: int, *, inherite
 def test_one_word_starts_many_and_all_answer_each_round(kind: str) -> None:
     rounds = 2000
     lines = shared_lines(PROCESSES)
-    wait = make(kind, lines, PROCESSES, spin_us=5.0)
+    wait = make_over(lines, kind, PROCESSES, spin_us=5.0)
     arguments = [(number, rounds) for number in range(1, PROCESSES)]
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, 1000, rounds).tolist()
@@ -157,7 +146,7 @@ def answer_once_and_die(connection: Connection, *, inherited: Shared) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_peer_costs_no_more_than_the_time_out(kind: str) -> None:
     lines = shared_lines(2)
-    wait = make(kind, lines)
+    wait = make_over(lines, kind)
     with children(answer_once_and_die, [()], (wait, lines)):
         wait.post(0, 1)
         assert wait.wait(1, 0, LONG_S) == 1
@@ -176,7 +165,7 @@ def sleep_on(connection: Connection, seen: int, *, inherited: Shared) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_sleeper_killed_in_its_sleep_does_not_keep_others_from_waking(kind: str) -> None:
     lines = shared_lines(1)
-    wait = make(kind, lines, n_waiters=4, spin_us=0.0)
+    wait = make_over(lines, kind, n_waiters=4, spin_us=0.0)
     with children(sleep_on, [(0,), (0,), (0,)], (wait, lines)) as (victim, *others):
         for child in (victim, *others):
             assert child.receive(LONG_S, "at start") == b"ready"
