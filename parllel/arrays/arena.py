@@ -69,6 +69,7 @@ class Arena:
 
     def _allocate_shared(self) -> None:
         if sys.platform == "win32":
+            # A name is the only way to share a mapping there; it goes with the last process that has it.
             self.tag = f"parllel-{os.getpid()}-{secrets.token_hex(8)}"
             self.buffer = mmap.mmap(-1, self.nbytes, tagname=self.tag)
             return
@@ -85,6 +86,7 @@ class Arena:
         """Map an arena of another process; `fd` becomes this arena's own."""
         arena = cls.__new__(cls)
         arena.nbytes, arena.storage, arena.fd, arena.tag = nbytes, storage, fd, tag
+        # Which pieces are taken is known to the process that made it, so none is given away here.
         arena.origin, arena._taken = 0, nbytes
         if sys.platform == "win32":
             arena.buffer = mmap.mmap(-1, nbytes, tagname=tag)
@@ -108,6 +110,7 @@ class Arena:
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(fd)
+        # Not closed, as arrays on it may still be in use: the mapping goes with the last of them.
         self.buffer = None
 
     def __del__(self) -> None:
@@ -126,6 +129,7 @@ class Arena:
             )
         if sys.platform == "win32":
             return _rebuild_tagged, (self.nbytes, self.storage, self.tag)
+        # The descriptor itself travels, as there is no name by which another process could open the memory.
         return _rebuild_shared, (self.nbytes, self.storage, reduction.DupFd(self.fd))
 
 

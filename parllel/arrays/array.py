@@ -227,6 +227,7 @@ class Array(Interchange):
 
     def _shifted(self: ArrayT, by: int) -> ArrayT:
         place, shape = self.place, self._block.shape
+        # Against the rows of the block, not of the body: padding counts, and so do other batches of a replay.
         if isinstance(place, Basic):
             moved = place.shift(by)
             shifted: Place = moved
@@ -290,6 +291,8 @@ class Array(Interchange):
             value._block.check_open()
         if self._generation != self._block.generation:
             self._forget()
+        # Most writes name a row of the body by an int, which numpy understands alike. Negative rows and those
+        # of the padding it does not: they take the way over a place.
         body = self._body
         if body is not None:
             row = location[0] if type(location) is tuple and location else location
@@ -301,7 +304,7 @@ class Array(Interchange):
     def _write(self, value: Any) -> None:
         self._block.check_open()
         if isinstance(value, Array):
-            value = value._read()
+            value = value._read()  # without `public`: a view that ends here is not handed out
         memory, place = self._block.memory, self.place
         if isinstance(place, Basic):
             self._internal()[...] = value
@@ -334,6 +337,7 @@ class Array(Interchange):
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return a numpy view where indexing in numpy would give one, and a copy elsewhere."""
+        # From `public`, so that the block knows of views in use and is not moved away from under them.
         viewed = np.asarray(self._from(self._block.public()))
         if dtype is None and not copy and isinstance(self.place, Basic):
             return viewed

@@ -109,6 +109,7 @@ class Block:
     def move_to(self, arena: Arena) -> None:
         """Copy the rows into `arena` and live there from now on."""
         old = self.memory
+        # The key stays: it is the same block to the processes that know it.
         self._place_in(arena)
         self.memory[:] = old
         self.generation += 1
@@ -125,6 +126,7 @@ class Block:
 
     def show(self, number: int) -> None:
         """Make a window the body; data stay where they are."""
+        # Cached views would all be made again after each new generation, so not for nothing.
         if number != self.window_number:
             self.window = number * self.window_rows
             self.generation += 1
@@ -179,6 +181,7 @@ class Block:
         if self.closed:
             return
         self.closed = True
+        # Views keep this object, so they notice by the generation that their caches are out of date.
         self.generation += 1
         del self.memory, self._public, self.arena
 

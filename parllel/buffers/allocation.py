@@ -147,6 +147,7 @@ def add_fields(
     """
     rules, dtypes = StorageRules.of(storage), DtypeRules.of(dtype)
     options: Any = {"storage": rules, "dtype": dtypes, "batches": batches, "switching": switching}
+    # One after the other: a later field may belong into a node that an earlier one made.
     for path, field in fields.items():
         tree = insert_field(tree, path, allocate(field, batch_spec, **options, at=path))
     _check_own((rules, storage), (dtypes, dtype))
@@ -264,6 +265,7 @@ def _arenas(
         rows = batch_spec.T * batches + 2 * padding * (batches if switching else 1)
         shape = (rows, batch_spec.B, *np.shape(field.example))
         itemsize = field.stored_dtype.itemsize
+        # As the arena counts, or its last pieces would not fit.
         nbytes = stored_nbytes(shape, itemsize) if field.frames else math.prod(shape) * itemsize
         sizes[kinds[path]] = sizes.get(kinds[path], 0) + aligned(nbytes)
     return {kind: Arena(max(size, 1), kind) for kind, size in sizes.items()}

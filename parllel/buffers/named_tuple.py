@@ -24,8 +24,9 @@ class NamedTuple:
 
     _values: dict[str, Any]
 
+    # The slash lets a field have the name `self`.
     def __init__(self, /, **fields: Any) -> None:
-        object.__setattr__(self, "_values", fields)
+        object.__setattr__(self, "_values", fields)  # our own refuses
 
     @classmethod
     def _make(cls: type[NodeT], fields: Mapping[str, Any]) -> NodeT:
@@ -160,6 +161,7 @@ class NamedArrayTuple(NamedTuple):
     def __getitem__(self: NodeT, location: Any) -> NodeT:
         assert isinstance(self, NamedArrayTuple)
         view = type(self).__new__(type(self))
+        # Fields are indexed when they are asked for: most steps look at a few leaves of a large tree.
         view._set({}, 0, self._lazy, self, _kept(location))
         if not self._lazy:
             view._asdict()
@@ -181,6 +183,7 @@ class NamedArrayTuple(NamedTuple):
         return node
 
     def __setitem__(self, location: Any, value: Any) -> None:
+        # All names are checked first, so that a wrong one leaves the buffer as it was.
         for leaf, part in self._leaves_of(value):
             leaf[location] = part
 
@@ -225,6 +228,7 @@ class NamedArrayTuple(NamedTuple):
                 )
             both = zip(self._fields, value, strict=True)
             return [(name, part) for name, part in both if name in targets]
+        # numpy would spread an array over the fields by broadcasting, which is hardly ever meant.
         if np.ndim(value) != 0:
             raise TypeError(
                 f"expected a node, dict, tuple or scalar for the fields {list(self._fields)}, "
