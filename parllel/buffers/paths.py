@@ -57,7 +57,9 @@ def part_at(tree: Tree, path: Path) -> Any:
     for name in path:
         # Called for every observation and every answer of an agent, so without `parts_of`.
         try:
-            if isinstance(node, NamedTuple):
+            if type(node) is dict:  # the most common by far
+                node = node[name]
+            elif isinstance(node, NamedTuple):
                 node = node._get(name)
             elif isinstance(node, (tuple, list)):
                 node = node[_position(node, name)]
