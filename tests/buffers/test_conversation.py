@@ -63,13 +63,16 @@ def assert_broken(broken: Conversation, reason: str) -> None:
 
 
 def interrupted(function: Callable[[], Any]) -> None:
-    """Call a function, and press Ctrl-C while it waits."""
+    """Call a function, and press Ctrl-C while it waits for the pipe."""
 
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt("by the alarm")
+    def interrupt(_: int, frame: Any) -> None:
+        while frame is not None:
+            if frame.f_code.co_name in ("await_room", "_await_bytes"):
+                raise KeyboardInterrupt("by the alarm")
+            frame = frame.f_back
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
     try:
         with pytest.raises(KeyboardInterrupt, match="by the alarm"):
             function()
