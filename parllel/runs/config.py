@@ -16,7 +16,7 @@ import copy
 import dataclasses
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,13 +26,7 @@ from parllel.runs.config_reading import Changes, Text, read_value
 Config = TypeVar("Config")
 
 
-@overload
-def read_config(kind: type[Config], values: Mapping[str, Any]) -> Config: ...
-@overload
-def read_config(kind: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]: ...
-
-
-def read_config(kind: Any, values: Mapping[str, Any]) -> Any:
+def read_config(kind: type[Config] | Config, values: Mapping[str, Any]) -> Config:
     """Return a config with `values`, and with defaults where there are none.
 
     Args:
@@ -48,7 +42,8 @@ def read_config(kind: Any, values: Mapping[str, Any]) -> Any:
     if not isinstance(kind, Mapping) and not is_dataclass_type(kind):
         raise TypeError(f"kind: expected a dataclass or a dict of defaults, got {kind!r}")
     # A copy, as lists and dicts among the defaults must not be shared between configs.
-    return read_value(copy.deepcopy(kind), values, "")
+    config: Config = read_value(copy.deepcopy(kind), values, "")
+    return config
 
 
 def change_config(config: Config, changes: Mapping[str, Any]) -> Config:
