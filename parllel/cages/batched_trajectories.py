@@ -1,7 +1,7 @@
 """Episodes that are added up a batch of rows at a time.
 
-Where the factory makes plain `TrajInfo`s, or a subclass that leaves `step` alone, rewards pile up row by row
-and are added up when they are asked for, by a compiled loop where there are several environments.
+Where the factory makes plain `TrajInfo`s, or a subclass that leaves `step` alone, rows of rewards are kept
+and added up when they are asked for, by a compiled loop where there are several environments.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import End, Packed, Trajectories, TrajInfoFactory, is_number
 from parllel.types import State, Tree
 
-_PILED_REWARDS = 2**15  # 256 KiB; then they are added up
+_KEPT_REWARDS = 2**15  # 256 KiB; then they are added up
 _MIN_ROWS = 64
 _COMPILED = "parllel.cages.compiled"
 
 
 class BatchedTrajectories(Trajectories):
-    """Pile up rows of rewards, and add them up in one pass.
+    """Keep rows of rewards, and add them up in one pass.
 
     Args:
         example: what `make` made: its numbers are those that every episode starts from.
@@ -36,12 +36,12 @@ class BatchedTrajectories(Trajectories):
         super().__init__(make, n)
         self._discount = float(example._discount)
         self._start = np.array(_numbers(example), np.float64)
-        self._sums = np.tile(self._start, (n, 1))  # as of before the pile
-        self._rewards = np.zeros((max(_MIN_ROWS, _PILED_REWARDS // n), n))
+        self._sums = np.tile(self._start, (n, 1))  # without the rows that are kept
+        self._rewards = np.zeros((max(_MIN_ROWS, _KEPT_REWARDS // n), n))
         self._memory: Any = self._rewards  # what struct takes for a buffer and numpy's types do not
         # Numbers of all kinds to float64, at a third of what numpy takes for a list.
         self._pack = struct.Struct(f"{n}d").pack_into
-        self._piled = 0
+        self._n_kept = 0
         # Row, environment, 1 for an end or 0 for a beginning, and so on: what follows starts with that row.
         self._events: list[int] = []
         # Environment and sums of each episode that ended, in the order of time, in parts.
@@ -50,8 +50,8 @@ class BatchedTrajectories(Trajectories):
 
     def begin(self, i: int) -> None:
         """Note the row."""
-        if self._piled:
-            self._events += (self._piled, i, 0)
+        if self._n_kept:
+            self._events += (self._n_kept, i, 0)
         else:
             self._sums[i] = self._start
 
@@ -65,7 +65,7 @@ class BatchedTrajectories(Trajectories):
         truncated: bool,
         info: dict[str, Any],
     ) -> None:
-        """Add it to what there is, the pile included."""
+        """Add it to the sums, after the rows that are kept."""
         self._add_step(i, reward)
 
     def _add_step(self, i: int, reward: float) -> None:
@@ -85,16 +85,16 @@ class BatchedTrajectories(Trajectories):
         self._sums[i] = self._start
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
-        """Put a row on the pile."""
-        k = self._piled
+        """Keep a row."""
+        k = self._n_kept
         self._pack(self._memory, k * self._n * 8, *rewards)
-        self._piled = k + 1
+        self._n_kept = k + 1
         if ended:
             for i, _, _ in ended:
                 self._events += (k + 1, i, 1)
             self._n_ended += len(ended)
         row: NDArray[np.float64] = self._rewards[k]
-        if self._piled == len(self._rewards):
+        if self._n_kept == len(self._rewards):
             self._add_up()
         return row
 
@@ -158,7 +158,7 @@ class BatchedTrajectories(Trajectories):
         return self.count() > 0
 
     def _add_up(self, *, at_once: bool = False) -> None:
-        if not self._piled:
+        if not self._n_kept:
             return
         add = add_up
         if self._n > 1 and not (
@@ -169,10 +169,10 @@ class BatchedTrajectories(Trajectories):
             add = compiled.add_up
         events = np.array(self._events, np.int64).reshape(-1, 3)
         ended = np.empty((len(events), 4))
-        add(self._rewards, self._piled, events, self._start, self._discount, self._sums, ended)
+        add(self._rewards, self._n_kept, events, self._start, self._discount, self._sums, ended)
         ends = events[:, 2] == 1
         self._reported.append((events[ends, 1], ended[ends]))
-        self._events, self._n_ended, self._piled = [], 0, 0
+        self._events, self._n_ended, self._n_kept = [], 0, 0
 
 
 def add_up(

@@ -190,7 +190,7 @@ class Environments:
         # Looked up once: this loop is what a step costs.
         cells: Any = None if rows.single is None else rows.single[t + 1]
         nested, infos = cells is None, rows.env_info
-        tell = self._trajs.step if self._trajs.per_step else None
+        record = self._trajs.step if self._trajs.per_step else None
         i = -1
         try:
             for i, step, action in zip(indices, steps, actions, strict=False):
@@ -198,8 +198,8 @@ class Environments:
                 rewards[i] = reward
                 if observation is None:
                     raise none_observed(self.stepper.name(i))
-                if tell is not None:
-                    tell(i, observation, action, float(reward), terminated, truncated, info)
+                if record is not None:
+                    record(i, observation, action, float(reward), terminated, truncated, info)
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
                     observation, final = self.stepper.end_episode(i, observation)

@@ -9,7 +9,7 @@ from parllel.cages.trajectories import Trajectories, TrajInfoFactory
 
 
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
-    """Return trajectories of n environments, in the faster way that what `make` makes allows."""
+    """Return trajectories of n environments, added up in batches unless a TrajInfo has methods of its own."""
     example = made_by(make)
     sees_agent_info = _has_own(example, "see_agent_info")
     if sees_agent_info or _has_own(example, "step"):
@@ -18,7 +18,7 @@ def follow(make: TrajInfoFactory, n: int) -> Trajectories:
 
 
 def sees_agent_info(make: TrajInfoFactory) -> bool:
-    """Return whether what `make` makes wants to know what the agent says of each step."""
+    """Return whether the TrajInfos that `make` makes take in the agent_info of each step."""
     return _has_own(made_by(make), "see_agent_info")
 
 

@@ -32,7 +32,7 @@ class PerStepTrajectories(Trajectories):
         self.sees_agent_info = sees_agent_info
 
     def see_agent_info(self, i: int, agent_info: Tree) -> None:
-        """Hand it on."""
+        """Pass it to the TrajInfo."""
         self._trajs[i].see_agent_info(agent_info)
 
     def begin(self, i: int) -> None:
@@ -49,7 +49,7 @@ class PerStepTrajectories(Trajectories):
         truncated: bool,
         info: dict[str, Any],
     ) -> None:
-        """Hand it on."""
+        """Pass it to the TrajInfo."""
         self._trajs[i].step(observation, action, reward, terminated, truncated, info)
 
     def end(self, i: int) -> None:
@@ -72,13 +72,13 @@ class PerStepTrajectories(Trajectories):
         traj.load_state(thaw(state["traj"]))
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
-        """End episodes; the steps have been told already."""
+        """End episodes; `step` has taken the rewards already."""
         row = np.array([float(reward) for reward in rewards])
         for i, _, _ in ended:
             self.end(i)
         return row
 
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
-        """End episodes; the steps have been told already."""
+        """End episodes; `step` has taken the rewards already."""
         for i, _, _ in ended:
             self.end(i)

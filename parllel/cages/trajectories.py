@@ -26,13 +26,13 @@ End: TypeAlias = tuple[int, bool, bool]
 class Trajectories(ABC):
     """Follow the episodes of n environments.
 
-    A row is told as a whole, `add_row`; one environment by itself as `step` and then perhaps `end`.
-    `begin` forgets the episode in progress. An environment that has ended and waits may get rewards in
-    rows, which count for nothing once it begins anew.
+    `add_row` takes a row of all environments; `step`, and `end` where an episode ends, take a step of one.
+    `begin` drops the episode in progress. An environment that has ended and waits may get rewards in rows;
+    they are dropped when its next episode begins.
 
     Attributes:
-        per_step: whether each step of a row has to be told by `step` as well, before `add_row`.
-        sees_agent_info: whether `see_agent_info` is to be called before that.
+        per_step: whether each step of a row is to be passed to `step` as well, before `add_row`.
+        sees_agent_info: whether `see_agent_info` is to be called before each `step`.
     """
 
     per_step: bool
@@ -61,7 +61,7 @@ class Trajectories(ABC):
         """Take in one step; arguments as for `TrajInfo.step`."""
 
     def see_agent_info(self, i: int, agent_info: Tree) -> None:
-        """Take in what the agent said of the next step."""
+        """Take in the agent_info of the next step."""
 
     @abstractmethod
     def end(self, i: int) -> None:
@@ -86,7 +86,7 @@ class Trajectories(ABC):
     def take_packed(self, *, at_once: bool = False) -> Packed:
         """Return what `unpack` makes the same of, here or in another process.
 
-        at_once: as this process ends, so it is not worth to wait for the compiler.
+        at_once: do not load the compiler for it, as this process is about to end.
         """
         completed, self._completed = self._completed, []
         return [traj for _, traj in sorted(completed, key=lambda pair: pair[0])]

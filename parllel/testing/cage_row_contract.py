@@ -1,4 +1,4 @@
-"""What a cage writes into rows, and what it says of episodes."""
+"""What a cage writes into rows, and which episodes it reports."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class CageRowContract(CageHooks):
 
     @pytest.mark.parametrize("everyone", [True, False])
     def test_a_reset_begins_the_next_episode(self, everyone: bool) -> None:
-        """Of those that wait, or of everyone; an episode in progress goes unreported."""
+        """Reset those that wait, or all; an episode that is cut short is not reported."""
         lengths = [2, 9, 9, 9, 2][: self.n]
         ends = [length == 2 for length in lengths]
         factories = [partial(CountingEnv, length) for length in lengths]

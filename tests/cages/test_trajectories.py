@@ -140,7 +140,7 @@ def test_sums_are_those_of_a_plain_loop(
     pile: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_trajectories, "_PILED_REWARDS", pile)
+        patch.setattr(batched_trajectories, "_KEPT_REWARDS", pile)
         patch.setattr(batched_trajectories, "_MIN_ROWS", pile if pile < 10 else 64)
         piled = environments(partial(TrajInfo, discount), scripts, automatic, scale)
     recorded = environments(Recorder, scripts, automatic, scale)
