@@ -22,7 +22,7 @@ from parllel.arrays.interchange import (
     refuse_others_than_numbers,
 )
 from parllel.arrays.layout_checks import check_layout, check_shape
-from parllel.arrays.places import Basic, Place, Scattered, same_place
+from parllel.arrays.places import Basic, Place, Scattered, as_index, same_place
 
 ArrayT = TypeVar("ArrayT", bound="Array")
 
@@ -210,7 +210,7 @@ class Array(Interchange):
         place, block = self.place, self._block
         start = block.padding + block.window
         if isinstance(place, Basic):
-            return tuple(_as_index(dim) for dim in place.shift(-start).dims)
+            return tuple(as_index(dim) for dim in place.shift(-start).dims)
         return (place.positions(block.shape) - start * math.prod(block.shape[1:]),)
 
     # ------------------------------------------------------------------ moving in time
@@ -398,12 +398,3 @@ def _rebuild(cls: type[Array], block: Block, place: Place | None) -> Array:
     array = cls._of(block, place)
     array._forget()
     return array
-
-
-def _as_index(dim: int | range) -> int | slice:
-    if isinstance(dim, int):
-        return dim
-    if not dim:
-        return slice(0, 0, 1)
-    stop = dim[-1] + (1 if dim.step > 0 else -1)
-    return slice(dim[0], None if dim.step < 0 and stop == -1 else stop, dim.step)

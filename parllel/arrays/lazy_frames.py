@@ -11,7 +11,7 @@ from parllel.arrays.arena import STORAGES, Arena, Storage
 from parllel.arrays.array import Array
 from parllel.arrays.frame_block import MOST_FRAMES, FrameBlock
 from parllel.arrays.layout_checks import check_shape
-from parllel.arrays.places import Advanced, Basic, Scattered, _as_index, check_row
+from parllel.arrays.places import Advanced, Basic, Scattered, as_index, check_row
 
 
 class LazyFramesArray(Array):
@@ -107,7 +107,7 @@ class LazyFramesArray(Array):
         base = place if isinstance(place, Basic) else place.base
         rows, columns = (np.asarray(dim, np.intp) for dim in base.dims[:2])
         cells = np.asarray(np.add.outer(rows * B, columns))
-        features = [tuple(_as_index(dim) for dim in base.dims[2:])]
+        features = [tuple(as_index(dim) for dim in base.dims[2:])]
         if isinstance(place, Advanced):
             inner = place.location[cells.ndim :]
             if not all(isinstance(item, slice) for item in inner):

@@ -48,7 +48,7 @@ class Basic:
     def view(self, memory: NDArray[Any]) -> NDArray[Any]:
         """Return the elements as a view of the block's memory."""
         # The dots make a single element a view of no dimensions, which can be written.
-        return memory[tuple(map(_as_index, self.dims)) + (...,)]  # noqa: RUF005
+        return memory[tuple(map(as_index, self.dims)) + (...,)]  # noqa: RUF005
 
     def index(self, location: Any) -> Basic | Advanced:
         """Return the place of what an index selects; IndexError if there is no such thing."""
@@ -353,7 +353,7 @@ def _masks_to_integers(location: tuple[Any, ...], shape: tuple[int, ...]) -> tup
 def _rows_from(item: Any, length: int, margin: int) -> Any:
     """Turn a row index into one that counts from the first row of the margin."""
     if isinstance(item, slice):
-        return _as_index(_shift(row_range(item, length, margin), margin))
+        return as_index(_shift(row_range(item, length, margin), margin))
     if isinstance(item, int):
         check_row(item, length, margin)
         return item + margin
@@ -378,11 +378,12 @@ def _shift(dim: int | range, by: int) -> Any:
     return range(dim.start + by, dim.stop + by, dim.step)
 
 
-def _as_index(dim: int | range) -> int | slice:
+def as_index(dim: int | range) -> int | slice:
     """Return what makes numpy select the numbers of `dim`."""
     if isinstance(dim, int):
         return dim
     if not dim:
-        return slice(0, 0)
-    stop: int | None = dim[-1] + (1 if dim.step > 0 else -1)
-    return slice(dim[0], None if stop is not None and stop < 0 else stop, dim.step)
+        return slice(0, 0, 1)
+    stop = dim[-1] + (1 if dim.step > 0 else -1)
+    # Going down to 0 the end would be -1, which counts from the end.
+    return slice(dim[0], None if dim.step < 0 and stop == -1 else stop, dim.step)
