@@ -249,7 +249,7 @@ class Conversation:
             self._close_by = None
             self.child.kill()
             self._link.clear()
-            # An exception has frames, with all that their functions had at hand.
+            # An exception keeps the frames that it passed, and so all their local variables, alive.
             self.broken, self.error, self.left_behind = reason_of(None), None, None
 
     def _await_closed(self, close_by: float, forgive: bool) -> None:
