@@ -17,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import (
+    bench_absolute_rows,
     bench_asynchronous,
     bench_frame_stack,
     bench_gae,
@@ -49,6 +50,7 @@ COMPARISONS: list[Comparison] = [
     *bench_recurrent.COMPARISONS,
     *bench_frame_stack.COMPARISONS,
     *bench_asynchronous.COMPARISONS,
+    *bench_absolute_rows.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
 RESULTS = results_of("foundation")
