@@ -35,8 +35,7 @@ class AsynchronousSampler(Sampler):
             sampler.publish()
 
     Batches are in shared memory, on two sides by turns. A sampler whose buffer was allocated with
-    `switching=True` writes them there itself, with everything bound anew for each batch; those of any other
-    are copied, which costs less up to some 30 MB.
+    `switching=True` writes them there itself; those of any other are copied.
 
     Args:
         build: makes the sampler in that process, with cages, handler and buffer of its own; it travels by
