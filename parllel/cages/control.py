@@ -19,7 +19,7 @@ record of a command   word 0, from its lowest bit:  operation, 3 bits | group, 3
 
 The batch is the number of the one that rows belong to, in a buffer that holds several. It comes with each
 command, so nothing else has to be sent when it changes: a worker that reads another number than before
-goes over to it first. Main changes it only while no command is under way, so all that follow agree on it.
+goes over to it first. Main changes it only between commands, so all that follow agree on it.
 
 A record is only overwritten `n_groups + 2` commands later. By then each worker has read it: of any group,
 and of calls, one command at a time is under way, and every worker takes commands in their order.
@@ -119,7 +119,7 @@ class Control:
         return number
 
     def use_batch(self, number: int) -> None:
-        """Let the rows of further commands belong to a batch, below `MOST_BATCHES`; none may be under way."""
+        """Let the rows of further commands belong to a batch; only between commands."""
         self._batch = number << _BATCH_SHIFT
 
     def record(self, number: int) -> tuple[int, int, int, int]:

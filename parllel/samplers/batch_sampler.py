@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents import Handler
-from parllel.arrays import Array, SwitchingArray
+from parllel.arrays import Array
 from parllel.buffers import (
     Samples,
     bound_anew,
     buffer_arrays,
     buffer_leaves,
-    count_batches,
     follows_batches,
-    moving,
     shown_number,
 )
 from parllel.cages import CageInterface, TrajInfo
@@ -34,7 +32,13 @@ from parllel.samplers.final_observations import (
     stack_final,
     write_next_observations,
 )
-from parllel.samplers.part_checks import check_actions, check_handler, check_transforms
+from parllel.samplers.part_checks import (
+    check_actions,
+    check_handler,
+    check_samples,
+    check_transforms,
+    moving_blocks,
+)
 from parllel.samplers.sampler import Sampler
 from parllel.transforms import (
     BatchTransform,
@@ -123,9 +127,7 @@ class BatchSampler(Sampler):
         self._restarted = np.zeros(batch_spec.B, bool)
         self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
-        check_switching(self._arrays)
-        count_batches(self._arrays)
-        self._moving = [array.block for array in moving(self._arrays)]
+        self._moving = moving_blocks(self._arrays)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
         self._bind()
         self._go_over = self._parts_that_go_over()
@@ -393,19 +395,3 @@ def collector_off() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def check_switching(arrays: Sequence[Array]) -> None:
-    """Raise ValueError if some arrays switch and others do not."""
-    switching = [isinstance(array, SwitchingArray) for array in arrays]
-    if any(switching) and not all(switching):
-        raise ValueError("samples: expected arrays that all switch, or none; got a mixture")
-
-
-def check_samples(samples: Samples, batch_spec: BatchSpec) -> None:
-    """Raise TypeError or ValueError unless `samples` is a buffer [T, B]."""
-    if not isinstance(samples, Samples):
-        raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
-    reward = samples.env.reward
-    if not isinstance(reward, Array) or reward.shape[:2] != batch_spec.shape:
-        raise ValueError(f"samples: expected [T, B] = {batch_spec.shape}, env.reward is {reward!r}")

@@ -12,9 +12,14 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_asarray, buffer_rotate
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
-from parllel.samplers.batch_sampler import NO_STATE, check_samples, count_unsaved
+from parllel.samplers.batch_sampler import NO_STATE, count_unsaved
 from parllel.samplers.cage_columns import CageColumns
-from parllel.samplers.part_checks import check_actions, check_handler, check_transforms
+from parllel.samplers.part_checks import (
+    check_actions,
+    check_handler,
+    check_samples,
+    check_transforms,
+)
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
 from parllel.transforms import FinalChain, StepTransform, check_finals_are_known, transform_finals

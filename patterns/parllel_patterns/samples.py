@@ -105,18 +105,11 @@ def allocate_samples(
         sampler = RolloutSampler(spec, cages, handler, samples, batch_transforms=transforms)
     """
     spaces = _spaces_of(cages)
-    rules = StorageRules(storage, "managed" if switching else default_storage(cages))
-    dtypes = DtypeRules(dtype)
-    if not isinstance(n_batches, (int, np.integer)) or n_batches < 1:
-        raise ValueError(f"n_batches: expected an int of at least 1, got {n_batches!r}")
-    memory: Any = {
-        "storage": rules,
-        "dtype": dtypes,
-        "switching": switching,
-        "batches": int(n_batches),
-    }
     check_names(example_of(spaces.observation), "env.observation")
     check_names(example_of(spaces.action), "agent.action")
+    rules = StorageRules(storage, "managed" if switching else default_storage(cages))
+    dtypes = DtypeRules(dtype)
+    memory = _memory(rules, dtypes, switching, n_batches)
     action, agent_info = _agent_example(handler, spaces, transforms, env_info, dtypes)
     examples = _examples(spaces, _indexing(action), agent_info, env_info, frames)
     samples = allocate(examples, batch_spec, **memory)
@@ -132,15 +125,34 @@ def allocate_samples(
     samples = add_transform_fields(samples, transforms, batch_spec, **memory)
     rules.check_used()
     dtypes.check_used()
-    # What reads rows of env.observation through views of its own; stacks that are not stored have none.
-    if frames and (_replaces_frames(samples) or hasattr(handler, "worker_policy")):
-        raise ValueError(
-            "frames: expected 0, as a transform or a policy in compiled code reads the observations"
-        )
+    if frames:
+        _check_frames(samples, handler)
     if "observation" not in samples.agent._fields:
         samples = insert_field(samples, "agent.observation", samples.env.observation)
     checked: Samples = samples
     return checked
+
+
+def _memory(
+    rules: StorageRules, dtypes: DtypeRules, switching: bool, n_batches: int
+) -> dict[str, Any]:
+    """Return how all fields are allocated."""
+    if not isinstance(n_batches, (int, np.integer)) or n_batches < 1:
+        raise ValueError(f"n_batches: expected an int of at least 1, got {n_batches!r}")
+    return {
+        "storage": rules,
+        "dtype": dtypes,
+        "switching": switching,
+        "batches": int(n_batches),
+    }
+
+
+def _check_frames(samples: Any, handler: Handler) -> None:
+    # What reads rows of env.observation through views of its own; stacks that are not stored have none.
+    if _replaces_frames(samples) or hasattr(handler, "worker_policy"):
+        raise ValueError(
+            "frames: expected 0, as a transform or a policy in compiled code reads the observations"
+        )
 
 
 def _add_single_rows(
