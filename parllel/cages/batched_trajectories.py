@@ -1,7 +1,11 @@
 """Episodes that are added up a batch of rows at a time.
 
 Where the factory makes plain `TrajInfo`s, or a subclass that leaves `step` alone, rows of rewards are kept
-and added up when they are asked for, by a compiled loop where there are several environments.
+and added up when the episodes are asked for, by a compiled loop where there are several environments.
+
+    add_row     rewards of row k -> kept[k]        (k + 1, i, 1): the episode of i ended after row k
+    begin       nothing                            (k, i, 0): an episode of i begins with row k
+    _add_up     rows and events -> sums of the episodes in progress, and those of each that ended
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import End, Packed, Trajectories, TrajInfoFactory, is_number
 from parllel.types import State, Tree
 
-_KEPT_REWARDS = 2**15  # 256 KiB; then they are added up
-_MIN_ROWS = 64
+# 256 KiB; then they are added up, as memory must not grow where episodes are never asked for.
+_KEPT_REWARDS = 2**15
+_MIN_ROWS = 64  # even of very many environments, so that few rows pay for a call to add up
 _COMPILED = "parllel.cages.compiled"
 
 
@@ -43,6 +48,7 @@ class BatchedTrajectories(Trajectories):
         self._pack = struct.Struct(f"{n}d").pack_into
         self._n_kept = 0
         # Row, environment, 1 for an end or 0 for a beginning, and so on: what follows starts with that row.
+        # One flat list of ints, as numpy makes an array of that in less than half the time.
         self._events: list[int] = []
         # Environment and sums of each episode that ended, in the order of time, in parts.
         self._reported: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
@@ -50,6 +56,7 @@ class BatchedTrajectories(Trajectories):
 
     def begin(self, i: int) -> None:
         """Note the row."""
+        # The rows kept may hold rewards of the episode that is dropped: the sums start anew only after those.
         if self._n_kept:
             self._events += (self._n_kept, i, 0)
         else:
@@ -69,6 +76,7 @@ class BatchedTrajectories(Trajectories):
         self._add_step(i, reward)
 
     def _add_step(self, i: int, reward: float) -> None:
+        # Earlier steps first: floats are added in the order of time, so that all ways give the same bits.
         self._add_up()
         length, return_, discounted, weight = self._sums[i].tolist()
         self._sums[i] = (
@@ -88,11 +96,13 @@ class BatchedTrajectories(Trajectories):
         """Keep a row."""
         k = self._n_kept
         self._pack(self._memory, k * self._n * 8, *rewards)
+        # Only now: where struct refuses a reward, the row was not added, and the next one overwrites it.
         self._n_kept = k + 1
         if ended:
             for i, _, _ in ended:
                 self._events += (k + 1, i, 1)
             self._n_ended += len(ended)
+        # A view of the rows kept, so that rewards are converted once, for the statistics and for the batch.
         row: NDArray[np.float64] = self._rewards[k]
         if self._n_kept == len(self._rewards):
             self._add_up()
@@ -100,6 +110,7 @@ class BatchedTrajectories(Trajectories):
 
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
         """Take in the steps one by one."""
+        # Only whole rows are kept, and some environments were not stepped in this one.
         for i, reward in enumerate(rewards):
             if is_number(reward):
                 self._add_step(i, float(reward))
@@ -113,6 +124,7 @@ class BatchedTrajectories(Trajectories):
 
     def load_state(self, i: int, state: State) -> None:
         """Set the sums; ValueError if they are not four numbers."""
+        # Otherwise the rows kept would later be added to the sums that are loaded.
         self._add_up()
         if "sums" not in state:
             raise ValueError(
@@ -125,7 +137,7 @@ class BatchedTrajectories(Trajectories):
 
     def prepare(self) -> None:
         """Add up, unless the compiler had to be loaded for it."""
-        # That takes long, and a worker does not hear meanwhile that it is to close.
+        # Loading it takes a third of a second, during which a worker would not notice that it is to close.
         if self._n == 1 or _COMPILED in sys.modules:
             self._add_up()
 
@@ -135,6 +147,7 @@ class BatchedTrajectories(Trajectories):
         parts, self._reported = self._reported, []
         if not parts:
             return b""
+        # The parts are in the order of time, and a stable sort keeps it within each environment.
         envs = np.concatenate([envs for envs, _ in parts])
         numbers: NDArray[np.float64] = np.concatenate([numbers for _, numbers in parts])
         return numbers[np.argsort(envs, kind="stable")].tobytes()
@@ -145,6 +158,7 @@ class BatchedTrajectories(Trajectories):
 
     def forget_after(self, count: int) -> None:
         """Drop all but the first `count` episodes that `take` would return."""
+        # What ended in the rows kept comes before what was reported since: `step` and `end` add it up first.
         self._add_up()
         kept = []
         for envs, numbers in self._reported:
@@ -161,15 +175,15 @@ class BatchedTrajectories(Trajectories):
         if not self._n_kept:
             return
         add = add_up
-        if self._n > 1 and not (
-            at_once and _COMPILED not in sys.modules
-        ):  # one environment is not worth the third of a second of the compiler
+        # Loading the compiler takes a third of a second, too much for one environment or a process that ends.
+        if self._n > 1 and not (at_once and _COMPILED not in sys.modules):
             from parllel.cages import compiled
 
             add = compiled.add_up
         events = np.array(self._events, np.int64).reshape(-1, 3)
         ended = np.empty((len(events), 4))
         add(self._rewards, self._n_kept, events, self._start, self._discount, self._sums, ended)
+        # `ended` has a row for each event, so that the compiled loop need not count them.
         ends = events[:, 2] == 1
         self._reported.append((events[ends, 1], ended[ends]))
         self._events, self._n_ended, self._n_kept = [], 0, 0
@@ -191,6 +205,7 @@ def add_up(
     length, return, discounted return and weight of an episode are at first.  sums: [n, 4], those
     of the episodes in progress, which are carried on.  out_ended: [e, 4], where an episode ends.
     """
+    # Python floats: adding them takes a fraction of what adding numpy's scalars takes, with the same bits.
     columns = rewards[:rows].T.tolist()
     reached = [0] * len(columns)
 
@@ -200,6 +215,7 @@ def add_up(
             length += 1.0
             return_ += reward
             discounted += weight * reward
+            # Not `discount**length`, which rounds in another way than one product after the other.
             weight *= discount
         sums[i] = length, return_, discounted, weight
 

@@ -56,6 +56,7 @@ class Cage(VectorizedCage):
         )
 
     def _of_each(self, values: list[Any]) -> Any:
+        # `cage.gravity` is what the environment itself would give, not a list of one.
         return values[0]
 
     def _begin(self, method: str, group: int = 0) -> None:
@@ -95,11 +96,13 @@ class Cage(VectorizedCage):
         # Before the step: a wrong argument must not cost the environment a step.
         given = check_outs(outs, self._name)
         step = self._envs.stepper.step_one(0, plain_action(self.spaces, action))
+        # Written now, before the caller awaits it; the interface allows that at any time until then.
         self._result = deliver(step._asdict(), given)
 
     def random_step_async(self, *, out_action: Any = None, **outs: Any) -> None:
         """Step with an action drawn from the action space; out arguments as for `step_async`."""
         self._begin("random_step_async")
+        # Before the draw, for the same reason: the next one would no longer be that of the seed.
         given = check_outs({"action": out_action, **by_part(outs)}, self._name)
         action, step = self._envs.stepper.random_one(0)
         self._result = deliver({"action": action, **step._asdict()}, given)
@@ -113,8 +116,10 @@ class Cage(VectorizedCage):
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
+        # After close() that is the error to report, not a missing step.
         self._check_open()
         if self._result is None:
             raise WrongStateError(f"{self._name}: await_step() without a step_async()")
+        # Handed out once, as a ProcessCage's is: its answer has left the pipe then.
         result, self._result = self._result, None
         return result

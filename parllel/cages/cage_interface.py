@@ -6,7 +6,8 @@
                                    and the observation to row t + 1
     finish_row(group)   <--------  done; only from here on may the sampler read these rows
 
-Until `finish_row` returns, the rows that are being written belong to the cage.
+Until `finish_row` returns, the rows that are being written belong to the cage. Other columns of these
+rows belong to other cages all the time, so a cage never writes a row as a whole.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class CageInterface(ABC):
     @property
     def groups(self) -> list[slice]:
         """The columns of each group, counted from the cage's first. They cover 0 to `n` without gaps."""
+        # One group is the common case; only a cage whose groups start apart overrides this.
         return [slice(0, self.n)]
 
     @property
@@ -82,6 +84,8 @@ class CageInterface(ABC):
             IndexError: if the buffer has no batch of that number.
             WrongStateError: if a row was started and not finished, or no buffer was set.
         """
+        # Not abstract: samplers look whether a cage overrides it (`follows_batches`), so that cages of users
+        # that were written for buffers of one batch still work, bound again for each.
         raise NotImplementedError(
             f"{type(self).__name__}: use_batch; call set_samples_buffer instead"
         )
@@ -104,6 +108,7 @@ class CageInterface(ABC):
     @property
     def has_policy(self) -> bool:
         """Whether the cage has a policy, so that `start_rollout` can be called."""
+        # A policy acts where the environments are, which is worth it only where these are in other processes.
         return False
 
     def start_rollout(self, T: int, group: int = 0) -> None:
@@ -114,6 +119,7 @@ class CageInterface(ABC):
         Raises:
             WrongStateError: if the cage has no policy.
         """
+        # Not NotImplementedError: the same call works once a cage of the right kind has a policy.
         raise WrongStateError(
             f"{self.spaces.name}: rollout: this {type(self).__name__} has no policy; set one by "
             "SynchronizedProcessCage.set_policy"
@@ -141,6 +147,8 @@ class CageInterface(ABC):
         truncated_only: drop the others; the next call does not return them either.
         """
 
+    # Like `start_close`, a method of its own so that a sampler asks all cages before it waits for the first:
+    # the processes then work side by side. In this process nobody is to be asked.
     def start_environment_states(self) -> None:
         """Ask other processes for what `environment_states` returns; call that next."""
 
@@ -187,4 +195,5 @@ class CageInterface(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Also after an error, which may have come from another cage: workers must not outlive the block.
         self.close()

@@ -23,6 +23,7 @@ def add_up(
     out_ended: NDArray[np.float64],
 ) -> None:
     """Compute the same as `parllel.cages.batched_trajectories.add_up`."""
+    # The same operations in the same order as there, and no fast-math: tests compare the results bit for bit.
     n = rewards.shape[1]
     reached = np.zeros(n, np.int64)
     # After the events, one more round for each environment: the steps since its last event, up to the last
@@ -40,6 +41,7 @@ def add_up(
                 discounted += weight * rewards[t, i]
                 weight *= discount
             sums[i, 0], sums[i, 1], sums[i, 2], sums[i, 3] = length, return_, discounted, weight
+        # Also for a beginning, where the caller drops it: a row for each event needs no counter.
         if e < len(events):
             out_ended[e] = sums[i]
             sums[i] = start

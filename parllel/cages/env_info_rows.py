@@ -1,4 +1,10 @@
-"""Write values of the infos of environments to fields of a batch."""
+"""Write values of the infos of environments to fields of a batch.
+
+    info of a step       {"speed": 1.5, "episode": {"r": 9.0}}
+    rows[field][t][i]    env_info.speed, env_info.episode.r
+
+Each field is written in each step, with a default where the info lacks its key.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +51,7 @@ class EnvInfoRows:
         self._name, self._first = name, columns.start
         self._leaves = [(path[0], path[1:], path, *_taken(dtype)) for path, dtype in leaves]
         self.rows: list[list[Any]] = []
+        # Copied once, as reading an Array costs more, and some environments lack a key in most steps.
         self._defaults: dict[Path, Any] = {
             path: np.array(leaf[0, columns]) for path, leaf in leaf_paths(defaults)
         }
@@ -62,14 +69,18 @@ class EnvInfoRows:
         """
         absent = []
         for (key, deeper, path, types, kinds), rows in zip(self._leaves, self.rows, strict=True):
+            # Not None for an absent key: a key may be there with the value None, which is refused below.
             value = info.get(key, _ABSENT)
             if deeper and value is not _ABSENT:
                 value = self._below(i, path, value)
+            # One look-up by the exact type is all that the usual number costs.
             if type(value) not in types:
                 if value is _ABSENT:
                     absent.append(path)
+                    # Never left as it is: the row still holds what an earlier batch wrote there.
                     rows[t][i] = self._default(i, path, info)
                     continue
+                # Arrays pass by the kind of their dtype, without looking at their elements.
                 if type(value) is not np.ndarray or value.dtype.kind not in kinds:
                     self._check(i, path, value, kinds)
             rows[t][i] = value
@@ -91,6 +102,7 @@ class EnvInfoRows:
         """Return the value at a path, where `node` is that at its first key."""
         for key in path[1:]:
             parts = parts_of(node)
+            # A number where the examples have a dict: not absent, but another info than the one described.
             if parts is None:
                 raise TypeError(f"{self._where(i, path)}: expected dicts around it, got {node!r}")
             node = parts.get(key, _ABSENT)
@@ -102,6 +114,7 @@ class EnvInfoRows:
         kind = _kind_of(value)
         if kind not in _FLOATS:
             raise TypeError(f"{self._where(i, path)}: expected numbers, got {value!r}")
+        # numpy would cut the fraction without a word.
         if kind not in kinds:
             raise TypeError(
                 f"{self._where(i, path)}: expected integers, as the example in env_info is one, got "

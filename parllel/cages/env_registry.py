@@ -27,9 +27,8 @@ from parllel.errors import add_note
 _ENTRY_POINTS = ("entry_point", "vector_entry_point")
 # What the main process has registered and this process has not, until `register_adopted`.
 _adopted: dict[str, EnvSpec] = {}
-_not_sent: dict[
-    str, str
-] = {}  # environments that could not be pickled, and why, for error messages
+# Environments that could not be pickled, and why, for error messages.
+_not_sent: dict[str, str] = {}
 
 
 class WithRegistry:
@@ -64,6 +63,7 @@ class LateEntryPoint:
             raise AttributeError(name)
         return getattr(self._load(), name)
 
+    # By what it stands for: specs are compared in each process, and that must not import packages.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LateEntryPoint) and self._target == other._target
 
@@ -71,6 +71,7 @@ class LateEntryPoint:
         return hash(self._target)
 
     def __reduce__(self) -> Any:
+        # Without what was loaded, so that it goes on to a child of this process as it came.
         return LateEntryPoint, (self._target,)
 
     def _load(self) -> Any:
@@ -86,10 +87,12 @@ def pack_registry() -> bytes:
     """Return all registered environments as bytes, including those adopted from another process."""
     # Each environment by itself, so that one that cannot be pickled costs no other.
     sent: dict[str, EnvSpec | bytes] = {}
+    # With those that this process was not sent: a worker of a worker gives the same explanation.
     not_sent = dict(_not_sent)
     for name, spec in {**_adopted, **gym.registry}.items():
         try:
             late = _late(spec)
+            # Most are plain, and pickle takes half the time of cloudpickle; registries may hold hundreds.
             plain = _is_plain(late.kwargs) and not late.additional_wrappers
             sent[name] = late if plain else cloudpickle.dumps(late)
         except Exception as error:
@@ -109,6 +112,7 @@ def adopt_registry(packed: bytes) -> None:
             continue
         here = gym.registry.get(name)
         if here is None:
+            # Not registered before `make` has failed: see the top of the file.
             _adopted[name] = spec
         elif _differs(here, spec):
             gym.registry[name] = spec
@@ -118,6 +122,7 @@ def register_adopted() -> bool:
     """Register the environments that were kept for later; return whether there were any."""
     missing = [spec for name, spec in _adopted.items() if name not in gym.registry]
     for spec in missing:
+        # Not by `gymnasium.register`, which would check again, by name, what the main process has let pass.
         gym.registry[spec.id] = spec
     return bool(missing)
 
@@ -140,6 +145,7 @@ def _late(spec: EnvSpec) -> EnvSpec:
     for field in _ENTRY_POINTS:
         there = getattr(spec, field)
         if isinstance(there, str):
+            # Gymnasium's own need no care: it registered them all when it was imported itself.
             if there.split(".")[0] != "gymnasium":
                 setattr(late, field, LateEntryPoint(there))
         elif there is not None and not isinstance(there, LateEntryPoint):
@@ -163,6 +169,7 @@ def _is_plain(value: Any) -> bool:
         return all(_is_plain(part) for part in [*value, *value.values()])
     if isinstance(value, (list, tuple)):
         return all(_is_plain(part) for part in value)
+    # Exact types: a subclass would be pickled by reference to a module that the worker may not have.
     return type(value) in (str, int, float, bool, bytes, type(None))
 
 
@@ -174,5 +181,6 @@ def _imported(target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     finally:
+        # Not over what the module has registered just now, which is the more recent.
         for known, spec in taken.items():
             gym.registry.setdefault(known, spec)

@@ -11,6 +11,7 @@ from parllel.cages.trajectories import Trajectories, TrajInfoFactory
 def follow(make: TrajInfoFactory, n: int) -> Trajectories:
     """Return trajectories of n environments, added up in batches unless a TrajInfo has methods of its own."""
     example = made_by(make)
+    # Only these two are called in every step; whatever else a subclass adds costs nothing there.
     sees_agent_info = _has_own(example, "see_agent_info")
     if sees_agent_info or _has_own(example, "step"):
         return PerStepTrajectories(make, n, example, sees_agent_info=sees_agent_info)
@@ -19,6 +20,7 @@ def follow(make: TrajInfoFactory, n: int) -> Trajectories:
 
 def sees_agent_info(make: TrajInfoFactory) -> bool:
     """Return whether the TrajInfos that `make` makes take in the agent_info of each step."""
+    # Asked in the main process too: only then does a cage bind the agent's fields and copy them in each step.
     return _has_own(made_by(make), "see_agent_info")
 
 
@@ -35,5 +37,7 @@ def made_by(make: TrajInfoFactory) -> TrajInfo:
 
 
 def _has_own(traj: TrajInfo, method: str) -> bool:
+    # An object is looked at, not the factory, which may be a function or a partial; and its own dict as well,
+    # as a factory may have set the method on the object.
     own = getattr(type(traj), method, None) is not getattr(TrajInfo, method)
     return own or method in vars(traj)

@@ -1,5 +1,8 @@
 """The rows of one field in a cage's columns, whichever batch of the buffer they are of.
 
+    memory   | padding | T rows of batch 0 | T rows of batch 1 | ...     of all columns
+    of(k)                                  [v, v, ..., v]                views of the cage's columns, by row
+
 Rows of stacked frames that are stored frame by frame have no views; what stands for these is written alike.
 """
 
@@ -38,7 +41,9 @@ class LeafRows:
     def of(self, number: int) -> list[Any]:
         """Return what each row of a batch is read from and written to."""
         if self.views is not None:
+            # A list of views, made once per batch: an array makes a new view whenever a row is asked for.
             return list(self.views.rows(number, self.n_rows))
+        # An array of one batch is the same in all batches of the others.
         number = number if self.n_batches > 1 else 0
         assert isinstance(self.array, LazyFramesArray)
         return [self.array.writers(t, self._columns, number) for t in range(self.n_rows)]
@@ -48,6 +53,7 @@ class LeafRows:
 
         All other rows lie between them at even distances.
         """
+        # Cages compare these with what a worker says of its own views: few numbers stand for all of them.
         ends = [self.of(number) for number in (0, self.n_batches - 1)]
         return [self._span(row) for rows in ends for row in (rows[0], rows[-1])]
 
@@ -55,6 +61,7 @@ class LeafRows:
         if self.views is None:
             place: Span = row.place
             return place
+        # Relative to the memory, which each process maps at another address.
         return row.ctypes.data - self.array.block.public().ctypes.data, row.shape, row.strides
 
 
@@ -86,16 +93,20 @@ class FlagRows:
 
 def _together(views: list[NDArray[Any]]) -> NDArray[Any] | None:
     """Return one array over equal views at equal distances in one memory, None if they are not such."""
+    # How they lie is up to the allocation, so all is checked; other flags are cleared one by one.
     if len(views) < 2:
         return None
     first, second = views[:2]
     places = [view.ctypes.data for view in views]
     distance = places[1] - places[0]
+    # An array over them has one dtype, shape and stride for all.
     alike = all(
         view.dtype == first.dtype and view.strides == first.strides and view.shape == first.shape
         for view in views
     )
     even = all(b - a == distance for a, b in pairwise(places))
+    # Of one owner, too: memories of two may lie at even distances by chance, and the array would keep only
+    # the first of them alive.
     if not (alike and even and distance > 0 and _owner(first) is _owner(second)):
         return None
     shape, strides = (len(views), *first.shape), (distance, *first.strides)

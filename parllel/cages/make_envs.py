@@ -20,8 +20,10 @@ _UNREGISTERED = (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv)
 def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
     """Call a factory; raise TypeError unless it returns an environment."""
     env: gym.Env[Any, Any] = _called(factory)
+    # Not only the name: a gymnasium environment may have an attribute that is called so.
     if hasattr(env, "possible_agents") and not isinstance(env, gym.Env):
         raise _several_agents(env)
+    # Not by isinstance: adapters of other libraries need not inherit from gymnasium.Env.
     for needed in ("reset", "step", "observation_space", "action_space"):
         if not hasattr(env, needed):
             raise TypeError(
@@ -33,6 +35,7 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
 def _called(factory: EnvFactory) -> Any:
     try:
         return factory()
+    # Only after a failure: see env_registry for what would happen otherwise.
     except _UNREGISTERED as error:
         if not register_adopted():
             explain_unregistered(error)
@@ -61,6 +64,7 @@ def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
     """
     first = envs[0]
     spec = getattr(first, "spec", None)
+    # Environments that were not made by gymnasium.make have no spec.
     name = spec.id if spec is not None else type(getattr(first, "unwrapped", first)).__name__
     expected = Spaces(first.observation_space, first.action_space, name)
     # One buffer and one agent serve all of them.
@@ -75,6 +79,7 @@ def words_of(seed: Any) -> tuple[int | None, int | None]:
         return None, None
     if not isinstance(seed, np.random.SeedSequence):
         seed = np.random.SeedSequence(seed)
+    # Two words, or an environment and its random actions would draw the same numbers.
     first, second = seed.generate_state(2)
     return int(first), int(second)
 

@@ -31,6 +31,7 @@ class ObservationCheck:
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self._space = space
+        # Made once: the spaces of an environment do not change, and checks run in every step of an episode.
         self._parts: dict[Any, ObservationCheck] = {}
         self._limits: tuple[Any, Any] | None = None
         if isinstance(space, spaces.Dict):
@@ -46,6 +47,7 @@ class ObservationCheck:
         if self._limits is None:
             self._check_parts(observation, what)
             return
+        # A number, a list or another library's array: whatever numpy reads, and a buffer therefore takes.
         array = self._numbers(observation, what)
         low, high = self._limits
         # Comparisons with NaN are false, so NaN is not within either.
@@ -74,8 +76,10 @@ class ObservationCheck:
             raise ValueError(f"{what}: expected shape {shape}, got {brief(observation)}") from error
         if array.dtype.kind not in "biuf":
             raise TypeError(f"{what}: expected numbers, got {brief(observation)}")
+        # Before the bounds, against which a wrong shape would be broadcast.
         if array.shape != shape:
             raise ValueError(f"{what}: expected shape {shape}, got {array.shape}")
+        # Into a buffer of integers numpy cuts fractions without a word. The other way, nothing is lost.
         if array.dtype.kind == "f" and space.dtype is not None and space.dtype.kind in "biu":
             raise TypeError(f"{what}: expected dtype {space.dtype}, got {array.dtype}")
         return array
@@ -96,7 +100,9 @@ class ObservationCheck:
 
 def _bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+        # As float64, or the width of a range of float32 could overflow.
         return space.low.astype(np.float64), space.high.astype(np.float64)
+    # A space of a user's own class may have any bounds, or none.
     known = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
     return integer_bounds(space) if isinstance(space, known) else (-np.inf, np.inf)
 
@@ -106,6 +112,7 @@ def _limits(space: gym.Space[Any], low: Any, high: Any) -> tuple[Any, Any]:
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         return low, high
     end = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
+    # For a Box of float64 even these overflow: to infinity, which the next line treats as unbounded.
     with np.errstate(over="ignore"):
         width = np.where(np.isfinite(high - low), high - low, np.maximum(np.abs(end), 1.0))
         limits = np.maximum(low - width, -LARGEST), np.minimum(high + width, LARGEST)

@@ -1,4 +1,7 @@
-"""Episodes whose TrajInfo has a `step` of its own, which is called at every step."""
+"""Episodes whose TrajInfo has a `step` of its own, which is called at every step.
+
+That is Python per step and environment, and rules out the quick path of `Environments`: see `follow`.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,7 @@ class PerStepTrajectories(Trajectories):
 
     def begin(self, i: int) -> None:
         """Make a new TrajInfo."""
+        # Not reset in place: subclasses add attributes, and only the factory knows how these start.
         self._trajs[i] = self._make()
 
     def step(
@@ -54,6 +58,7 @@ class PerStepTrajectories(Trajectories):
 
     def end(self, i: int) -> None:
         """Report the TrajInfo and make a new one."""
+        # The object itself goes to the sampler, and on to callbacks and logs, which may keep it.
         self._completed.append((i, self._trajs[i]))
         self._trajs[i] = self._make()
 
@@ -66,6 +71,7 @@ class PerStepTrajectories(Trajectories):
     def load_state(self, i: int, state: State) -> None:
         """Load it into a new TrajInfo; ValueError if it is that of another class."""
         traj = self._trajs[i] = self._make()
+        # Names are compared, as a state may come from a file of another process, which holds no classes.
         expected, came = type(traj).__qualname__, state.get("class", "of plain sums")
         if came != expected:
             raise ValueError(f"TrajInfo: expected the state of class {expected}, got {came}")
@@ -73,6 +79,7 @@ class PerStepTrajectories(Trajectories):
 
     def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
         """End episodes; `step` has taken the rewards already."""
+        # Before any episode ends: the caller abandons a row whose reward is no number, and that ends them.
         row = np.array([float(reward) for reward in rewards])
         for i, _, _ in ended:
             self.end(i)

@@ -1,4 +1,10 @@
-"""What a checkpoint keeps of environments, between two rows."""
+"""What a checkpoint keeps of environments, between two rows.
+
+    the environment      its state, and the generators of environment and action space, where it offers them
+    what the cage adds   the seed of the next reset, whether one is due or prepared, the episode in progress
+
+Without the second part an environment would be where it was, and still play on differently.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +34,16 @@ def environment_states(stepper: EnvStepper) -> list[State]:
 def _state(stepper: EnvStepper, i: int) -> State:
     prepared, env = stepper.prepared[i], stepper.envs[i]
     with stepper.named(i, "state"):
+        # A user's environment or TrajInfo may hold what no file can, and the error should say which one.
         saved = env_state(env)
         missing = missing_env_state(env) if saved is None else None
         episode = stepper.trajs.state(i)
     return {
         "env": saved,
         "missing": missing,
+        # An environment of a cage that waits may stand at the end of an episode, where others are never left.
         "waits": not stepper.reset_automatically,
+        # None after the first reset: a seed that was used again would repeat the first episode.
         "seed": stepper.seeds[i],
         "needs_reset": bool(stepper.needs_reset[i]),
         # Of a reset ahead of time the observation, which is in no row yet.
@@ -56,15 +65,20 @@ def load_environment_states(stepper: EnvStepper, states: Sequence[State], salt: 
     for i, state in enumerate(states):
         with stepper.named(i, "load_state"):
             _load_state(stepper, i, state, salt)
+    # Counted once at the end: the flags were set here without the counter that `reset_one` keeps in step.
     stepper.n_waiting = int(np.count_nonzero(stepper.needs_reset))
 
 
 def _load_state(stepper: EnvStepper, i: int, state: State, salt: int) -> None:
+    # Both belong to the episode that is given up here, and would be taken for the loaded one's.
     stepper.prepared[i] = None
     stepper.trajs.begin(i)
+    # Also where the environment itself has no state: random actions then go on as they would have.
     if state["action_space"] is not None:
         load_space_state(stepper.action_spaces[i], state["action_space"])
     if state["env"] is None:
+        # From the first seed, as that of the next reset is usually None. Without the salt, the environment
+        # would play its first episodes again.
         stepper.seeds[i] = _salted(stepper.first_seeds[i], salt)
         stepper.needs_reset[i] = True
         return
@@ -78,7 +92,7 @@ def _load_state(stepper: EnvStepper, i: int, state: State, salt: int) -> None:
     stepper.seeds[i] = state["seed"]
     stepper.needs_reset[i] = state["needs_reset"]
     if state["prepared"] is not None:
-        stepper.prepared[i] = state["prepared"][0], {}
+        stepper.prepared[i] = state["prepared"][0], {}  # no info: rows store none of a reset
     stepper.trajs.load_state(i, state["episode"])
 
 

@@ -37,6 +37,7 @@ def divide(
     Raises:
         ValueError: if there are too few environments for that many workers or groups.
     """
+    # Checked before any process starts: afterwards there would be processes to end again.
     if n_workers < 1:
         raise ValueError(f"n_workers: expected at least 1, got {n_workers}")
     if not 1 <= n_groups <= n:
@@ -49,6 +50,7 @@ def divide(
         )
     groups = slices_of(split_evenly(n, n_groups))
     sizes = [group.stop - group.start for group in groups]
+    # Main's share is fixed first, as its size is asked for; workers divide what is left of each group.
     mains = _spread(n_main, sizes)
     workers = [[0] * n_groups for _ in range(n_workers)]
     for g, size in enumerate(sizes):
@@ -57,6 +59,7 @@ def divide(
         order = sorted(range(n_workers), key=lambda w: sum(workers[w]))
         for w, share in zip(order, split_evenly(size - mains[g], n_workers), strict=True):
             workers[w][g] = share
+    # Contiguous, because a process writes its columns of a row as slices.
     shares = []
     for g, group in enumerate(groups):
         sizes_here = [worker[g] for worker in workers] + [mains[g]]

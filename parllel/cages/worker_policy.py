@@ -1,4 +1,13 @@
-"""What acts for the environments of a cage where they are, so that a batch needs no signal on the way."""
+"""What acts for the environments of a cage where they are, so that a batch needs no signal on the way.
+
+    main                               worker, for each group
+    set_policy(make) ----------------> make_policy(make): an object of its own
+    use_batch(k), with a command ----> the function that `goes_over` returned
+    start_rollout(T) ----------------> start_batch(), then for each t: step(t) writes action row t,
+                                       the environments step and write observation row t + 1
+
+Then no process waits for another until its rows are full.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +39,7 @@ class WorkerPolicy(Protocol):
 
 def goes_over(policy: WorkerPolicy, samples: Samples, columns: slice) -> Callable[[int], None]:
     """Return what takes a policy to another batch of the samples that it is bound to."""
+    # Looked up once, as `use_batch` runs while main waits for the first row of a batch.
     arrays = moving(buffer_arrays(samples))
 
     def use_batch(number: int) -> None:
@@ -50,6 +60,7 @@ MakePolicy: TypeAlias = Callable[[], WorkerPolicy]
 def make_policy(make: MakePolicy) -> WorkerPolicy:
     """Return a policy; TypeError unless it looks like one."""
     policy = make()
+    # In the worker at once, rather than by an AttributeError in the middle of a rollout.
     missing = [name for name in ("bind", "start_batch", "step") if not hasattr(policy, name)]
     if missing:
         raise TypeError(
