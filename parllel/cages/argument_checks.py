@@ -53,6 +53,7 @@ def check_factories(factories: Any, seeds: Sequence[Any] | None, cage: str) -> S
         TypeError: if `factories` is not a sequence of functions.
         ValueError: if there is no factory, or another number of seeds.
     """
+    # An environment's id is a sequence too, of letters.
     if not isinstance(factories, Sequence) or isinstance(factories, str):
         raise TypeError(f"{cage}: env_factories: expected a list of functions, got {factories!r}")
     n = len(factories)
@@ -62,6 +63,19 @@ def check_factories(factories: Any, seeds: Sequence[Any] | None, cage: str) -> S
     for i, factory in enumerate(factories):
         check_factory(factory, f"{cage}: env_factories[{i}]")
     return seeds
+
+
+def check_pool_options(
+    timeout_s: float, participate: bool, n_main: int | None, cores: Sequence[int] | None
+) -> None:
+    """Raise ValueError if options of a SynchronizedProcessCage are of no use, alone or together."""
+    if not timeout_s > 0:  # written so that NaN is refused as well
+        raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
+    # Only a main process that participates would step them.
+    if n_main is not None and not participate:
+        raise ValueError(f"n_main: expected participate=True with it, got n_main={n_main}")
+    if cores is not None and not len(cores):
+        raise ValueError("cores: expected at least one core number, or None, got none")
 
 
 def check_counts(counts: Sequence[int], n: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The words by which main and workers of a SynchronizedProcessCage talk: numbers of commands, nothing else.
+"""The words between main and workers of a SynchronizedProcessCage: numbers of commands, nothing else.
 
     line              who writes   word                                     payload
     0                 main         go: number of the last command           records of the last commands
@@ -19,10 +19,10 @@ record of a command   word 0, from its lowest bit:  operation, 3 bits | group, 3
 
 The batch is the number of the one that rows belong to, in a buffer that holds several. It comes with each
 command, so nothing else has to be sent when it changes: a worker that reads another number than before
-goes over to it first. Main changes it only between commands, so all that follow agree on it.
+changes to it first. Main changes it only while no command is in progress, so all that follow agree on it.
 
 A record is only overwritten `n_groups + 2` commands later. By then each worker has read it: of any group,
-and of calls, one command at a time is under way, and every worker takes commands in their order.
+and of calls, one command at a time is in progress, and every worker takes commands in their order.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class ControlSize:
         if n_groups > MOST_GROUPS:
             raise ValueError(f"n_groups: expected at most {MOST_GROUPS}, got {n_groups}")
         self.n_workers, self.n_groups = n_workers, n_groups
+        # One for each group and one for calls may be unread at once; one more is being written.
         self.n_records = n_groups + 2
         # Numbers start again below the largest int32, where a record would follow its predecessor anyway.
         self.last_number = (2**31 - 1) // self.n_records * self.n_records
@@ -100,6 +101,7 @@ class Control:
         self.size = size
         words = memory[: size.n_lines]
         self.wait: Wait = make_wait(words, kind, spin_us=spin_us, sleep_slots=sleep_slots)
+        # A memoryview loads and stores an aligned int by one instruction, and quicker than numpy.
         self._words: Any = memory.data.cast("B").cast("i")
         mail = memory[size.n_lines :].reshape(size.n_workers, -1)
         self._mail: list[Any] = [box.data.cast("B") for box in mail]
@@ -110,16 +112,18 @@ class Control:
 
     def command(self, operation: int, group: int, row: int) -> int:
         """Tell all workers what to do in the current batch, and return the number of the command."""
+        # All of them, also those without environments in the group: numbers then need no count per worker.
         size, records = self.size, self._records
         self.number = number = self.number % size.last_number + 1
         at = number % size.n_records * _RECORD
         records[at] = operation | group << _GROUP_SHIFT | self._batch
         records[at + 1] = row
+        # After the record, and whatever main wrote to the batch: a worker reads both once it sees the number.
         self._post_go(number)
         return number
 
     def use_batch(self, number: int) -> None:
-        """Let the rows of further commands belong to a batch; only between commands."""
+        """Let rows of further commands belong to another batch; no command may be in progress."""
         self._batch = number << _BATCH_SHIFT
 
     def record(self, number: int) -> tuple[int, int, int, int]:
@@ -131,6 +135,7 @@ class Control:
 
     def put_mail(self, worker: int, message: bytes) -> bool:
         """Leave the answer to a call where main finds it, if there is room; call before the post."""
+        # The post of the done word makes both visible, as it does with all that was written before it.
         fits = len(message) <= MAIL_LINES * LINE_BYTES
         if fits:
             self._mail[worker][: len(message)] = message
@@ -140,6 +145,7 @@ class Control:
     def take_mail(self, worker: int) -> bytes:
         """Return the answer of a worker, empty if it goes over the pipe."""
         size = self._words[self._mail_word(worker)]
+        # Two processes write this word, never at once: the worker until it posts, main from then on.
         self._words[self._mail_word(worker)] = 0
         return bytes(self._mail[worker][:size])
 
@@ -148,10 +154,11 @@ class Control:
 
     def tell_rows(self, group: int, worker: int, rows: int) -> None:
         """Say how many rows of a rollout a worker has finished."""
+        # A store without a post: nothing waits for it, and a post would wake main for each row.
         self._words[self.size.done_line(group, worker) * LINE_WORDS + _PAYLOAD] = rows
 
     def rows_told(self, group: int) -> list[int]:
-        """Return what all workers have told of a group."""
+        """Return how many rows of its rollout each worker says that it has finished, of a group."""
         first = self.size.done_line(group) * LINE_WORDS + _PAYLOAD
         told: list[int] = self._words[first::LINE_WORDS][: self.size.n_workers].tolist()
         return told

@@ -1,7 +1,8 @@
 """The rows that the groups of a SynchronizedProcessCage are doing, and those that they may do next.
 
-    main      start: record and number of a command --> workers    (control.py)
-              finish: main's own share; then waits   <-- workers    each posts the number when it is done
+    main      start: record and number of a command --> workers    both in the control lines (control.py)
+              finish: steps its own share                          the workers step theirs meanwhile
+              finish: waits for their done words    <-- workers    each posts the number when it is done
 
 A group is ready for rows of the buffer once it was reset, and not while one of its rows is in progress: its
 memory belongs to the processes from `start` to the end of `finish`.
@@ -40,7 +41,8 @@ class GroupRows:
         self._column = 0  # the cage's first
         self._numbers = dict.fromkeys(range(n_groups), 0)  # of the command in progress, 0 for none
         self._doing = [(STEP, 0)] * n_groups
-        self._due = [False] * n_groups  # whether main's part of it is still to be done
+        self._due = [False] * n_groups  # whether main has yet to step its own share
+        # What each row needs, looked up once: a row may take no longer than some microseconds.
         size = pool.control.size
         self._first_lines = [size.done_line(group) for group in range(n_groups)]
         self._n_workers = size.n_workers
@@ -48,7 +50,7 @@ class GroupRows:
         self._wait_each = pool.control.wait.wait_each
 
     def bind(self, reward: Array, column: int, batch: int, n_batches: int) -> None:
-        """Take up a buffer; in its reward no worker may claim a row that it did not finish."""
+        """Take up a buffer, whose reward becomes NaN in rows that a worker did not finish."""
         self.T, self._reward, self._column = len(reward), reward, column
         self.n_batches = n_batches
         self._control.use_batch(batch)
@@ -62,11 +64,12 @@ class GroupRows:
     def use_batch(self, number: int) -> None:
         """Let further rows be those of a batch, which comes with the next command."""
         self._control.use_batch(number)
+        # Main reads no commands, so its own share changes here; the workers when they read the next one.
         if self._pool.main is not None:
             self._pool.main.use_batch(number)
 
     def reset_elsewhere(self) -> None:
-        """Take it that all groups have episodes to go on with, without a row."""
+        """Assume that all groups have episodes to go on with, as after loading states."""
         self.begun = [True] * len(self.begun)
         self.ready = dict.fromkeys(self.ready, self.T)
 
@@ -82,15 +85,18 @@ class GroupRows:
         number = self._numbers.get(group)
         if not number:
             return False
-        if self._due[group]:  # not again after Ctrl-C
+        # Before the wait, as the workers step meanwhile. Not again if Ctrl-C ended the wait and `finish` is
+        # repeated: its environments would be a step ahead of the others.
+        if self._due[group]:
             self._due[group] = False
             if self._pool.main is not None:
                 self._pool.take_part(*self._doing[group], group)
+        # Most rows end here: whether the workers live is looked at only if it takes longer.
         found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
         if found != self._n_workers:
             try:
                 self._pool.await_done(group, number, f"during {self.in_progress(group)}")
-            except Exception:
+            except Exception:  # not KeyboardInterrupt: the row goes on, and can be finished
                 self._disown(group)
                 raise
         self._numbers[group] = 0

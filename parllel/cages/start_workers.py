@@ -1,10 +1,20 @@
-"""Start the processes of a SynchronizedProcessCage."""
+"""Start the processes of a SynchronizedProcessCage.
+
+    main: start_pool                                          worker w: serve
+    allocates lines, flags and sleep slots       -------->    inherits them: they cannot be sent later
+    Child, with the factories of its columns     -------->    makes its environments, then waits for commands
+    makes its own environments meanwhile
+    WorkerPool.await_spaces                      <--------    first words: the spaces, or why it failed
+
+What goes wrong in a worker is raised by the first call that needs its environments.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +26,9 @@ from parllel.cages.control import Control, ControlSize
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.environments import Environments
+from parllel.cages.make_envs import EnvFactory
 from parllel.cages.synchronized_worker import WorkerSettings, serve
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.worker_pool import WorkerPool
 from parllel.processes import Child, preload_in_forkserver, usable_cores
 from parllel.waits import available_kinds
@@ -46,12 +58,37 @@ class PoolSettings:
     buffers: Any
 
 
+def environments_of(
+    env_factories: Sequence[EnvFactory],
+    seeds: Sequence[Any],
+    traj_info: TrajInfoFactory,
+    reset_automatically: bool,
+    index: int,
+    check: str,
+) -> Callable[[slice], Callable[[], Environments]]:
+    """Return what returns, for some columns of a cage, a function that makes their environments."""
+
+    def make(share: slice) -> Callable[[], Environments]:
+        # Only what these columns need, as it is pickled for the process that steps them.
+        return partial(
+            Environments,
+            env_factories[share],
+            seeds[share],
+            traj_info,
+            reset_automatically=reset_automatically,
+            index=index + share.start,
+            check=check,
+        )
+
+    return make
+
+
 def start_pool(
     make: Callable[[slice], Callable[[], Environments]], settings: PoolSettings
 ) -> tuple[WorkerPool, NDArray[np.bool_]]:
     """Start all workers, and make main's own environments.
 
-    make: returns what makes the environments of some columns.
+    make: from `environments_of`.
 
     Returns the pool, and `needs_reset`, [n], which all its processes share. What goes wrong in a worker is
     raised by the first call that needs it.
@@ -61,15 +98,17 @@ def start_pool(
     kind = available_kinds()[0] if settings.wait is None else settings.wait
     spin_us = settings.spin_us
     if spin_us is None:
+        # With fewer cores than processes a spin would keep the core from the process it waits for.
         spin_us = SPIN_US if n_workers < usable_cores() else 0.0
     lines, sleep_slots = size.allocate(kind)
     flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
     needs_reset: NDArray[np.bool_] = np.asarray(flags)
-    needs_reset[:] = True
+    needs_reset[:] = True  # before any worker starts, as those write it from then on
     pool = WorkerPool(
         Control(size, lines, kind, spin_us, sleep_slots), settings.timeout_s, shares, [lines, flags]
     )
     if kind == "compiled":
+        # It imports numba, which takes a third of a second: once, instead of in each worker.
         preload_in_forkserver("parllel.waits.compiled")
 
     def makes(participant: int) -> list[Callable[[], Environments] | None]:
@@ -80,12 +119,14 @@ def start_pool(
         for w in range(n_workers):
             cores = settings.cores
             core = None if cores is None else cores[w % len(cores)]
+            # Of two that share a core one is to move, not both: so each avoids those before it.
             others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers)]
             of_worker = WorkerSettings(
                 w, size, kind, spin_us, shares[w], settings.reset_automatically, core, others
             )
             inherited = (lines, flags, sleep_slots, settings.buffers)
             pool.workers.append(_start(target, makes(w), of_worker, inherited, settings))
+        # Main's own environments last: the workers make theirs at the same time.
         if any(share.start < share.stop for share in shares[n_workers]):
             pool.main = EnvironmentShare(
                 makes(n_workers),
@@ -95,7 +136,7 @@ def start_pool(
                 after_row=pool.after_row,
             )
     except BaseException:
-        pool.end(None)
+        pool.end(None)  # the caller gets no pool to end, and some workers may have started
         raise
     return pool, needs_reset
 
@@ -118,5 +159,5 @@ def _start(
         name=name,
         start_method=settings.start_method,
     )
-    # One that fails gets no time to close its environments: the others wait for its end.
+    # One that fails gets no time to close its environments, as the others could not go on meanwhile.
     return Conversation(child, timeout_s=settings.timeout_s, buffers=inherited[-1], leave_s=0.0)

@@ -1,8 +1,19 @@
-"""A cage of many environments over worker processes that start on one shared word."""
+"""A cage of many environments over worker processes that start on one shared word.
+
+    this process                    memory that all share                worker w
+    agent: action[t]            --> batch, columns of w              --> read by step
+    start_row: record, go = n   --> control lines, see control.py    --> may begin
+    finish_row: steps its own   --> batch, columns of this process
+    finish_row: waits           <-- batch, rows t and t + 1; done = n <- written by step and reset
+    needs_reset                 <-- a flag for each column           <-- before done = n
+    calls, long answers         <-> one pipe for each worker         <-> see synchronized_worker.py
+
+From `start_row` to the end of `finish_row` a group's rows belong to the processes that step it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +26,7 @@ from parllel.cages.argument_checks import (
     check_counts,
     check_factories,
     check_group,
+    check_pool_options,
     check_row,
     check_states,
 )
@@ -26,14 +38,13 @@ from parllel.cages.control import (
     ROLLOUT,
     STEP,
 )
-from parllel.cages.environments import Environments
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.group_rows import RESETS, GroupRows, words_for
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.remote_cage import RemoteCage
 from parllel.cages.rows import cage_part
 from parllel.cages.shares import divide
-from parllel.cages.start_workers import PoolSettings, start_pool
+from parllel.cages.start_workers import PoolSettings, environments_of, start_pool
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, unpack
 from parllel.cages.worker_policy import MakePolicy
@@ -96,27 +107,12 @@ class SynchronizedProcessCage(RemoteCage):
     ) -> None:
         seeds = check_factories(env_factories, seeds, "SynchronizedProcessCage")
         n = len(env_factories)
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
-        if n_main is not None and not participate:
-            raise ValueError(f"n_main: expected participate=True with it, got n_main={n_main}")
-        if cores is not None and not len(cores):
-            raise ValueError("cores: expected at least one core number, or None, got none")
+        check_pool_options(timeout_s, participate, n_main, cores)
         if n_main is None:
+            # Rounded down, as this process also has the agent to run.
             n_main = n // (n_workers + 1) if participate and n_workers > 0 else 0
         self._groups, shares = divide(n, n_workers, n_groups, n_main)
-
-        def make(share: slice) -> Callable[[], Environments]:
-            return partial(
-                Environments,
-                env_factories[share],
-                seeds[share],
-                traj_info,
-                reset_automatically=reset_automatically,
-                index=index + share.start,
-                check=check,
-            )
-
+        make = environments_of(env_factories, seeds, traj_info, reset_automatically, index, check)
         settings = PoolSettings(
             n_workers=n_workers,
             shares=shares,
@@ -130,6 +126,7 @@ class SynchronizedProcessCage(RemoteCage):
             buffers=buffers,
         )
         self._pool, needs_reset = start_pool(make, settings)
+        # The spaces are waited for when they are first needed, so several cages start side by side.
         super().__init__(
             index,
             partial(self._pool.await_spaces, _name(index, n)),
@@ -173,6 +170,7 @@ class SynchronizedProcessCage(RemoteCage):
         the workers then.
         """
         self._check_idle("set_policy")
+        # First: if a worker cannot make its policy, no row may run with some policies new and others old.
         self._rows.unbind()
         self._has_policy = False
         self._pool.call("set_policy", policy)
@@ -189,13 +187,14 @@ class SynchronizedProcessCage(RemoteCage):
             raise ValueError(
                 f"{self._name}: columns: expected {self.n} of the {B} that there are, got {columns}"
             )
+        # Only policies read the other fields, so without them these need not be shareable.
         for_policies = samples if self._has_policy else None
         bound = self._pool.call("bind", for_policies, action, fields, columns.start)
         names = [
             *(worker.child.name for worker in self._pool.workers),
             f"{self._name}: main process",
         ]
-        n = len(bound)  # main may have no share
+        n = len(bound)  # main, which comes last, may have no share
         check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
         self._rows.bind(
@@ -203,7 +202,8 @@ class SynchronizedProcessCage(RemoteCage):
         )
 
     def use_batch(self, number: int) -> None:
-        """Go over to batch `number`, which comes with the next command of the workers."""
+        """Change to batch `number`, of which the workers learn with their next command."""
+        # Of all groups: a worker changes once for all its groups, so none may still be stepping.
         self._check_idle("use_batch")
         check_batch(number, self._rows.n_batches, self._name)
         self._rows.use_batch(number)
@@ -217,6 +217,7 @@ class SynchronizedProcessCage(RemoteCage):
     def start_row(self, t: int, group: int = 0) -> None:
         """Let the workers step a group with the actions of row `t`."""
         rows = self._rows
+        # One condition for all that may be wrong, as this runs for each row; `_refuse` finds out what it is.
         if (
             not 0 <= t < rows.ready.get(group, 0)
             or self._decorrelation is not None
@@ -233,7 +234,7 @@ class SynchronizedProcessCage(RemoteCage):
     def start_rollout(self, T: int, group: int = 0) -> None:
         """Let the policies act and the environments step for rows 0 to T - 1, without a signal between."""
         if not self._has_policy:
-            super().start_rollout(T, group)
+            super().start_rollout(T, group)  # raises
         self._refuse(ROLLOUT, 0, group)
         if not 1 <= T <= self._rows.T:
             raise ValueError(f"{self._name}: rollout: T: expected 1 to {self._rows.T}, got {T}")
@@ -246,6 +247,7 @@ class SynchronizedProcessCage(RemoteCage):
         if not self._rows.T:
             raise WrongStateError(f"{self._name}: {what}: no samples buffer was set")
         resets = operation in RESETS
+        # A reset may also write the row that follows the batch.
         check_row(t, self._rows.T + resets, self._name)
         if not resets and not self._rows.begun[group]:
             raise WrongStateError(f"{self._name}: stepped before a reset")
@@ -259,9 +261,8 @@ class SynchronizedProcessCage(RemoteCage):
         check_counts(counts, self.n, self._name)
         if not all(self._rows.begun):
             raise WrongStateError(f"{self._name}: stepped before a reset")
-        for i in np.flatnonzero(
-            self._needs_reset
-        ).tolist():  # nobody may begin what another refuses
+        # Checked here for all of them: if a worker refused, the others would have taken their steps already.
+        for i in np.flatnonzero(self._needs_reset).tolist():
             if counts[i]:
                 raise WrongStateError(
                     f"{self._name}: environment {self._index + i} stepped before a reset"
@@ -271,6 +272,7 @@ class SynchronizedProcessCage(RemoteCage):
 
     def finish_row(self, group: int = 0) -> None:
         """Step what is this process's to step, and wait for the workers."""
+        # Without a row in progress it is a decorrelation that is to be finished, or nothing was started.
         if self._pool.broken is not None or not self._rows.finish(group):
             self._finish_decorrelation(group)
 
@@ -280,13 +282,15 @@ class SynchronizedProcessCage(RemoteCage):
         if self._decorrelation is None:
             raise WrongStateError(f"{self._name}: finish_row() without a start")
         number, args = self._decorrelation
+        # Before the wait: whatever interrupts that ends the cage, and nothing is left to finish.
         self._decorrelation = None
         self._pool.end_call(number, "decorrelate", args)
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column, then in time.
 
-        After a failure: what of them the processes still could hand over. So for final observations.
+        After a failure, return those that the processes could still hand over; the same goes for final
+        observations.
         """
         self._collect("collect_completed_trajs")
         completed, self._completed = self._completed, []
@@ -301,12 +305,14 @@ class SynchronizedProcessCage(RemoteCage):
     def _collect(self, method: str, truncated_only: bool = False) -> None:
         """Fetch both from all processes, unless nothing has happened since."""
         pool = self._pool
+        # After a failure the cage refuses everything else, but what was rescued may still be fetched.
         if pool.rescued is None:
             self._check_idle(method)
         if not self._rows.to_collect:
             return
         self._rows.to_collect = False
         found = pool.collect(truncated_only) if pool.rescued is None else pool.rescued
+        # Each process reports by group; by group and then by process is the order of the columns.
         by_group = zip(*found, strict=True)
         for completed, final in (part for parts in by_group for part in parts):
             self._completed += unpack(self._traj_info, completed)
@@ -336,12 +342,14 @@ class SynchronizedProcessCage(RemoteCage):
         """
         pool = self._pool
         if pool.broken is not None:
+            # All has ended, and why was raised then. From now on it is closed, as if all had been well.
             pool.broken, pool.rescued = "used after close()", None
             return
         busy = any(self._rows.in_progress(group) for group in range(len(self._groups)))
         errors: list[Exception] = []
         try:
-            # Workers that are busy cannot hear us: they get no time.
+            # Workers that are busy, or still making environments, would not read a request before the
+            # time is up: they are ended without one.
             if not busy and self._decorrelation is None and self._spaces is not None:
                 errors = pool.close_environments()
         finally:
@@ -373,5 +381,5 @@ def _name(index: int, n: int) -> str:
 
 
 def _by_column(parts: list[list[list[Any]]]) -> list[Any]:
-    """Return what participants gave by group in the order of the columns."""
+    """Return what each process returned by group, in the order of the columns."""
     return [value for group in zip(*parts, strict=True) for share in group for value in share]

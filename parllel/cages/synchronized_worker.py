@@ -5,7 +5,7 @@
     worker -> main     done: that number                what it wrote to the batch is visible then
                        ANSWER, ERROR                    in the mail box, or over the pipe if it is too long
                        EXCEPTION                        the worker ends; all its done words are negative then.
-                                                        Afterwards what nobody had collected yet
+                                                        Afterwards what main had not collected yet
 
 A reply in the mail box is written before the done word, which makes it visible; one over the pipe is sent
 after that word: main reads the pipe only when it has seen it, and a long reply needs a reader to get through.
@@ -39,12 +39,12 @@ from parllel.cages.environments import Environments
 from parllel.errors import WrongStateError
 from parllel.processes import Placement
 
-_WAIT_S = 3600.0  # a worker ends with its parent, whatever it waits for
+_WAIT_S = 3600.0  # any time will do: a worker ends with its parent, so no wait is in vain
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker is told at its start.
+    """What a worker needs to know at its start.
 
     Attributes:
         worker: its number.
@@ -67,7 +67,7 @@ class WorkerSettings:
 
 
 class SynchronizedWorker:
-    """Serve the environments of one process until it is told to close or the parent ends."""
+    """Serve the environments of one process until it is asked to close or the parent ends."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class SynchronizedWorker:
         settings: WorkerSettings,
         inherited: Any,
     ) -> None:
+        # Memory in "shared" storage, and semaphores, can only be handed over when a process starts.
         lines, needs_reset, sleep_slots, buffers = inherited
         self._worker = settings.worker
         self._size = settings.size
@@ -91,7 +92,7 @@ class SynchronizedWorker:
         self._placement = Placement(settings.others)
 
     def run(self) -> None:
-        """Follow the commands in their order; the first words tell the spaces."""
+        """Follow the commands in their order, having sent the spaces first."""
         # What is there now stays: the collector need not look at it again and again. It is not asked to
         # collect first: in a fork it would touch, and so copy, all that the parent has.
         gc.freeze()
@@ -102,18 +103,23 @@ class SynchronizedWorker:
             handled, more = 0, True
             while more:
                 go = wait.wait(GO, handled, _WAIT_S)
+                # Main may have started several groups since: `go` is the last command, and all count.
                 while more and handled != go:
                     handled = self._size.following(handled)
                     operation, group, row, batch = control.record(handled)
+                    # Before any command: a call such as "decorrelate" writes rows of the batch, too.
                     if batch != self._participant.batch:
                         self._participant.use_batch(batch)
                     if operation == CALL:
                         more = self._call(handled, row)
                     else:
                         self._participant.run(operation, group, row)
+                        # After the last write to the row: main reads it as soon as it sees the number.
                         wait.post(self._size.done_line(group, self._worker), handled)
+                        # Only now, while the agent acts: nothing waits for what these do.
                         self._participant.prepare(group, row)
                         self._placement.check()
+        # SystemExit too, which an environment may raise: main is to hear of every end.
         except BaseException as error:
             self._fail(error)
         self._placement.close()
@@ -121,11 +127,13 @@ class SynchronizedWorker:
             self._participant.close()
 
     def _fail(self, error: BaseException) -> None:
-        """Say that nothing will be done any more, and why.
+        """Report that this worker does nothing any more, and why.
 
-        All that main may wait for says so: it may have gone on to something else. It reads once it has seen
-        that, and closing comes afterwards, as that may fail too, or hang.
+        Closing comes afterwards, as that may fail too, or hang.
         """
+        # Before the exception is sent: a long one does not fit into the pipe, and main, waiting for a word,
+        # reads the pipe only once it has seen this. In every line, as it may wait for any of them: of another
+        # group, or of a call, if this failed in a reset ahead of time.
         for group in range(self._size.n_groups + 1):
             self._control.wait.post(self._size.done_line(group, self._worker), FAILED)
         self._conversation.fail(error, lambda: self._participant.collect(False, True))
@@ -134,8 +142,10 @@ class SynchronizedWorker:
         self._control.tell_rows(group, self._worker, rows)
 
     def _read_call(self) -> tuple[str, tuple[Any, ...]]:
+        # Waits: main advances `go` first, and then sends to one worker after the other.
         request = self._conversation.next_request()
         if request is None:
+            # Raised, so that the environments are closed as after any failure.
             raise EOFError("the main process is gone")
         _, op, args = self._conversation.read_call(request)
         return op, args
@@ -145,13 +155,17 @@ class SynchronizedWorker:
         op, args = "collect", (row == COLLECT_TRUNCATED, row == COLLECT_AT_ONCE)
         if row == BY_PIPE:
             op, args = self._read_call()
+        # Collected after every batch, so it is worth the quicker pickling where that can be had.
         plain = op == "collect" and self._participant.collects_values
-        # Of another failure in a step the environment's state is unknown, so the worker ends.
+        # After any other failure in a step the environment's state is unknown, so the worker ends.
         survived = (WrongStateError,) if op == "decorrelate" else (Exception,)
         function = self._participant.calls[op]
         reply = self._conversation.reply_to(number, survived, function, *args, plain=plain)
         done = self._size.done_line(self._size.n_groups, self._worker)
+        # Main waits for the answer to "close" on the pipe alone, as it does with every child.
         mailed = op != "close" and self._control.put_mail(self._worker, reply)
+        # The mail before this word, which makes it visible; the pipe after it, as sending a long reply ends
+        # only when main reads, and main reads once it has seen the word.
         self._control.wait.post(done, number)
         if not mailed:
             self._conversation.send(reply)
@@ -165,6 +179,7 @@ def serve(
     inherited: Any = None,
 ) -> None:
     """Run a worker; the target of the child process."""
+    # Before the environments are made, whose threads inherit the core.
     if settings.core is not None and hasattr(os, "sched_setaffinity"):
         try:
             os.sched_setaffinity(0, {settings.core})

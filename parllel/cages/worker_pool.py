@@ -1,4 +1,17 @@
-"""All processes of a SynchronizedProcessCage: the workers, main's own share, and what they are asked."""
+"""All processes of a SynchronizedProcessCage: the workers, main's own share, and what they are asked.
+
+    main: WorkerPool                                         worker w: SynchronizedWorker
+    begin_call    record of the call, go = n     -------->   wakes, and reads the record
+                  request n over each pipe       -------->   reads it, if the record says BY_PIPE
+    end_call      main's own share of the call               does its share meanwhile
+    await_done    <------- done word of calls = n; FAILED if the worker is ending
+    _receive      <------- ANSWER n or ERROR n               from the mail box, else over the pipe
+    last_words    <------- EXCEPTION                         over the pipe, only after FAILED
+    Deaths        <------- process descriptor                from the system: it wrote no word before its end
+
+Words are what main waits for. A process that was killed writes none, so no wait is longer than POLL_S, and
+between two waits the pool asks the system whether all workers live.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +35,10 @@ from parllel.cages.spaces import Spaces, check_alike
 from parllel.errors import ClosedError, WorkerTimeoutError, first_of
 from parllel.processes import Deaths, await_any, counted_s
 
-POLL_S = 0.01  # how long a death may go unnoticed
+POLL_S = 0.01  # how long a death may go unnoticed; looking more often would cost the row
 SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
 RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected
-# Of a failure in these the state of the environments is unknown, so all processes end.
+# After a failure in these the state of the environments is unknown, so all processes end.
 _STEPS = ("decorrelate", "close")
 
 
@@ -83,18 +96,21 @@ class WorkerPool:
         except BaseException as error:
             self.end(error)
             raise
+        # Each worker has made its own waits, so names that only a starting process needs can go.
         self.control.wait.settle()
+        # Only now is it known what the environments are called. The name ends with a bracket, which moves.
         for worker in self.workers:
             worker.child.name = f"{worker.child.name[:-1]} of {expected.name})"
         return expected
 
     def _await_made(self, doing: str) -> list[tuple[int, Spaces]]:
-        """Return what the workers say at their start; whoever is first to fail is heard first."""
+        """Return what the workers say at their start; after a failure, do not wait for the rest."""
         made: dict[int, tuple[int, Spaces]] = {}
         errors: list[Exception] = []
         awaited = {worker.child: w for w, worker in enumerate(self.workers)}
         left_s = self._timeout_s
         while awaited:
+            # For any of them, not one after the other: it may be the last that fails at once.
             heard, left_s = await_any(list(awaited), left_s)
             for child in heard:
                 w = awaited.pop(child)
@@ -102,8 +118,10 @@ class WorkerPool:
                     made[w] = self.workers[w].answer(FIRST_WORDS, doing)
                 except Exception as error:
                     errors.append(error)
+                    # The others get an instant to fail as well, so that the error can say how many did.
                     left_s = min(left_s, SETTLE_S)
             if not heard:
+                # After an error the others had no time, so they are not to blame for being late.
                 late = [self.workers[w] for w in awaited.values()]
                 errors = errors or [
                     worker.child.late_error(self._timeout_s, doing) for worker in late
@@ -121,12 +139,14 @@ class WorkerPool:
             try:
                 self.main.run(operation, group, t)
             except BaseException as error:
+                # Of a worker's failure, noticed by `after_row`, all has been ended already.
                 if self.broken is None:
                     self._end_failed(error, set())
                 raise
 
     def after_row(self, group: int, rows: int) -> None:
         """Look now and then, in main's own part of a rollout, whether the workers live."""
+        # A rollout is as long as a batch: without this a death would be noticed only at its end.
         if time.monotonic() > self._next_look:
             self._check_workers(group, self.control.number, "during rollout")
             self._next_look = time.monotonic() + POLL_S
@@ -137,6 +157,7 @@ class WorkerPool:
         first = self.control.size.done_line(group)
         left_s, told = self._timeout_s, self.control.rows_told(group)
         while True:
+            # Before each wait: a worker that is gone will never write the word.
             self._check_workers(group, number, doing)
             began = time.monotonic()
             if wait.wait_each(first, n, number, POLL_S) == n:
@@ -146,7 +167,9 @@ class WorkerPool:
             if rows != told:  # a rollout that gets on has time for each row
                 told, left_s = rows, self._timeout_s
             if left_s <= 0:
+                # Once more: a death in the last slice explains more than that the time is up.
                 self._check_workers(group, number, doing)
+                # None is left if the last one finished after the wait: the next look finds that.
                 self.unfinished = self._busy(group, number)
                 late = [
                     self.workers[w].child.late_error(self._timeout_s, doing)
@@ -159,9 +182,11 @@ class WorkerPool:
 
     def _check_workers(self, group: int, number: int, doing: str) -> None:
         """Raise what workers left to say that have failed or died."""
+        # Made at the first look, when all workers have been started.
         if self._deaths is None:
             self._deaths = Deaths([worker.child for worker in self.workers])
         load, first = self.control.wait.load, self.control.size.done_line(group)
+        # The words as well as deaths: a worker that failed may take long to send why, and to close.
         if self._deaths.any() or any(load(first + w) < 0 for w in range(len(self.workers))):
             self._fail(group, number, doing, set())
 
@@ -185,6 +210,8 @@ class WorkerPool:
 
     def begin_call(self, op: str, args: tuple[Any, ...]) -> int:
         """Have the workers begin; return the number of the call."""
+        # The command before the requests: a worker reads its pipe only after it has seen the command, and
+        # a request that is longer than the pipe holds is sent only as far as the worker reads.
         number = self.control.command(CALL, self._calls, BY_PIPE)
         n, sent = len(self.workers), 0
         try:
@@ -192,7 +219,9 @@ class WorkerPool:
                 self._send(sent, number, op, args)
                 sent += 1
         except Exception:
-            if self.broken is None:  # something that cannot be sent: nobody must wait for it
+            # The request cannot be pickled. But the command said that one comes, so the workers that got
+            # none need another; and all their answers are to be read before the next call.
+            if self.broken is None:
                 for w in range(sent, n):
                     self._send(w, number, "nothing", ())
                 with contextlib.suppress(Exception):
@@ -207,7 +236,7 @@ class WorkerPool:
             worker.ask(op, *args, number=number)
         except Exception as error:
             if isinstance(error, WorkerTimeoutError):
-                self.end(error)
+                self.end(error)  # half a message may be in the pipe, which cannot be used any more
             elif worker.broken is not None:
                 self._fail(self._calls, number, f"before {op}", {w})
             raise
@@ -223,6 +252,7 @@ class WorkerPool:
             try:
                 mine.append(self.main.calls[op](*args))
             except Exception as error:
+                # Raised once the workers have answered, else the next call would find their answers.
                 wrong = error
                 if op in _STEPS:
                     self.end(error)
@@ -241,11 +271,12 @@ class WorkerPool:
         try:
             self.await_done(self._calls, number, doing)
         except BaseException as error:
-            # Interrupted, as by Ctrl-C. A worker may have a long answer, which nobody is going to read.
+            # Interrupted, as by Ctrl-C. A worker with a long answer would wait for ever to be read.
             if self.broken is None:
                 self.end(error)
             raise
         results, errors = [], []
+        # Also after an error: an answer that is left unread would be in the way of the next.
         for w in range(len(self.workers)):
             try:
                 results.append(self._receive(w, number, doing))
@@ -260,6 +291,7 @@ class WorkerPool:
     def _receive(self, w: int, number: int, doing: str) -> Any:
         worker = self.workers[w]
         try:
+            # The mail box first: only if it is empty does the answer come over the pipe.
             return worker.answer(number, doing, mail=self.control.take_mail(w))
         except BaseException as error:
             if worker.broken is not None or not isinstance(error, Exception):
@@ -284,24 +316,28 @@ class WorkerPool:
             busy = [w for w in self.unfinished if w not in failed]
             if not busy or time.monotonic() > deadline:
                 break
+            # On a word, which ends the wait as soon as that worker finishes or fails.
             self.control.wait.wait(first + busy[0], load(first + busy[0]), SETTLE_S / 4)
+        # Only now: a worker posts FAILED first and then sends why, and one that died had sent it before.
         error = first_of([self.workers[w].last_words(doing) for w in sorted(failed)])
         self._end_failed(error, failed.union(busy))
         raise error
 
     def _end_failed(self, error: BaseException, silent: set[int]) -> None:
         """End the processes, having taken what they had collected; those in `silent` would not answer."""
-        if isinstance(error, Exception):  # nobody who presses Ctrl-C waits for that
+        if isinstance(error, Exception):  # Ctrl-C is to end at once
             self.rescued = self._rescue(silent)
         self.end(error)
 
     def _rescue(self, silent: set[int]) -> list[Any]:
         nothing: list[Any] = [([], [])] * self._calls  # for each group
         rescued: list[Any] = []
+        # One deadline for all: many workers that hang must not take many times as long.
         line, deadline = self.control.size.done_line(self._calls), time.monotonic() + RESCUE_S
         number = self.control.command(CALL, self._calls, COLLECT_AT_ONCE)
         for w, worker in enumerate(self.workers):
-            found = worker.left_behind
+            found = worker.left_behind  # of one that failed, which sent it after the exception
+            # What goes wrong here would hide the failure that is to be raised.
             with contextlib.suppress(Exception):
                 left_s = deadline - time.monotonic()
                 if w not in silent and self.control.wait.wait_each(line + w, 1, number, left_s):
@@ -313,14 +349,14 @@ class WorkerPool:
         return rescued
 
     def close_environments(self) -> list[Exception]:
-        """Close them all while everyone is idle; return what went wrong."""
+        """Close them all while all processes are idle; return what went wrong."""
         errors: list[Exception] = []
         number = self.control.command(CALL, self._calls, BY_PIPE)
         for worker in self.workers:  # all are closing before any is waited for
             worker.begin_close(number)
         steps: list[Callable[[], Any]] = [worker.close for worker in self.workers]
         if self.main is not None:
-            steps.insert(0, self.main.close)
+            steps.insert(0, self.main.close)  # first, while the workers close theirs
         for step in steps:
             try:
                 step()
@@ -330,7 +366,9 @@ class WorkerPool:
 
     def end(self, why: BaseException | None) -> None:
         """End all processes, whatever they are doing; `why` is for later calls."""
+        # First, so that nothing is asked any more, even if what follows is interrupted.
         self.broken = reason_of(why)
+        # Goes backwards: main's environments, the workers, and the memory when no process is left to use it.
         with contextlib.ExitStack() as stack:
             for array in self._memory:
                 stack.callback(array.close)
