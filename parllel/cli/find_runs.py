@@ -49,6 +49,7 @@ def state_of(folder: RunFolder, record: RunRecord) -> str:
     """
     if folder.in_use:  # first: a resumed run still has the outcome of its last part
         return "running"
+    # There is none if an error, or a kill, ended the process before it was written.
     outcome = record.outcome
     if outcome is None:
         return "failed"

@@ -113,6 +113,7 @@ def _progress(folder: RunFolder) -> tuple[int | None, float | None]:
     steps = [int(found.stem.split("-")[-1]) for found in folder.checkpoints.paths()]
     steps += [int(step) for step in _logged(folder, "step")]
     returns = _logged(folder, "evaluation/return/mean")
+    # Whichever is further: rows are logged, and checkpoints written, at intervals of their own.
     return max(steps, default=None), returns[-1] if returns else None
 
 
@@ -136,6 +137,7 @@ def _megabytes(path: Path) -> float:
 
 def _print(console: Console, lines: list[RunLine]) -> None:
     """Print a table, or a few lines for each run if the table is too wide for the terminal."""
+    # Without this limit rich measures a table as no wider than the console, whatever is in it.
     endless = console.options.update(max_width=10_000)
     for build in (True, False):
         table = _table(lines, build)
@@ -184,6 +186,7 @@ def _table(lines: list[RunLine], build: bool) -> Table:
     table.add_column("size", justify="right", no_wrap=True)
     for line in lines:
         table.add_row(
+            # rich takes brackets for markup: a folder `runs[old]` would lose a part of its name.
             escape(line.path),
             _when(line),
             *([escape(line.build or "")] if build else []),

@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("nothing to draw: the runs have no steps in common; try --by run")
     for remark in remarks:
         print(remark, file=sys.stderr)
+    # After all that can be refused: a wrong command leaves no folder.
     output.parent.mkdir(parents=True, exist_ok=True)
     plot_learning_curve(output, curves, ylabel=arguments.key)
     print(f"{_counted(len(curves), 'curve')} of {_counted(len(found), 'run')}: {output}")

@@ -14,6 +14,7 @@ from parllel.runners import repeat
 def run(arguments: argparse.Namespace) -> int:
     """Repeat a run and return the exit status: 130 or 143 if a signal stopped it."""
     changes = changes_of(arguments.changes)
+    # Before anything of the run is imported.
     check_source(arguments.run, trusted=arguments.trust)
     console = Console()
     result, folder = repeat(

@@ -44,5 +44,6 @@ def report(console: Console, result: RunResult, folder: RunFolder) -> int:
         said += f". Everything about this run is in {folder.path}"
     # The run has succeeded even if its output cannot be written; rich exits when the pipe is closed.
     with contextlib.suppress(OSError, SystemExit):
+        # As it is: rich takes brackets in a path for markup, and a path that is wrapped cannot be copied.
         console.print(said, soft_wrap=True, markup=False, highlight=False)
     return result.exit_status

@@ -47,6 +47,7 @@ def key_of(path: Path, by: str) -> str:
     if by == "name":
         return str(path.resolve().parent / without_seed(path.name))
     config, record = json_of(path / "config.json"), json_of(path / "run.json")
+    # A damaged record must not end the plot of all the others.
     record = record if isinstance(record, dict) else {}
     if isinstance(config, dict):
         _take_back_lengths(config, record.get("history"))
@@ -55,6 +56,7 @@ def key_of(path: Path, by: str) -> str:
 
 
 def _take_back_lengths(config: dict[str, Any], history: Any) -> None:
+    # From the last resume back to the first, so that the value of the start is the one that remains.
     for entry in reversed(history if isinstance(history, list) else []):
         for path, value in dict(entry.get("before") or {}).items():
             *groups, last = path.split(".")
@@ -67,6 +69,7 @@ def _take_back_lengths(config: dict[str, Any], history: Any) -> None:
 
 def without_seed(name: str) -> str:
     """Return the name of a run without its seed: `ppo-seed3` and `ppo-seed3-2` are `ppo` and `ppo-2`."""
+    # A run may be called `seed3` and nothing else.
     return _SEED_IN_NAME.sub("", name) or name
 
 
@@ -130,6 +133,7 @@ def _ends(members: Iterable[Member], states: Iterable[str]) -> list[float]:
 
 def _shortest_of_most(ends: list[float]) -> list[float]:
     """Return the smallest end that is at least half of the largest, in a list; [] if there is none."""
+    # A run that failed at once would otherwise cut the curve of its group to nothing.
     far = [end for end in ends if 2 * end >= max(ends)]
     return [min(far)] if far else []
 

@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     check_source(arguments.run, trusted=arguments.trust)
     path = Path(arguments.run)
+    # numpy would refuse it too, after the seconds that building the run takes.
     if arguments.seed is not None and arguments.seed < 0:
         raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
     video = _video_path(arguments.video, path)

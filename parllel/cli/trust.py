@@ -50,6 +50,7 @@ def _is_installed(reference: Reference) -> bool:
     module = reference.name.partition(":")[0]
     if module == "__main__" or reference.file is None:
         return False
+    # Of the first name alone: for a dotted name `find_spec` would import the packages above it.
     spec = importlib.util.find_spec(module.partition(".")[0])
     if spec is None:
         return False

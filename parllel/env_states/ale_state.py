@@ -16,6 +16,7 @@ import numpy as np
 from parllel.env_states.layer_state import NoStateError
 from parllel.types import State
 
+# How likely it may be, at most, that an action still sticks after the frames that are played.
 _UNLIKELY = 1e-12
 
 
@@ -29,9 +30,11 @@ class AtariState:
             raise NoStateError(
                 "its actions are sticky and continuous: their strength sticks as well"
             )
+        # Without the random numbers, which are left out by default, sticky actions would differ from here on.
         saved = ale.cloneState(include_rng=True)
         return {
             "game": str(layer._game),
+            # A copy, as `frombuffer` gives a read-only view.
             "emulator": np.frombuffer(saved.serialize(), np.uint8).copy(),
             "action": _find_action(ale, saved),
         }
@@ -50,6 +53,7 @@ class AtariState:
             raise ValueError(f"action: expected one of {legal}, got {action!r}")
         try:
             saved = ALEState(content.tobytes())
+            # First, as it plays frames: restoring leaves the sticky action alone, and undoes all else.
             _set_action(layer.ale, action)
             layer.ale.restoreState(saved)
         except Exception as error:  # the emulator's own, of whatever class
@@ -95,6 +99,7 @@ def _frames(ale: Any) -> int:
     stickiness = _stickiness(ale)
     if stickiness == 0.0:
         return 1
+    # At a stickiness of 1 the logarithm is 0, and no number of frames would do.
     return min(1000, math.ceil(math.log(_UNLIKELY) / math.log(min(stickiness, 0.999))))
 
 

@@ -147,6 +147,7 @@ def _state_of_layer(layer: Any) -> State:
             answer = cls.state(layer)
             if not isinstance(answer, dict):
                 raise TypeError(f"{name_of(layer)}.state(): expected a dict, got {answer!r}")
+            # In the form that a file gives back, so that `load_state` sees one form alone.
             record["state"] = plain_copy(answer, f"{name_of(layer)}.state()")
         else:
             record["state"] = _known(layer).state(layer)
@@ -167,6 +168,7 @@ def _load_layer(layer: Any, record: State) -> None:
     else:
         try:
             _known(layer).load_state(layer, record["state"])
+        # All that nonsense in a damaged file can raise here; a user's own `load_state` keeps its errors.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{name_of(layer)}: {error}") from error
     if "np_random" in record:
@@ -183,6 +185,7 @@ def _says_itself(cls: type[Any]) -> bool:
 
 def _known(layer: Any) -> LayerState:
     known = known_state(type(layer))
+    # Without attributes of its own it has nowhere to keep a state.
     if known is None and isinstance(layer, gym.Wrapper) and set(vars(layer)) <= _OF_ALL_WRAPPERS:
         return Attributes()
     if known is None:
@@ -206,8 +209,10 @@ def _random_state_of(layer: Any) -> State:
     """Return the state of `np_random` for an environment, nothing for a wrapper: it has none."""
     if not isinstance(layer, (gym.Env, gym.vector.VectorEnv)):
         return {}
+    # Asked although both are environments to Python: their `np_random` is that of what they wrap.
     if isinstance(layer, (gym.Wrapper, gym.vector.VectorWrapper)):
         return {}
+    # Not the property, which makes a generator if there is none: saving must not disturb.
     generator = layer._np_random
     if not isinstance(generator, np.random.Generator | None):
         raise NoStateError(f"its np_random is a {type(generator)}, expected a numpy generator")

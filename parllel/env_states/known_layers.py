@@ -37,6 +37,7 @@ class CheckerState(Attributes):
     def load_state(self, layer: Any, state: State) -> None:
         """Mark what was checked."""
         super().load_state(layer, state)
+        # Older versions of gymnasium do not have that check.
         if layer.checked_reset and hasattr(layer, "checked_data_reuse"):
             layer.checked_data_reuse = True
             layer._previous_data = (None, {})  # read once more, by the first step after a reset
@@ -53,6 +54,7 @@ class StatisticsState(Attributes):
     def state(self, layer: Any) -> State:
         """Return counts, queues, and the seconds since the episode began (None before the first)."""
         start = layer.episode_start_time
+        # `perf_counter` counts from another moment in each process, so only a difference can be saved.
         elapsed_s = None if start < 0 else time.perf_counter() - start
         return {"counts": super().state(layer), "elapsed_s": elapsed_s}
 
@@ -170,6 +172,8 @@ _MUJOCO = MujocoState()
 def known_state(cls: type[Any]) -> LayerState | None:
     """Return what knows the state of layers of exactly this class, None if nothing does."""
     if cls.__module__.startswith("gymnasium.envs.mujoco."):
+        # All of them, in whatever version: they keep their state in MjData and a few known attributes.
+        # A user's subclass is in a module of its own, and not covered.
         if any(base.__name__ == "MujocoEnv" for base in cls.__mro__):
             return _MUJOCO
         return None

@@ -85,6 +85,7 @@ def _holder_of(layer: Any, path: str) -> tuple[Any, str]:
 def _check(path: str, kind: Kind, value: Any, now: Any) -> None:
     """Raise ValueError if `value` is not of its kind, or of another shape than what is there now."""
     if isinstance(kind, Numbers):
+        # None before the first reset.
         fits = value is None or (
             np.shape(value) == kind.shape and np.asarray(value).dtype.kind in "fiu"
         )
@@ -94,6 +95,7 @@ def _check(path: str, kind: Kind, value: Any, now: Any) -> None:
         raise ValueError(f"{path}: expected {kind}, got {value!r}")
     if isinstance(now, deque):
         longest = len(value) if now.maxlen is None else now.maxlen
+        # A queue never gets shorter than that of a new wrapper.
         if not len(now) <= len(value) <= longest:
             raise ValueError(f"{path}: expected {len(now)} to {longest} parts, got {len(value)}")
         for one, other in zip(now, value, strict=False):

@@ -55,11 +55,14 @@ def parallel_state(parallel_env: Any) -> State:
     """
     *wrappers, core = _chain(parallel_env)
     for agent in core.world.agents:
+        # That generator belongs to the whole process, and to no environment that could restore it.
         if agent.u_noise or agent.c_noise:
             raise NoStateError("its agents act with noise from numpy's global generator")
     objects = dict(_objects(core))
+    # By id: objects of a world have no names that are unique, and compare as they like.
     places = {id(thing): place for place, thing in objects.items()}
     return {
+        # The wrapper gets this attribute in its first reset.
         "was_reset": "agents" in vars(parallel_env),
         "order": [
             [wrapper._has_reset, wrapper._has_updated]
@@ -124,6 +127,7 @@ def _objects(core: Any) -> Iterator[tuple[str, Any]]:
 def _attributes(place: str, thing: Any, places: Mapping[int, str]) -> State:
     encoded = {}
     for name, value in vars(thing).items():
+        # EzPickle keeps the arguments of the constructor, which are the same for worlds made alike.
         if place == "env" and (name in _LEFT_OUT or name.startswith("_ezpickle")):
             continue
         # Spaces are constant here, and functions are those that the scenario made the world with.
@@ -138,6 +142,7 @@ def _encode(at: str, value: Any, places: Mapping[int, str]) -> Any:
         return {"place": places[id(value)]}
     if isinstance(value, np.random.Generator):
         return {"generator": generator_state(value)}
+    # Only lists that hold objects of the world; others are values like any other.
     if type(value) is list and any(id(part) in places for part in value):
         return {"things": [_encode(f"{at}[{i}]", part, places) for i, part in enumerate(value)]}
     try:

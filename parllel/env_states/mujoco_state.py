@@ -34,6 +34,7 @@ class MujocoState:
         kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
         physics = np.empty(mujoco.mj_stateSize(model, kind))
         mujoco.mj_getState(model, data, physics, kind)
+        # Copies: these are views of the memory that the next step writes.
         arrays = {name: array.copy() for name, array in _arrays(data).items()}
         return {"physics": physics, "data": arrays, "attributes": _ATTRIBUTES.state(layer)}
 
@@ -53,6 +54,7 @@ class MujocoState:
             )
         for name, array in arrays.items():
             _check_array(name, array.shape, saved[name])
+        # Everything has been checked by now: MjData is never left half loaded.
         mujoco.mj_setState(model, data, physics, kind)
         for name, array in arrays.items():
             array[...] = saved[name]
@@ -84,6 +86,7 @@ def _check(model: Any) -> None:
 
     if model.nplugin:
         raise NoStateError("its model has plugins, whose memory cannot be read")
+    # MuJoCo has flexes since version 3, and sleeping bodies since a later one.
     if getattr(model, "nflex", 0):
         raise NoStateError("its model has flexes")
     sleep = getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0)

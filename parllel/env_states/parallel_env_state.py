@@ -22,6 +22,7 @@ class ParallelEnvState:
         inside = layer.parallel_env
         cls = type(inside)
         if _says_itself(cls):
+            # Through the class, as an attribute of the environment may have that name.
             answer = cls.state(inside)
             if not isinstance(answer, dict):
                 raise TypeError(f"{cls.__name__}.state(): expected a dict, got {answer!r}")
@@ -35,6 +36,7 @@ class ParallelEnvState:
             )
         return {
             "live": list(layer._live),
+            # JSON has no sets, and equal states must be equal lists.
             "terminated": sorted(layer._terminated),
             "class": cls.__qualname__,
             "inside": world,
@@ -53,6 +55,7 @@ class ParallelEnvState:
             cls.load_state(inside, plain_copy(state["inside"]))
         else:
             mpe_state.load_parallel_state(inside, state["inside"])
+        # Last, as loading what is inside may be refused.
         layer._live = list(state["live"])
         layer._terminated = set(state["terminated"])
 

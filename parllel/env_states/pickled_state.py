@@ -60,6 +60,7 @@ class PickleState:
         ]
         if expected != came:
             raise ValueError(f"expected the pickle of {expected}, got that of {came}")
+        # Closed only after the new one is in its place: closing may raise.
         old, layer.env = layer.env, env
         old.close()
 

@@ -23,9 +23,11 @@ def freeze(value: Any, at: str = "value") -> Any:
         TypeError: naming `at`, for anything but numbers, strings, None, arrays, and lists, tuples, deques
             and dicts of them.
     """
+    # The exact type: np.float64 is a subclass of float, and would come back as one.
     kind = type(value)
     if kind in _AS_THEY_ARE:
         return value
+    # numpy saves objects as pickles, which no checkpoint may hold.
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
         array = np.array(value)
         return array if isinstance(value, np.ndarray) else {"scalar": array}
@@ -34,6 +36,7 @@ def freeze(value: Any, at: str = "value") -> Any:
     if kind in (list, deque):
         return {"list": [freeze(part, f"{at}[{i}]") for i, part in enumerate(value)]}
     if kind in (dict, OrderedDict):
+        # As pairs, since keys in JSON are strings, and those of an environment may be numbers.
         pairs = [[freeze(key, at), freeze(part, f"{at}[{key!r}]")] for key, part in value.items()]
         return {"dict": pairs}
     raise TypeError(f"{at}: expected numbers, strings, arrays or containers of them, got {kind}")

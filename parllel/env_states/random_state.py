@@ -53,6 +53,7 @@ def generator_from(state: State) -> np.random.Generator:
     """
     try:
         sequence = state["sequence"]
+        # Only for `spawn`: the state of the bits, set next, decides all numbers that are drawn.
         seed = None if sequence is None else np.random.SeedSequence(**sequence)
         bits = _BIT_GENERATORS[state["bits"]["bit_generator"]](seed)
         bits.state = plain_copy(state["bits"])
@@ -139,6 +140,7 @@ def _inside(space: gym.Space[Any]) -> Iterator[tuple[str, gym.Space[Any]]]:
 
 
 def _as_ints(entropy: Any) -> Any:
+    # A SeedSequence takes a number or several; JSON has no integers of numpy.
     if entropy is None or isinstance(entropy, (int, np.integer)):
         return None if entropy is None else int(entropy)
     return [int(word) for word in entropy]

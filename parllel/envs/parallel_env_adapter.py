@@ -74,6 +74,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
         self.observation_space = _by_agent(self.agents, parallel_env.observation_space)
         self.action_space = _by_agent(self.agents, parallel_env.action_space)
         self.metadata = getattr(parallel_env, "metadata", {})
+        # Not every environment with PettingZoo's interface has these two.
         self.render_mode = getattr(parallel_env, "render_mode", None)
         self._absent = {
             agent: zero_of(space) for agent, space in self.observation_space.spaces.items()
@@ -85,6 +86,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Tree, dict[str, Any]]:
         """Begin an episode with all agents."""
+        # For `np_random` of the adapter itself; the environment inside has generators of its own.
         super().reset(seed=seed)
         observations, infos = self.parallel_env.reset(seed=seed, options=options)
         there = set(self.parallel_env.agents)
@@ -109,12 +111,14 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
         live = self._live
         answer = self.parallel_env.step({agent: action[agent] for agent in live})
         observations, rewards, terminations, truncations, infos = answer
+        # A copy of the dict alone: cages copy the numbers, and nothing writes to them.
         observation = dict(self._absent)
         reward = dict.fromkeys(self.agents, 0.0)
         alive, terminated, truncated = [dict.fromkeys(self.agents, False) for _ in range(3)]
         for agent in live:
             try:
                 observation[agent] = observations[agent]
+                # As Python floats: a sum of float16 scalars would round, or overflow.
                 reward[agent] = float(rewards[agent])
                 terminated[agent] = bool(terminations[agent])
                 truncated[agent] = bool(truncations[agent])
@@ -128,6 +132,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
         self._terminated.update(agent for agent in live if terminated[agent])
         self._check_agents(live)
         over = not self._live
+        # By all steps of the episode: an agent that was truncated earlier makes it a truncated one.
         all_terminated = over and len(self._terminated) == len(self.agents)
         info = {
             "reward": reward,
@@ -143,6 +148,7 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
         """Compare who is left with what the environment says."""
         there = self.parallel_env.agents
         for agent in there:
+            # Its columns would begin in the middle of an episode, where nothing was stored for it.
             if agent not in before:
                 raise ValueError(
                     f"step: agent {agent!r} is there but was not in the step before; agents that "
@@ -188,6 +194,7 @@ def zero_of(space: gym.Space[Any]) -> Tree:
     if isinstance(space, spaces.Tuple):
         return tuple(zero_of(inner) for inner in space.spaces)
     if isinstance(space, spaces.Discrete):
+        # A space need not hold 0, and gymnasium's checker warns of observations outside of it.
         return np.clip(np.int64(0), space.start, space.start + space.n - 1)
     if isinstance(space, spaces.MultiDiscrete):
         return np.clip(np.zeros_like(space.nvec), space.start, space.start + space.nvec - 1)

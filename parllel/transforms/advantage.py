@@ -43,6 +43,7 @@ def estimate_advantage(
     if len(shape) != 2:
         raise ValueError(f"{name}: reward: expected shape [T, B], got {shape}")
     compiled.estimate_advantage(
+        # Numba refuses other dtypes too, but does not say which argument is wrong.
         for_loop(name, "reward", reward, shape, np.float32),
         for_loop(name, "value", value, shape, np.float32),
         for_loop(name, "terminated", terminated, shape, bool),
@@ -75,6 +76,7 @@ class EstimateAdvantage(BatchTransform):
         self._discount = check_fraction("EstimateAdvantage", "discount", discount)
         self._gae_lambda = check_fraction("EstimateAdvantage", "gae_lambda", gae_lambda)
         self._reward = reward
+        # Not `agent.final_value`, which is a field of this transform, though the handler fills it.
         self.reads = (reward, "env.terminated", "env.truncated", "agent.agent_info.value")
         self._views = BatchMemo(self._views_of)
 
@@ -93,6 +95,7 @@ class EstimateAdvantage(BatchTransform):
 
     def _views_of(self, samples: Samples) -> tuple[NDArray[Any], ...]:
         return (
+            # In the order in which `transform_batch` unpacks them: inputs, then outputs.
             body_of(samples, self._reward),
             body_of(samples, "agent.agent_info.value"),
             body_of(samples, "env.terminated"),

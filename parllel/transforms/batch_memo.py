@@ -38,6 +38,7 @@ class BatchMemo(Generic[V]):
 
     def use_batch(self, samples: Samples, number: int) -> None:
         """Switch to batch `number`, which the samples must show already."""
+        # Compared by identity: other samples are other memory, even if their numbers are the same.
         if samples is not self._samples:
             self.bind(samples)
         else:

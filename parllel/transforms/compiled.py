@@ -33,6 +33,7 @@ def estimate_advantage(
 ) -> None:
     """Write advantages, see `parllel.transforms.estimate_advantage`."""
     T, B = reward.shape
+    # The sum of eq. 16 as a recursion, A_t = delta_t + discount * gae_lambda * A_(t+1), from the last row.
     decay = discount * gae_lambda
     trace = np.zeros(B)  # float64: in float32 the roundings of a thousand steps would add up
     for t in range(T - 1, -1, -1):
@@ -90,6 +91,7 @@ def running_returns(
     for t in range(T):
         for b in range(B):
             total = discount * carried[b] + reward[t, b]
+            # Before the reset: the whole return of an episode belongs to the statistics too.
             out_return[t, b] = total
             total = 0.0 if done[t, b] else total
             # A row that is not valid holds no step: the sum must not decay in it.
@@ -112,6 +114,7 @@ def normalize_row(
     clip: float,
 ) -> None:
     """Write `(source + shift) * scale`, clipped to [-clip, clip], into cells [t, start:stop]."""
+    # Whole arrays with indices, as slices made in Python would be two new objects for every row.
     features = shift.size
     for b in range(start, stop):
         for f in range(features):
@@ -122,6 +125,7 @@ def normalize_row(
 
 
 @compiled(
+    # No signature with strides: `RunningMeanStd.update` passes contiguous arrays only.
     "i8(f4[:,::1], b1[::1], f8[::1], f8[::1])",
     "i8(f8[:,::1], b1[::1], f8[::1], f8[::1])",
     nogil=True,
@@ -139,6 +143,7 @@ def moments(
     Two passes: with the one-pass formula, digits cancel where the mean is large.
     """
     n, features = batch.shape
+    # A compiled signature has no None, so an empty array stands for "no mask".
     everything = mask.size == 0
     count = 0
     out_mean[:] = 0.0

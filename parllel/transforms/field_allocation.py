@@ -60,6 +60,7 @@ def add_transform_fields(
             raise TypeError(f"transforms: expected transforms, got {came}")
     # The order in which a sampler runs them; `sorted` keeps the order within each kind.
     ordered = sorted(transforms, key=lambda transform: isinstance(transform, BatchTransform))
+    # One after the other: `fields` of a transform may take its shapes from what an earlier one writes.
     for i, transform in enumerate(ordered):
         _check_reads(transform, ordered[i + 1 :], samples)
         fields = fields_of(transform, samples)
@@ -83,6 +84,7 @@ def _check_unwritten(samples: Samples, fields: Iterable[str], name: str) -> None
             field = field_at(samples, path)
         except ValueError:  # there is no such field, as there should not be
             continue
+        # `add_fields` would refuse the path too, but knows neither of the two transforms.
         for at, leaf in buffer_leaves(field, path):
             if writer := writer_of(leaf):
                 raise ValueError(written_twice(at, writer, name))
@@ -95,6 +97,7 @@ def _mark(leaf: Array, path: str, writer: str) -> None:
             f"{writer}: {path}: expected padding=1, as in Field(example, padding=1), for row T: the "
             "observation that follows the batch"
         )
+    # On the block, which all views of the array share: indexing must not lose the name.
     leaf.block.writer = writer
 
 
@@ -170,6 +173,7 @@ def _tried_paths(transform: Transform, samples: Samples) -> list[str]:
 
 
 def _overlap(path: str, other: str) -> bool:
+    # With a dot at the end, so that `agent.observation_mask` is no part of `agent.observation`.
     one, two = f"{path}.", f"{other}."
     return one.startswith(two) or two.startswith(one)
 

@@ -187,6 +187,7 @@ def _check_allocated(name: str, path: str, leaves: Mapping[str, Any]) -> None:
     if path not in leaves:
         raise ValueError(f"{name}: writes {path}, which was not allocated for it; {hint}")
     leaf = leaves[path]
+    # Without a writer it was allocated by hand, which is allowed unless another path shows the same memory.
     if writer_of(leaf):
         return
     others = [at for at, other in leaves.items() if at != path and _is_same(other, leaf)]
@@ -200,4 +201,5 @@ def _is_same(leaf: Any, other: Any) -> bool:
 
 
 def _identity(leaf: Any) -> Any:
+    # In a tuple, so that an id cannot equal the key of a block.
     return leaf.block.key if isinstance(leaf, Array) else (id(leaf),)

@@ -80,6 +80,7 @@ class FinalChain:
                 if uses.reads is None:
                     undeclared = uses.name
                 for path, identity in (uses.reads or {}).items():
+                    # The first reader is kept, the one nearest to the agent: errors name it.
                     self._wanted.setdefault(identity, (path, uses.name))
             elif says and not uses.writes:  # without a field of its own it may work in place
                 found.append(transform)
@@ -96,6 +97,7 @@ class FinalChain:
         given = {identity for uses in self._uses for identity in uses.writes.values()}
         for identity, (path, reader) in self._wanted.items():
             writer = writer_of(self._leaves[path])
+            # A field without a writer that a transform reads is raw data, which no transform has to make.
             if identity not in given and (writer or reader is None):
                 raise ValueError(
                     f"step_transforms: expected the transform that writes {path} in training"
@@ -126,6 +128,7 @@ def transform_finals(
     """
     if not transforms:
         return observation
+    # Taken before the first transform, which may return anything.
     n = len(next(leaf for _, leaf in buffer_leaves(observation)))
     for transform in transforms:
         observation = transform.transform_final(observation)

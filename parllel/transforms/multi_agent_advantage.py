@@ -80,6 +80,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
             terminated, truncated, final_value = all_terminated, all_truncated, own.final_value
             if own.ends is not None:
                 alive, own_terminated, own_truncated = own.ends
+                # New arrays: the flags of the environment itself are data, which no transform may change.
                 terminated = terminated | own_terminated
                 truncated = truncated | own_truncated
                 # Where the episode goes on without this agent, its last observation is in the next row.
@@ -99,6 +100,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
             )
             np.add(own.advantage, own.value, out=own.return_, casting="same_kind")
             if own.ends is not None:  # the value of a row without the agent means nothing
+                # Rows after an agent's last step did not reach that step, as sums end there.
                 own.advantage[~alive] = 0.0
                 own.return_[~alive] = 0.0
 

@@ -42,6 +42,7 @@ class NormalizeAdvantage(BatchTransform):
 
     def fields(self, samples: Samples) -> Mapping[str, Field]:
         """Declare the target if it is another field than the source."""
+        # Declared by the transform that computes the advantage; a second writer of a path is refused.
         if self._target == self._source:
             return {}
         shape = body_of(samples, self._source).shape[2:]
@@ -65,15 +66,18 @@ class NormalizeAdvantage(BatchTransform):
         """Normalise the whole batch; a batch without valid entries becomes 0."""
         advantage, out, valid = self._views.of(samples)
         chosen = advantage if valid is None else advantage[valid]
+        # numpy warns of the mean of nothing, and a warning may be an error.
         mean, std = (0.0, 1.0) if not chosen.size else _mean_and_std(chosen)
         # In float64: a large mean rounded to float32 would leave an offset.
         np.subtract(advantage, mean, out=out, dtype=np.float64, casting="same_kind")
         np.multiply(out, 1.0 / (std + self._epsilon), out=out, casting="same_kind")
         if valid is not None:
+            # Last, as these cells may hold NaN, which no arithmetic removes.
             out[~valid] = 0.0
 
 
 def _mean_and_std(values: NDArray[Any]) -> tuple[float, float]:
+    # In float64: sums of float32 lose digits in a large batch.
     mean = values.mean(dtype=np.float64)
     deviation = np.subtract(values, mean, dtype=np.float64)
     return float(mean), float(np.sqrt(np.square(deviation, out=deviation).mean()))

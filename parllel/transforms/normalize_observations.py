@@ -44,6 +44,7 @@ class NormalizeObservations(StepTransform):
         self,
         source: str = "env.observation",
         target: str | None = None,
+        # The defaults of `VecNormalize` of Stable-Baselines3, so that results can be compared.
         clip: float = 10.0,
         epsilon: float = 1e-8,
     ) -> None:
@@ -84,6 +85,7 @@ class NormalizeObservations(StepTransform):
         source = field_at(samples, self._source)
         shapes = {path: tuple(leaf.shape[2:]) for path, leaf in buffer_leaves(source)}
         # There already if a checkpoint was loaded, or if this is another buffer for the same observations.
+        # Not anew for each buffer: the statistics continue, and `load_state` may have made them already.
         if not self._leaves:
             self._leaves = {path: self._leaf(path, shape) for path, shape in shapes.items()}
         known = {path: leaf.statistics.shape for path, leaf in self._leaves.items()}
@@ -117,6 +119,7 @@ class NormalizeObservations(StepTransform):
                 f"NormalizeObservations: observation: expected leaves {list(self._leaves)}, "
                 f"got {given}"
             )
+        # In the order of this observation: a dict from an environment may have another than the buffer.
         leaves = iter([self._leaves[path] for path in given])
         normalized = buffer_map(lambda array: next(leaves).normalized(array), part)
         return with_part(observation, self._put, normalized)
@@ -155,6 +158,7 @@ class NormalizeObservations(StepTransform):
         leaves: dict[str, Leaf] = {}
         for name, saved in state.items():
             path = name.removeprefix(self._source).removeprefix(".")
+            # The shapes come from the state, as a checkpoint may be loaded before any buffer is known.
             leaves[path] = self._leaf(path, np.shape(saved["mean"]))
             leaves[path].load(saved)
         known = {path: leaf.statistics.shape for path, leaf in self._leaves.items()}
@@ -162,6 +166,7 @@ class NormalizeObservations(StepTransform):
         if known and known != given:
             raise ValueError(f"NormalizeObservations: state: expected {known}, got {given}")
         self._leaves = leaves
+        # They hold the old leaves.
         self._views.forget()
 
 

@@ -49,6 +49,7 @@ class NormalizeRewards(BatchTransform):
         source: str = "env.reward",
         target: str = "env.normalized_reward",
         done: str = "env.done",
+        # The defaults of `VecNormalize` of Stable-Baselines3.
         clip: float = 10.0,
         epsilon: float = 1e-8,
     ) -> None:
@@ -131,6 +132,7 @@ class NormalizeRewards(BatchTransform):
 
     def load_state(self, state: State) -> None:
         """Restore what `state` returned; raise ValueError if it has another B."""
+        # All is checked before anything is loaded: half a state would be worse than the old one.
         carried = state["carried"]
         if carried is not None:
             carried = np.array(carried, np.float64)

@@ -63,6 +63,8 @@ class Leaf:
 
     def write_into(self, out: NDArray[np.float32], source: NDArray[Any]) -> None:
         """Normalise `source` [n, features] of any real dtype into `out`."""
+        # The operations of `normalize_row` in its order and precision: what the agent sees of a final
+        # observation must not differ from what a step would show of it.
         np.add(source, self.shift, out=out, dtype=np.float32, casting="unsafe")
         np.multiply(out, self.scale, out=out)
         np.clip(out, -self.clip, self.clip, out=out)
@@ -74,6 +76,7 @@ class LeafViews:
     def __init__(self, leaf: Leaf, samples: Samples, source: str, target: str) -> None:
         from parllel.transforms import compiled
 
+        # Once, and not in `write`: an import statement costs something in each row.
         self._normalize_row = compiled.normalize_row
         self.leaf = leaf
         self.body, self._after = _body_and_row_after(samples, source)

@@ -121,9 +121,11 @@ class RecordVideo(BatchTransform):
         source = field_at(samples, self._source)
         stop = wanted = self._n_frames - self._length
         if valid is not None:  # rows without samples give no frames, so more rows may be needed
+            # The row in which the wanted number of rows with a sample is reached.
             stop = int(np.searchsorted(np.cumsum(valid.any(axis=1)), wanted)) + 1
             valid = valid[:stop]
         # A copy, as borders are drawn into it; of these cells only, as observations may be large.
+        # Up to the end of the body: a slice that ends at T + 1 would take the padding row too.
         observations = np.array(source[: min(stop, len(source))][:, columns])
         pictures = np.require(self._checked(observations), requirements="W")
         for path, colour in (("env.terminated", TERMINATED), ("env.truncated", TRUNCATED)):
@@ -150,9 +152,11 @@ class RecordVideo(BatchTransform):
         return pictures
 
     def _hand_over(self) -> None:
+        # Emptied first: a clip that cannot be written must not grow with every batch to come.
         clip, self._frames = np.concatenate(self._frames), []
         try:
             self._write(self._begun, clip)
+        # A full disk is no reason to end hours of training.
         except OSError as error:  # such as a full disk, which must not end the training
             warnings.warn(
                 f"RecordVideo: the clip of batch {self._begun} is lost: {error}",
@@ -205,7 +209,9 @@ def _draw_border(
     pictures: NDArray[np.uint8], where: NDArray[np.bool_], colour: tuple[int, int, int]
 ) -> None:
     """Draw a border into the pictures [T, n, H, W, 3] where `where` [T, n] is true."""
+    # Indexing by a mask copies, so the result is written back below.
     chosen = pictures[where]
+    # In proportion: a border of one pixel would not be seen in a large picture.
     thickness = max(1, min(chosen.shape[1:3]) // 40)
     for edge in (slice(None, thickness), slice(-thickness, None)):
         chosen[:, edge, :] = colour

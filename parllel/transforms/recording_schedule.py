@@ -17,6 +17,7 @@ def capped_cubic(elapsed_steps: int, number: int) -> bool:
     """
     if number >= 1000:
         return number % 1000 == 0
+    # Rounded, as floating point has no exact cube roots: 64 ** (1 / 3) is below 4.
     root: int = round(number ** (1 / 3))
     return root**3 == number
 

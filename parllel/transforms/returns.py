@@ -94,6 +94,7 @@ class DiscountedReturns(BatchTransform):
     def _views_of(self, samples: Samples) -> tuple[NDArray[Any], ...]:
         reward = body_of(samples, self._reward)
         if self._value is None:
+            # Zeros in their places, so that one compiled loop serves both kinds of agent.
             final, bootstrap = np.zeros_like(reward), np.zeros_like(reward[0])
         else:
             final = body_of(samples, "agent.final_value")

@@ -52,12 +52,14 @@ class RunningMeanStd:
                 f"{self.name}: batch: expected shape [N, *{self.shape}], got {entries.shape}"
             )
         n = len(entries)
+        # The loop is compiled for these two; whatever else comes is converted to float64.
         dtype = np.float32 if entries.dtype == np.float32 else np.float64
         # In the form for which the loop is compiled: contiguous and writable, in one of two dtypes.
         flat = np.require(entries.reshape(n, self.mean.size), dtype, ["C", "A", "W"])
         mean, var = np.empty(self.mean.size), np.empty(self.mean.size)
         count = int(compiled.moments(flat, self._mask(mask, n), mean, var))
         # Before they are merged: one NaN would stay in the statistics for the rest of the run.
+        # Before merging: a single NaN would stay in the statistics to the end of the run.
         if not (np.isfinite(mean).all() and np.isfinite(var).all()):
             raise ValueError(
                 f"{self.name}: batch: expected finite numbers, got NaN, inf or too large"
@@ -80,6 +82,7 @@ class RunningMeanStd:
         if self.count == 0:  # exact, where the formula below would round
             self.mean, self.var, self.count = mean, var, total
             return
+        # Chan et al.: the squares of both parts, and what the distance of their means adds.
         delta = mean - self.mean
         share = count / total
         squares = self.var * self.count + var * count + delta**2 * (self.count * share)

@@ -110,6 +110,7 @@ def body_of(samples: Tree, path: str) -> np.ndarray[Any, Any]:
         ValueError: if there is no such field, or it is a tree.
     """
     field = field_at(samples, path)
+    # A tree is a tuple: numpy would try to stack its arrays instead of refusing it.
     names = getattr(field, "_fields", None)
     if names is not None:
         raise ValueError(f"{path}: expected one array, got a tree of {list(names)}")

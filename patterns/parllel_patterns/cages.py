@@ -57,6 +57,7 @@ def build_cages(
     _check_parallel(parallel, n_envs)
     _check_process_arguments(process_arguments)
     stack = ExitStack() if stack is None else stack
+    # After the checks of arguments: the planner makes an environment and steps it, which takes time.
     plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
     # After all checks: a name can be drawn only once, also by a call that fails.
     options: dict[str, Any] = {
@@ -76,6 +77,7 @@ def _spread(factories: list[EnvFactory], plan: Plan, **arguments: Any) -> Synchr
         factories,
         n_workers=plan.n_workers,
         n_groups=plan.n_groups,
+        # A Plan says 0 where the cage expects None: no environments in this process.
         participate=plan.n_main > 0,
         n_main=plan.n_main or None,
         spin_us=plan.spin_us,
@@ -85,6 +87,7 @@ def _spread(factories: list[EnvFactory], plan: Plan, **arguments: Any) -> Synchr
     try:
         _ = cage.spaces  # waits until all environments are made
     except BaseException:
+        # The caller's stack does not hold it yet, and its workers would outlive the error.
         cage.close()
         raise
     return cage
@@ -125,6 +128,7 @@ def _check_parallel(parallel: Any, n_envs: int) -> None:
 
 def _check_process_arguments(arguments: dict[str, Any]) -> None:
     """Refuse unknown arguments even without workers, where nothing would read them."""
+    # Otherwise a misspelt `timeout_s` would come to light only where workers are used: on another machine.
     known = inspect.signature(SynchronizedProcessCage).parameters
     if unknown := sorted(arguments.keys() - known):
         raise TypeError(

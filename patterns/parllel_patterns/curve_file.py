@@ -50,6 +50,7 @@ class CurveFile:
             reference: returns to draw as level lines, by label.
             more: further JSON values.
         """
+        # The curve of a run that was stopped would pass for a result.
         if self.name is None or any(result.stopped_by is not None for result, _ in runs):
             return
         elapsed_steps = sum(result.elapsed_steps for result, _ in runs)
@@ -63,6 +64,7 @@ class CurveFile:
         }
         Path(f"{self.name}.json").write_text(json.dumps(about, indent=1) + "\n")
         end = max(curve[-1][0] for curve in curves.values() if curve)
+        # Only now is the longest curve known, which the level lines must span.
         levels = {label: [(0.0, y), (end, y)] for label, y in (reference or {}).items()}
         plot_learning_curve(f"{self.name}.png", {**curves, **levels}, title)
 
@@ -75,5 +77,6 @@ def _processor_seconds() -> float:
 
 
 def _shared(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    # Runs of one picture differ in their seeds at least, so no single config describes them all.
     first = configs[0]
     return {key: first[key] for key in first if all(one.get(key) == first[key] for one in configs)}

@@ -70,6 +70,7 @@ def parse_flags(
 
 def early_flag(argv: Sequence[str], name: str) -> str | None:
     """Return the value of one flag, which decides how the others are read."""
+    # No abbreviations: tyro, which reads the same arguments later, would not accept them.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(name, dest="value")
     value: str | None = parser.parse_known_args(argv)[0].value
@@ -86,6 +87,7 @@ def _rule_of_ints(info: Any) -> Any:
         nargs=1,
         metavar="INT",
         instance_from_str=lambda args: whole_number(args[0]),
+        # True is an int to Python, but no number of steps.
         is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
         str_from_instance=lambda value: [str(value)],
     )

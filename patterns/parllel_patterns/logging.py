@@ -29,6 +29,7 @@ def build_logger(folder: RunFolder, console: Console | None = None, *more: Write
     ]
     problem = None  # reported below, when there is a logger to report it to
     try:
+        # Not a requirement: a first script should run with what parllel itself installs.
         writers.append(TensorBoardWriter(folder.path))
     except ImportError as error:
         problem = str(error)

@@ -75,6 +75,7 @@ def _main(
         name = name(config) if callable(name) else name
         run = partial(train, build, config, base=arguments.runs, name=name)
     else:
+        # Differences alone, as a resumed run records in its history what was changed.
         changes = _changes(config_values(before), config_values(arguments.config))
         run = partial(
             resume, arguments.resume, changes=changes, build=build, config_class=config_class
@@ -111,11 +112,13 @@ def main_for_each(
     Raises:
         SystemExit: as `main` does, and with the run's exit status if a signal stopped one.
     """
+    # Or argparse would take `--seed 0` for an abbreviation of `--seeds 0`.
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for i, several in enumerate(each):
         parser.add_argument(several, nargs="+", dest=f"values{i}", default=[])
     given, others = parser.parse_known_args(argv)
     pairs = [
+        # A flag that is not given counts as one empty choice: a product with no choices has no members.
         [[one, value] for value in getattr(given, f"values{i}")] or [[]]
         for i, one in enumerate(each.values())
     ]
@@ -163,8 +166,10 @@ def _report(console: Console, result: RunResult, folder: RunFolder) -> None:
     if result.stopped_by is not None:
         how = f"Stopped by {result.stopped_by}"
     lines = [f"{how} after {result.elapsed_steps:,} environment steps"]
+    # NaN without an evaluation.
     if math.isfinite(result.evaluation_return):
         lines[0] += f": mean return {result.evaluation_return:.1f} in the last evaluation"
+    # Otherwise the best evaluation is the last one, and its return is in the line already.
     if result.best is not None and result.best[0] < result.elapsed_steps:
         lines[0] += f", {result.best[1]:.1f} in the best, at step {result.best[0]:,}"
     if result.stopped_by is not None:
@@ -173,4 +178,5 @@ def _report(console: Console, result: RunResult, folder: RunFolder) -> None:
     # The run has succeeded even if its output cannot be written; rich exits when the pipe is closed.
     with contextlib.suppress(OSError, SystemExit):
         for line in lines:
+            # As it is: rich takes brackets in a path for markup, and a path that is wrapped cannot be copied.
             console.print(line, soft_wrap=True, markup=False, highlight=False)

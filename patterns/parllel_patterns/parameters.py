@@ -40,6 +40,7 @@ class PpoParameters:
     clip_grad_norm: float | None = 0.5
     kl_limit: float | None = None
 
+    # What `**` needs to unpack an object: this method and the next.
     def keys(self) -> Iterator[str]:
         """Return the names."""
         return (field.name for field in dataclasses.fields(self))

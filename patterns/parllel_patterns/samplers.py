@@ -56,6 +56,7 @@ def build_sampler(
     _check_parts(batch_spec, cages, handler)
     _check_lists(step_transforms=step_transforms, batch_transforms=batch_transforms)
     if sampler_class is None:
+        # The first speaks for all: samplers refuse cages that differ in this.
         waiting = bool(cages) and not cages[0].reset_automatically
         sampler_class = RecurrentSampler if waiting else BasicSampler
     allocation["env_info"] = _with_info_of_agents(handler, allocation.get("env_info"))
@@ -100,8 +101,10 @@ def build_rollout_sampler(
             "build_rollout_sampler: handler: expected one with a worker_policy, such as "
             f"SmallPolicyHandler(agent), got a {type(handler).__name__}; build_sampler takes it"
         )
+    # One script for every machine: the plan of `build_cages` may be to use no workers at all.
     if all(isinstance(cage, VectorizedCage) for cage in cages):
         return build_sampler(batch_spec, cages, handler, (), batch_transforms, **arguments)
+    # Before the sampler is built, which refuses cages without a policy.
     for cage in cages:
         cage.set_policy(handler.worker_policy())  # type: ignore[attr-defined]
     return build_sampler(
@@ -111,6 +114,7 @@ def build_rollout_sampler(
         (),
         batch_transforms,
         sampler_class=RolloutSampler,
+        # Drawn by the main process, so that samples do not depend on how columns are spread over workers.
         noise=True,
         **arguments,
     )
@@ -135,6 +139,7 @@ def build_eval_sampler(
     leaves = dict(buffer_leaves(sampler.samples.env.observation, "env.observation"))
     samples = allocate_eval_samples(
         cages,
+        # Taken from the buffer of training, as the agent must see evaluations as it sees its samples.
         dtype={path: array.dtype for path, array in leaves.items()},
         frames={
             path: array.frames
@@ -168,4 +173,5 @@ def _with_info_of_agents(
     handler: Handler, env_info: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
     names = getattr(handler.agent, "names", None)
+    # What the caller gives comes last: it may name another dtype or more keys.
     return env_info if names is None else {**multi_agent_info(names), **(env_info or {})}

@@ -80,9 +80,8 @@ def allocate_samples(
         dtype: types by path, in the same way: `{"env.observation.position": np.float64}`. Elsewhere float64
             is stored as float32, and int64 as int32 in observations of a space whose bounds allow it.
         switching: allocate arrays with two sides, see AsynchronousSampler.
-        n_batches: how many batches the buffer holds, as a replay needs it. Each goes to the T rows after
-        those
-            of the last one, and from the end back to the first; `samples.env.reward.full` has all rows.
+        n_batches: how many batches the buffer holds, for a replay. Each goes to the T rows after those of
+            the last one, and from the end back to the first; `samples.env.reward.full` has all rows.
         frames: how many frames observations are stacks of, to store each frame once; for all leaves, or
             by path: `{"env.observation.camera": 4}`. See `LazyFramesArray`.
 
@@ -110,12 +109,14 @@ def allocate_samples(
     rules = StorageRules(storage, "managed" if switching else default_storage(cages))
     dtypes = DtypeRules(dtype)
     memory = _memory(rules, dtypes, switching, n_batches)
+    # The agent acts once, on an example: only it knows the form of its actions and infos.
     action, agent_info = _agent_example(handler, spaces, transforms, env_info, dtypes)
     examples = _examples(spaces, _indexing(action), agent_info, env_info, frames)
     samples = allocate(examples, batch_spec, **memory)
     samples = _add_single_rows(samples, handler, env_info, batch_spec.B, memory)
     fields: dict[str, Any] = {}
     if next_observation:
+        # Like the arrays that were allocated, so that what `dtype` says of observations holds here too.
         fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
     if not cages[0].reset_automatically:
         fields["env.valid"] = False
@@ -123,10 +124,12 @@ def allocate_samples(
         fields["agent.noise"] = _noise(handler)
     samples = add_fields(samples, fields, batch_spec, **memory)
     samples = add_transform_fields(samples, transforms, batch_spec, **memory)
+    # Only now are all paths known: a pattern that fits none of them is misspelt.
     rules.check_used()
     dtypes.check_used()
     if frames:
         _check_frames(samples, handler)
+    # Last, as any transform may have declared it.
     if "observation" not in samples.agent._fields:
         samples = insert_field(samples, "agent.observation", samples.env.observation)
     checked: Samples = samples
@@ -183,6 +186,8 @@ def _agent_example(
     observation = raw = _stored(stored_example(spaces.observation), dtypes)
     probe: Samples | None = None
     if any(isinstance(transform, StepTransform) for transform in transforms):
+        # The real buffer cannot be made before the agent has answered, and the agent answers to what step
+        # transforms write. So these are allocated for a single cell, which is dropped again.
         one = BatchSpec(1, 1)
         probe = allocate(_examples(spaces, None, None, env_info, 0), one, dtype=dtypes)
         observation = example_of_what_is_seen(probe, transforms, one, observation)
@@ -216,6 +221,7 @@ def allocate_eval_samples(
 
 def default_storage(cages: Sequence[CageInterface]) -> Storage:
     """Return the cheapest storage that the cages can reach."""
+    # Not "shared", which only processes inherit that are started after it was allocated.
     return "local" if all(isinstance(cage, VectorizedCage) for cage in cages) else "managed"
 
 
@@ -256,6 +262,7 @@ def _observations(example: Tree, frames: int | Mapping[str, int]) -> Tree:
         if not found:
             raise ValueError(f"frames: {path!r} is none of {paths}")
         depths.update(dict.fromkeys(found, depth))
+    # `buffer_leaves` and `buffer_map` visit the leaves in the same order.
     left = iter(depths.values())
     return buffer_map(lambda x: Field(x, padding=1, frames=next(left)), example)
 
@@ -289,6 +296,7 @@ def _indexing(action: Tree) -> Tree:
 
 
 def _action_dtype(example: np.ndarray[Any, Any]) -> np.dtype[Any]:
+    # float64 becomes float32 as everywhere else, but int64 stays: torch's `gather` takes nothing else.
     return example.dtype if example.dtype.kind in "biu" else Field(example).stored_dtype
 
 
@@ -300,4 +308,5 @@ def _stored(observation: Tree, dtypes: DtypeRules) -> Tree:
 
 
 def _fill(array: Array, example: Any) -> None:
+    # In all rows: each batch of the buffer reads a row of its own.
     array.full[...] = example
