@@ -32,6 +32,7 @@ from parllel.torch.models import (
     TreeEncoder,
 )
 
+# Without padding 36 pixels become 8, 3 and 1 after kernels of 8, 4 and 3 with strides of 4, 2 and 1.
 _SIDES_OF_2015 = 36  # pixels that the kernels of 2015 need
 _LEAST_SIDES = 5
 
@@ -123,10 +124,12 @@ def agents_for(
         if any(spaces.action[name] != spaces.action[names[0]] for name in names):
             raise ValueError(f"agents_for: shared: expected equal actions, got {spaces.action}")
         one = _model(seen, distributions[names[0]], seeds.integer("model"), **model)
+        # The model has one input for each agent besides the observation; see `_space_with_id`.
         together = SharedModel(one, names, one_hot=True)
         return EnsembleAgent(together, distributions, seed=seeds.integer("agent"), device=device)
     agents = {}
     for name in names:
+        # Seeds by name, so that the weights of an agent do not change when others join.
         own, seed = spaces.observation[name], seeds.integer(f"model of {name}")
         agents[name] = PgAgent(
             _model(own, distributions[name], seed, **model),
@@ -148,6 +151,7 @@ def distribution_for(space: gym.Space[Any]) -> Distribution:
     if isinstance(space, MultiDiscreteSpace) and space.nvec.ndim == 1:
         return MultiDiscrete(space.nvec.tolist(), start=space.start.tolist())
     if isinstance(space, MultiBinary) and len(space.shape) == 1:
+        # A softmax over two logits is the sigmoid of their difference: a Bernoulli distribution for each bit.
         return MultiDiscrete([2] * space.shape[0])
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         return Gaussian(space.shape)
@@ -187,6 +191,7 @@ def encoder_for(
         sides = _image_sides(space)
         if not sides:
             return FlatEncoder(space.shape)
+        # The smaller side decides, as kernels are square.
         usual = CONVOLUTIONS_2015 if min(sides) >= _SIDES_OF_2015 else CONVOLUTIONS_SMALL
         return CnnEncoder(
             space.shape,
@@ -226,9 +231,13 @@ def _model(
     **images: Any,
 ) -> nn.Module:
     """Return a model for observations of `space` and parameters of `distribution`."""
+    # (64, 64) is the network of Schulman et al. 2017 (section 6.1), which policy and value do not share. The
+    # last layer of the convolutions is wide enough for both heads to be linear, as in Mnih et al. 2015.
     image = bool(_image_sides(space))
     sizes = (() if image else (64, 64)) if hidden_sizes is None else tuple(hidden_sizes)
+    # A vector needs no encoder: MlpModel flattens and casts what it is given.
     vector = isinstance(space, Box) and not image
+    # One generator for encoder and heads; models of vectors make theirs from the same seed.
     generator = torch.Generator().manual_seed(seed)
     encoder = None if vector else encoder_for(space, **images, generator=generator)
     if isinstance(distribution, Gaussian):
@@ -255,6 +264,7 @@ def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
         return ()
     image = space.shape[1:] if len(space.shape) == 4 else space.shape
     if len(image) == 3:
+        # The shorter outer dimension holds the channels, as in CnnEncoder.
         image = image[:2] if image[2] < image[0] else image[1:]
     return image if min(image) >= _LEAST_SIDES else ()
 
@@ -269,5 +279,6 @@ def _space_with_id(observations: Sequence[gym.Space[Any]]) -> Box:
             f"agents_for: shared: expected observations that are vectors, got {first}; give an "
             "EnsembleAgent a SharedModel of yours"
         )
+    # Bounds do not matter: only the shape of this space is used, for the size of the model's input.
     size = int(np.prod(first.shape)) + len(observations)
     return Box(-np.inf, np.inf, (size,))

@@ -30,6 +30,7 @@ class CpuSamplingHandler(TorchHandler):
             )
         self.trained = agent
         twin = agent.twin_on("cpu")
+        # Checkpoints ask the handler's agent, but between two batches only the trained model is up to date.
         twin.trained = agent
         super().__init__(twin)
 
@@ -46,6 +47,7 @@ class CpuSamplingHandler(TorchHandler):
     @torch.no_grad()
     def update_parameters(self) -> None:
         """Copy parameters and buffers from the trained model to the one that samples."""
+        # Not `parameters()`: statistics such as those of a batch norm are buffers.
         source = self.trained.model.state_dict()
         for name, tensor in self.agent.model.state_dict().items():  # type: ignore[attr-defined]
             tensor.copy_(source[name])

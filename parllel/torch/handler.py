@@ -31,12 +31,14 @@ class TorchHandler(Handler):
 
     def __init__(self, agent: Agent, *, threads: int | None = None) -> None:
         super().__init__(agent)
+        # A model on a GPU gains nothing from threads here, so it does not count.
         modules = [m for m in agent.models().values() if isinstance(m, nn.Module)]
         on_cpu = [m for m in modules if all(p.device.type == "cpu" for p in m.parameters())]
         set_threads(on_cpu, threads)
 
     def convert(self, array: NDArray[Any]) -> Tensor:
         """Return a tensor on the memory of `array` (on a copy, if it is read-only)."""
+        # `from_numpy` warns of memory that may not be written, as a tensor cannot be made read-only.
         return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
     def write(self, view: Tensor, value: Tensor) -> None:

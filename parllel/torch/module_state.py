@@ -29,12 +29,14 @@ def load_module_state(module: nn.Module, state: Mapping[str, NDArray[Any]]) -> N
         raise ValueError(
             f"{type(module).__name__}: expected the parameters {sorted(own)}, got {sorted(state)}"
         )
+    # All shapes before the first copy: `copy_` would broadcast, and a model must not be loaded by half.
     for name, tensor in own.items():
         expected, got = tuple(tensor.shape), np.shape(state[name])
         if expected != got:
             raise ValueError(
                 f"{type(module).__name__}: {name}: expected shape {expected}, got {got}"
             )
+    # In place, as the optimiser and handlers hold these very tensors.
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(_to_tensor(state[name]))
@@ -72,6 +74,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None
     }
     groups = [
         {
+            # Only `params` was a list before; the rest, such as Adam's betas, were tuples.
             key: tuple(value) if isinstance(value, list) and key != "params" else value
             for key, value in group.items()
         }
@@ -81,9 +84,12 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: State) -> None
 
 
 def _to_numpy(tensor: Tensor) -> NDArray[Any]:
+    # On the CPU `numpy` shares the tensor's memory, which the next update would change in the checkpoint.
     array: NDArray[Any] = tensor.detach().cpu().numpy().copy()
     return array
 
 
 def _to_tensor(array: NDArray[Any]) -> Tensor:
+    # A copy: an optimiser keeps the tensors that it loads, and would write its moments into the caller's
+    # arrays.
     return torch.from_numpy(np.array(array))

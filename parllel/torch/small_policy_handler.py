@@ -53,6 +53,7 @@ class SmallPolicyHandler(TorchHandler):
     agent: PgAgent
 
     def __init__(self, agent: PgAgent) -> None:
+        # First, as all that follows relies on attributes that other agents and models may lack.
         _check_classes(agent)
         _check_modules(agent.model)
         if type(self).agent_inputs is not Handler.agent_inputs:
@@ -76,6 +77,7 @@ class SmallPolicyHandler(TorchHandler):
         `agent.noise`, which it fills.
         """
         if self._shared is None:
+            # Only now: without workers no memory needs to be shared.
             self._shared = SharedParameters(self._policy.parameters)
         return partial(SmallWorkerPolicy, self._make_policy, self._shared)
 
@@ -95,11 +97,13 @@ class SmallPolicyHandler(TorchHandler):
 
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, and copy the parameters."""
+        # First, as it draws the noise that is handed over below.
         super().start_batch()
         if self._noise is not None:
             log_std = None if self._log_std is None else _array(self._log_std)
             policy, critic = map(_arrays, self._parameters)
             self._policy.set_parameters(policy, critic, log_std)
+            # Not a copy: the noise of a batch stays where it is until the next.
             self._policy.start_batch(self._noise.numpy())
             if self._shared is not None:
                 self._shared.publish(self._policy.parameters)
@@ -122,6 +126,7 @@ class SmallPolicyHandler(TorchHandler):
     def close(self) -> None:
         """Close the agent and release the shared parameters; may be called twice."""
         super().close()
+        # Before any worker begins the batch: cages start it after this returns.
         if self._shared is not None:
             self._shared.close()
 
@@ -175,6 +180,7 @@ def _check_classes(agent: PgAgent) -> None:
 
 
 def _check_class(name: str, value: object, classes: tuple[type[Any], ...]) -> None:
+    # Not isinstance: what a subclass overrides would be passed over in silence.
     if type(value) not in classes:
         names = " or ".join(kind.__name__ for kind in classes)
         raise TypeError(
@@ -186,11 +192,13 @@ def _check_modules(model: nn.Module) -> None:
     """Refuse whatever makes the model compute something else than its class says."""
     for name, module in model.named_modules(prefix="agent.model"):
         hooks = (module._forward_hooks, module._forward_pre_hooks)
+        # `module.forward = ...` replaces the method of this object alone, and its class still looks right.
         if any(hooks) or "forward" in vars(module):
             raise ValueError(
                 f"{_NAME}: {name}: expected a module without hooks and with its class's forward; "
                 f"compiled steps would not call them; {_INSTEAD}"
             )
+        # Every module, as one that wraps a layer (dropout, say) would not be computed either.
         expected: tuple[type[nn.Module], ...] = (*_PAIRS, MlpModel, nn.ModuleList, nn.Linear)
         _check_class(name, module, expected)
     for name, parameter in model.named_parameters(prefix="agent.model"):

@@ -15,6 +15,7 @@ from torch import nn
 
 SMALL = 200_000  # parameters: two networks with two layers of 256 units are below
 _BY_ENVIRONMENT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+# Read when this is imported, to recognise a number that a script sets afterwards.
 _default = torch.get_num_threads()
 _chosen: int | None = None  # by set_threads
 
@@ -36,6 +37,7 @@ def set_threads(models: Iterable[nn.Module], threads: int | None = None) -> int:
         torch.set_num_threads(threads)
         return threads
     now = torch.get_num_threads()
+    # The environment is asked as well, since PyTorch's default is then the chosen number itself.
     if any(name in os.environ for name in _BY_ENVIRONMENT) or now not in (_default, _chosen):
         return now
     sizes = [sum(p.numel() for p in model.parameters()) for model in models]

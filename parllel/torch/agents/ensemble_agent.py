@@ -51,6 +51,7 @@ class EnsembleAgent(PgAgent):
         if not self._on_cpu:
             action = buffer_map(self._to_device, action)
         log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
+        # By leaf, and before the loss, where a value of another shape would broadcast without a word.
         shapes = [
             {path: tuple(leaf.shape) for path, leaf in buffer_leaves(tree)}
             for tree in (log_prob, value)
@@ -68,6 +69,7 @@ class EnsembleAgent(PgAgent):
     def _choose(self, params: Tree, value: Tree, noise: Tree) -> tuple[Tree, Tree]:
         """Return the actions of all agents, and their log probabilities."""
         if noise is None and not self._evaluating:
+            # PgAgent counts environments by `value`, which is a tree here.
             _, leaf = next(buffer_leaves(value))
             noise = buffer_map(lambda drawn: drawn[0], self._draw(1, len(leaf)))
         return super()._choose(params, value, noise)

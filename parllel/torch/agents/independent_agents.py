@@ -41,6 +41,7 @@ class IndependentAgents(Agent):
             raise ValueError("IndependentAgents: expected at least one agent, got none")
         self.names = tuple(self.agents)
         self.action_space = joint_space({n: agent.action_space for n, agent in self.agents.items()})
+        # Algorithms move a batch to one device, that of the agent.
         self.device, *others = {agent.device for agent in self.agents.values()}
         if others:
             raise ValueError(
@@ -50,6 +51,8 @@ class IndependentAgents(Agent):
             raise ValueError("IndependentAgents: expected agents without recurrent state")
         # A list: names of agents could clash with those of a module's methods.
         self.model: nn.Module = nn.ModuleList([agent.model for agent in self.agents.values()])
+        # By identity: equal weights are no problem, but shared ones would be clipped by the norm of each
+        # group.
         owners: dict[int, str] = {}
         for name, agent in self.agents.items():
             for parameter in agent.model.parameters():
@@ -114,6 +117,7 @@ class IndependentAgents(Agent):
     def draw_noise(self, T: int, B: int) -> Tree:
         """Draw the noise of each agent from its own generator; None in eval mode."""
         noise = {name: agent.draw_noise(T, B) for name, agent in self.agents.items()}
+        # All agents are in the same mode, so that either all of them draw or none does.
         return None if None in noise.values() else NamedTuple(**noise)
 
     def sample_mode(self) -> None:

@@ -47,6 +47,7 @@ class PgAgent(Agent):
         self.model = model.to(self.device)
         self.distribution = distribution
         self.action_space = distribution.action_space
+        # Not torch's global generator: what a user draws from that must not change a run.
         self._generator = torch.Generator().manual_seed(seed)
         self._on_cpu = self.device.type == "cpu"
         self.trained: PgAgent | None = None
@@ -62,6 +63,8 @@ class PgAgent(Agent):
         **inputs: Tree,
     ) -> tuple[Tensor, Tree]:
         """Return `(action, agent_info)`; in eval mode the action is the distribution's mode."""
+        # No gradient is ever taken of what is sampled: `evaluate` computes it again. Inference mode is
+        # cheaper than no_grad, as its results carry no version counters.
         params, value = self._forward(observation, inputs)
         action, log_prob = self._choose(params, value, noise)
         return action, NamedTuple(value=value, log_prob=log_prob)
@@ -96,6 +99,7 @@ class PgAgent(Agent):
 
     def draw_noise(self, T: int, B: int) -> Tensor | None:
         """Draw the noise of a batch, [T, B, ...] on the agent's device; None in eval mode."""
+        # Nothing is drawn, so an evaluation leaves the noise of later batches as it would have been.
         if self._evaluating:
             return None
         return self._draw(T, B)
@@ -125,8 +129,10 @@ class PgAgent(Agent):
         The two share the generator of the noise and what is remembered of environments, so one of them can
         sample while the other is trained. Each has parameters of its own; see `trained`.
         """
+        # Shallow: the generator is one object, so that the noise goes on whichever of the two draws it.
         twin = copy.copy(self)
         twin.device = torch.device(device)
+        # `to` alone would move the trained model itself, as modules are moved in place.
         twin.model = copy.deepcopy(self.model).to(twin.device)
         twin._on_cpu = twin.device.type == "cpu"
         return twin
@@ -164,7 +170,9 @@ class PgAgent(Agent):
         return self.model(observation, **inputs)
 
     def _draw(self, T: int, B: int) -> Tensor:
+        # Drawn where the generator is, then moved: generators of GPUs draw other numbers from the same seed.
         return self.distribution.draw_noise(self._generator, T, B).to(self.device)
 
     def _to_device(self, value: Any) -> Any:
+        # Inputs that a handler adds may hold plain numbers.
         return value.to(self.device) if isinstance(value, Tensor) else value

@@ -59,6 +59,7 @@ class RecurrentPgAgent(PgAgent):
         self._no_action = (
             None if prev_action is None else torch.zeros_like(torch.as_tensor(prev_action))
         )
+        # Apart: an evaluation between two batches must not change what sampling goes on from.
         self._memories: dict[bool, NamedTuple] = {}  # of eval mode, and of all others
         self._memory_device = self.device
         self._checked = False
@@ -79,9 +80,11 @@ class RecurrentPgAgent(PgAgent):
     ) -> tuple[Tensor, Tree]:
         """Return `(action, agent_info)` and remember both state and action."""
         memory, indices = self._remembered(env_indices, observation)
+        # Copies, as a slice is a view: the writes below would change what is returned as the state before.
         before = buffer_map(lambda leaf: leaf[indices].clone(), memory)
         (params, value), state = self._recur(observation, before, inputs)
         if not self._evaluating:
+            # The model returns rows [T, N] with T = 1, and noise has to fit them.
             noise = self._draw(1, value.shape[1]) if noise is None else noise.unsqueeze(0)
         action, log_prob = (row[0] for row in self._choose(params, value, noise))
         info: dict[str, Tree] = {"value": value[0], "log_prob": log_prob}
@@ -89,6 +92,7 @@ class RecurrentPgAgent(PgAgent):
             info["prev_action"] = before.prev_action
             if not self._checked:
                 self._check_example(action)
+            # The action as drawn, also where cages clip it: `evaluate` sees the same.
             memory.prev_action[indices] = action
         if self.store_rnn_state:
             info["rnn_state"] = before.rnn_state
@@ -124,6 +128,7 @@ class RecurrentPgAgent(PgAgent):
                 f"{type(self).__name__}.evaluate: expected initial_rnn_state, got {sorted(inputs)}; "
                 "RecurrentPPO gives it"
             )
+        # Of row 0 alone: states of later rows are computed anew, with gradients through time.
         rnn_state = inputs.pop("initial_rnn_state")
         (params, value), _ = self.model(observation, rnn_state, **inputs)
         log_prob, entropy = self.distribution.log_prob_and_entropy(params, action)
@@ -141,11 +146,13 @@ class RecurrentPgAgent(PgAgent):
     def reset_one(self, env_indices: EnvIndices) -> None:
         """Forget some environments of the present mode."""
         memory, indices = self._remembered(env_indices)
+        # One row, which is broadcast over all environments that are forgotten.
         start = buffer_map(lambda leaf: leaf[:1], self._start(1))
 
         def forget(leaf: Tensor, first: Tensor) -> None:
             leaf[indices] = first
 
+        # What `step` has made are inference tensors, which torch lets nothing write outside of this mode.
         with torch.inference_mode():
             buffer_map(forget, memory, start)
 
@@ -161,8 +168,10 @@ class RecurrentPgAgent(PgAgent):
     def state(self) -> State:
         """Return parameters, the generator's state, and what is remembered while sampling."""
         state = super().state()
+        # Not that of eval mode: an evaluation begins with a reset.
         memory = self._memories.get(False)
         if memory is not None:
+            # Copies, as each step writes into the memory in place.
             state["memory"] = [leaf.cpu().numpy().copy() for leaf in _leaves(memory)]
         return state
 
@@ -207,6 +216,8 @@ class RecurrentPgAgent(PgAgent):
         memory = self._memories.get(self._evaluating)
         size = 0 if memory is None else len(next(iter(_leaves(memory))))
         if memory is None or size < stop:
+            # It grows with the environments that are seen, as nothing says beforehand how many there are. One
+            # row at least, as an agent that was never asked for any still has a state to show.
             more = self._start(max(stop - size, 1))
             memory = more if memory is None else buffer_map(_joined, memory, more)
             self._memories[self._evaluating] = memory

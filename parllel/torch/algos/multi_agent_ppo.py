@@ -82,6 +82,8 @@ class MultiAgentPPO(PPO):
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Do what PPO does; the explained variance is worked out for each agent, and its mean."""
         diagnostics = dict(super().optimize_agent(elapsed_steps, samples))
+        # Over all agents together, as PPO does it, differences between the agents' returns would be
+        # explained.
         explained = self._explained_variances(self.construct_agent_inputs(samples))
         diagnostics["explained_variance"] = float(np.mean(list(explained.values())))
         return {**diagnostics, **{f"explained_variance/{k}": v for k, v in explained.items()}}
@@ -126,10 +128,13 @@ class MultiAgentPPO(PPO):
         if self.entropy_loss_coeff:
             cost = cost - self.entropy_loss_coeff * entropy
         mask = inputs.mask()
+        # Means by group: a group of one agent has then the loss of a PPO of its own, however large others
+        # are.
         losses = [
             mean(cost[:, columns], None if mask is None else mask[:, columns])
             for columns in self._columns
         ]
+        # A sum, so that the number of groups does not scale the gradients of any.
         loss = torch.stack(losses).sum()
         with torch.no_grad():
             terms = {
@@ -149,6 +154,7 @@ class MultiAgentPPO(PPO):
         """
         squares = 0.0
         for group in self._groups:
+            # Group by group, so that one agent's large gradient does not shrink the steps of the others.
             gradients = [p.grad for p in group.parameters if p.grad is not None]
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
             if not math.isfinite(norm):
@@ -157,8 +163,10 @@ class MultiAgentPPO(PPO):
                     f"is {norm}"
                 )
             if norm > self.clip_grad_norm:
+                # The 1e-6 is that of `clip_grad_norm_`, for runs that can be compared.
                 torch._foreach_mul_(gradients, self.clip_grad_norm / (norm + 1e-6))
             squares += norm * norm
+        # Only after all norms were looked at: a bad one leaves the parameters of every group unharmed.
         self.optimizer.step()
         return math.sqrt(squares)
 
@@ -181,6 +189,7 @@ class MultiAgentPPO(PPO):
         return_, value = inputs.return_.double(), inputs.value.double()
         mask, found = inputs.mask(), {}
         for k, name in enumerate(self._multi_agent.names):
+            # Each agent has steps of its own, which are not equally many, so agents go one after the other.
             chosen = slice(None) if mask is None else mask[:, k]
             own, error = return_[chosen, k], (return_ - value)[chosen, k]
             variance = float(own.var(correction=0)) if len(own) else 0.0

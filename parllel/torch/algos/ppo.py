@@ -93,9 +93,12 @@ class PPO(Algorithm):
         self.entropy_loss_coeff = entropy_loss_coeff
         self.clip_grad_norm = math.inf if clip_grad_norm is None else clip_grad_norm
         self.kl_limit = kl_limit
+        # Of numpy and on the CPU, so that minibatches are the same on every device.
         self._generator = np.random.default_rng(seed)
         self._parameters = list(agent.model.parameters())
         # Fused: a quarter of the time that the default takes for small networks on a CPU.
+        # Epsilon 1e-5, not torch's 1e-8, as in the usual implementations of PPO (Huang et al. 2022, detail
+        # 3).
         self.optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
@@ -122,6 +125,7 @@ class PPO(Algorithm):
                 f"{type(self).__name__}: agent.return_: expected one array, got a tree of "
                 f"{list(getattr(inputs.return_, '_fields', ()))}; MultiAgentPPO takes several agents"
             )
+        # The runner has counted this batch already; the first one is to have the whole rate.
         learning_rate = self.anneal_learning_rate(elapsed_steps - inputs.n_steps)
         history: dict[str, list[float]] = defaultdict(list)
         self.agent.train_mode()
@@ -130,6 +134,7 @@ class PPO(Algorithm):
             while epochs < self.epochs and not stopped:
                 stopped = self._run_epoch(inputs, history)
                 epochs += not stopped
+        # Also after an error: what is sampled later must not be sampled with dropout.
         finally:
             self.agent.sample_mode()
         return {
@@ -166,6 +171,8 @@ class PPO(Algorithm):
         if inputs.valid is None:
             steps = np.arange(len(inputs.return_))
         else:
+            # Left out before they are shuffled, so that all minibatches have the same number of steps that
+            # count.
             steps = np.flatnonzero(inputs.valid.cpu().numpy())
         if len(steps) < self.n_minibatches:
             raise ValueError(
@@ -174,6 +181,7 @@ class PPO(Algorithm):
             )
         shuffled = torch.from_numpy(self._generator.permutation(steps))
         chosen = replace(inputs, valid=None)  # what is not valid has been left out
+        # Not `chunk`, which may return fewer parts than asked for: 5 for 10 steps in 6 minibatches.
         for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
             yield chosen.select(indices)
 
@@ -188,8 +196,11 @@ class PPO(Algorithm):
         """
         log_prob, entropy, value = self.agent.evaluate(action=inputs.action, **inputs.agent)
         log_ratio = log_prob - inputs.log_prob
+        # A logarithm above 88 makes it infinite in float32. The loss or its gradient is then infinite or NaN,
+        # and the update is refused.
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - self.ratio_clip, 1 + self.ratio_clip)
+        # The worse of the two: clipping never makes a change of the policy look better than it is (eq. 7).
         surrogate = torch.min(ratio * inputs.advantage, clipped * inputs.advantage)
 
         policy_loss = -mean(surrogate, inputs.valid)
@@ -198,6 +209,7 @@ class PPO(Algorithm):
         loss = policy_loss + self.value_loss_coeff * value_loss
         if self.entropy_loss_coeff:  # without it the way back through the entropy is saved
             loss = loss - self.entropy_loss_coeff * mean_entropy
+        # Without gradients, since diagnostics would keep the graph of the loss alive.
         with torch.no_grad():
             outside = ((ratio - 1).abs() > self.ratio_clip).to(ratio.dtype)
             diagnostics = {
@@ -229,10 +241,12 @@ class PPO(Algorithm):
         """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         # clip_grad_norm_ does the same in nearly three times as long, as it sorts by device first.
+        # All gradients have one norm, so that clipping keeps their direction.
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients))).item()
         if not math.isfinite(norm):
             raise FloatingPointError(f"PPO: the gradient is not finite: its norm is {norm}")
         if norm > self.clip_grad_norm:
+            # The 1e-6 is that of `clip_grad_norm_`, for runs that can be compared.
             torch._foreach_mul_(gradients, self.clip_grad_norm / (norm + 1e-6))
         self.optimizer.step()
         return float(norm)
@@ -251,6 +265,7 @@ class PPO(Algorithm):
         """Return the optimiser and the state of the shuffling."""
         return {
             "optimizer": optimizer_state(self.optimizer),
+            # Without it a resumed run would shuffle its batches as the first ones of the run were.
             "generator": self._generator.bit_generator.state,
         }
 
@@ -266,10 +281,12 @@ class PPO(Algorithm):
             diagnostics = {name: float(value) for name, value in tensors.items()}
             for name, value in diagnostics.items():
                 history[name].append(value)
+            # Before the update, so that the parameters are still those of the last good one.
             if not math.isfinite(loss.item()):
                 raise FloatingPointError(
                     f"PPO: the loss is not finite ({loss.item()}); diagnostics: {diagnostics}"
                 )
+            # Looked at before each update and not after an epoch: it may take few updates to go much too far.
             if self.should_stop(diagnostics):
                 return True
             history["gradient_norm"].append(self.update(loss))
@@ -279,7 +296,10 @@ class PPO(Algorithm):
         error = (value - inputs.return_).square()
         if self.value_clip is None:
             return error
+        # As the usual implementations have it; Andrychowicz et al. 2021 found that it hurts, so it can be
+        # left out.
         moved = (value - inputs.value).clamp(-self.value_clip, self.value_clip)
+        # The worse of the two, as with the policy.
         return torch.max(error, (inputs.value + moved - inputs.return_).square())
 
 
@@ -287,6 +307,8 @@ def mean(x: Tensor, valid: Tensor | None) -> Tensor:
     """Return the mean of `x` [N] over valid entries; what stands in the others does not matter."""
     if valid is None:
         return x.mean()
+    # Not x * valid, in which a NaN that does not count would remain one. The clamp is for minibatches in
+    # which nothing counts: their mean is 0, and not 0 / 0.
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
 
 
@@ -295,6 +317,7 @@ def explained_variance(inputs: PpoInputs) -> float:
     return_, value = inputs.return_.double(), inputs.value.double()
     if inputs.valid is not None:
         return_, value = return_[inputs.valid], value[inputs.valid]
+    # Of these very steps, not an estimate for others, which would be NaN for a single one.
     variance = float(return_.var(correction=0))
     residual = float((return_ - value).var(correction=0))
     return 1 - residual / variance if variance > 0 else math.nan
@@ -306,6 +329,7 @@ def _check_positive(**arguments: float | None) -> None:
             continue
         if not isinstance(value, Real):
             raise TypeError(f"PPO: {name}: expected a number above 0, got {value!r}")
+        # Not `value <= 0`, which lets NaN pass.
         if not value > 0:
             raise ValueError(f"PPO: {name}: expected a number above 0, got {value!r}")
 

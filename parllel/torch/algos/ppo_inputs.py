@@ -41,6 +41,7 @@ class PpoInputs:
 
     def select(self, indices: Tensor) -> PpoInputs:
         """Return copies of the steps at `indices`, int64."""
+        # `index_select` takes half the time of `leaf[indices]`, which allows for more kinds of indices.
         selected = {
             field.name: buffer_map(
                 lambda leaf: leaf.index_select(0, indices), getattr(self, field.name)
@@ -70,4 +71,5 @@ def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
 
     On the CPU these are views of the samples, unless a field's rows do not lie in one piece.
     """
+    # `view` would raise where rows do not lie in one piece.
     return buffer_map(lambda leaf: leaf.flatten(0, 1), tensors(samples, path, device))

@@ -26,6 +26,7 @@ class SequenceInputs(PpoInputs):
 
     def select(self, indices: Tensor) -> PpoInputs:
         """Return copies of the columns at `indices`, int64."""
+        # Columns are dimension 1 of all that has rows, but the first of a state.
         chosen = self.over_rows(lambda leaf: leaf.index_select(1, indices))
         chosen.agent[INITIAL] = buffer_map(
             lambda leaf: leaf.index_select(0, indices), self.agent[INITIAL]
@@ -75,6 +76,7 @@ class RecurrentPPO(PPO):
 
         agent: dict[str, Tree] = {
             "observation": rows("agent.observation"),
+            # The field is [1, B, ...], as all fields of a buffer have a row dimension.
             INITIAL: buffer_map(lambda leaf: leaf[0], rows(f"agent.{INITIAL}")),
         }
         if getattr(self.agent, "uses_prev_action", False):
@@ -86,6 +88,7 @@ class RecurrentPPO(PPO):
             value=rows("agent.agent_info.value"),
             advantage=rows("agent.advantage"),
             return_=rows("agent.return_"),
+            # Always there: RecurrentSampler insists on it.
             valid=rows("env.valid"),
         )
 
@@ -97,6 +100,7 @@ class RecurrentPPO(PPO):
                 f"RecurrentPPO: expected at least one column for each of {self.n_minibatches} "
                 f"minibatches, got B={B}"
             )
+        # Columns alone are shuffled: in each, states follow from the rows before.
         shuffled = torch.from_numpy(self._generator.permutation(np.arange(B)))
         for indices in shuffled.to(self.agent.device).tensor_split(self.n_minibatches):
             yield _without_empty_rows(cast(SequenceInputs, inputs.select(indices)))
@@ -105,5 +109,6 @@ class RecurrentPPO(PPO):
 def _without_empty_rows(inputs: SequenceInputs) -> PpoInputs:
     """Leave out the rows after the last valid one: nothing is computed for them."""
     assert inputs.valid is not None
+    # Columns are valid from row 0 on, so the number of rows with a valid step is also where they end.
     T = int(inputs.valid.any(dim=1).sum())
     return inputs if len(inputs.valid) == T else inputs.over_rows(lambda leaf: leaf[:T])

@@ -38,6 +38,7 @@ class Categorical(Distribution):
 
     def sample(self, params: Tensor, noise: Tensor) -> Tensor:
         """Return the argmax of logits plus Gumbel noise (Gumbel 1954; Yellott 1977)."""
+        # No softmax is needed, nor a generator per draw: all noise of a batch can be drawn beforehand.
         return self._action(torch.argmax(params + noise, dim=-1))
 
     def mode(self, params: Tensor) -> Tensor:
@@ -62,6 +63,8 @@ class Categorical(Distribution):
 
     def sample_and_log_prob(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return both; the index of the one serves as that of the other."""
+        # Arguments by position, and one log-softmax: this runs at each step, and each detour costs
+        # microseconds.
         index = torch.argmax(params + noise, -1, True)
         log_prob = torch.log_softmax(params, -1).gather(-1, index)
         return self._action(index.squeeze(-1)), log_prob.squeeze(-1)
@@ -75,12 +78,15 @@ class Categorical(Distribution):
         return index + self.start if self.start else index
 
     def _gather(self, log_p: Tensor, action: Tensor) -> Tensor:
+        # `gather` takes int64 alone, and buffers may hold narrower integers.
         index = action.long() - self.start if self.start else action.long()
         return log_p.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Draw -log E with E exponential; finite even if E should round to zero."""
+    # One logarithm less than with uniform numbers, -log(-log U). Infinite noise on a masked logit would be
+    # inf - inf = NaN, which argmax takes for the largest.
     exponential = torch.empty(shape).exponential_(generator=generator)
     return exponential.clamp_(min=torch.finfo(torch.float32).tiny).log_().neg_()
 

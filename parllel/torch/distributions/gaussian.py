@@ -55,12 +55,14 @@ class Gaussian(Distribution):
     def log_prob(self, params: GaussianParams, action: Tensor) -> Tensor:
         """Return the log of the density, summed over the action's dimensions, [...]."""
         mean, log_std = params
+        # Scaled before it is squared: a variance would leave the range of float32 at half the exponent.
         scaled = (action - mean) * (-log_std).exp()
         return self._sum(-0.5 * scaled * scaled - log_std - HALF_LOG_TWO_PI)
 
     def entropy(self, params: GaussianParams) -> Tensor:
         """Return the sum over dimensions of log std + log(2 pi e) / 2, [...]."""
         mean, log_std = params
+        # One log_std for all states has no rows, but every row has an entropy.
         return self._sum((log_std + (0.5 + HALF_LOG_TWO_PI)).expand_as(mean))
 
     def kl_divergence(self, params_p: GaussianParams, params_q: GaussianParams) -> Tensor:
@@ -72,4 +74,5 @@ class Gaussian(Distribution):
         return self._sum(0.5 * (scaled * scaled + torch.expm1(2 * log_ratio)) - log_ratio)
 
     def _sum(self, terms: Tensor) -> Tensor:
+        # To torch an empty `dim` means all of them, rows included.
         return terms.sum(dim=self._event) if self._event else terms

@@ -32,6 +32,8 @@ class MultiDiscrete(Distribution):
             raise ValueError(
                 f"MultiDiscrete: start: expected {len(self.nvec)} numbers, got {list(self.start)}"
             )
+        # One each, as the choices may be of different sizes and cannot be one softmax over a further
+        # dimension.
         self._parts = [Categorical(*part) for part in zip(self.nvec, self.start, strict=True)]
 
     @property
@@ -45,6 +47,7 @@ class MultiDiscrete(Distribution):
 
     def sample(self, params: Tensor, noise: Tensor) -> Tensor:
         """Return the argmax of logits plus Gumbel noise of each choice."""
+        # Each choice has noise of its own, so that one argmax per choice draws them all independently.
         return self.mode(params + noise)
 
     def mode(self, params: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ class CategoricalPgModel(nn.Module):
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
+        # Nothing is shared (Schulman et al. 2017, section 6.1): no gradient of the value reaches the policy.
         n_inputs = math.prod(observation_shape)
         self.policy = MlpModel(
             n_inputs, hidden_sizes, n_actions, output_gain=policy_gain, generator=generator
@@ -44,4 +45,5 @@ class CategoricalPgModel(nn.Module):
 
     def forward(self, observation: Tensor) -> PgOutput:
         """Return logits [N, n_actions] and values [N] of observations [N, ...]."""
+        # Values [N, 1] would broadcast against returns [N] to [N, N] in the loss.
         return PgOutput(self.policy(observation), self.critic(observation).squeeze(-1))

@@ -62,6 +62,8 @@ class CnnEncoder(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        # The sides are followed through the convolutions, for the size of the last layer and a message that
+        # names the one that does not fit; torch would only say so at the first image.
         n_channels, *sides = self._layout(tuple(image_shape))
         self.n_features, self.compute_dtype = convolutions.n_features, compute_dtype
         self.convolutions = nn.ModuleList()
@@ -73,6 +75,7 @@ class CnnEncoder(nn.Module):
                     f"{len(self.convolutions)}, got {sides} from images {tuple(image_shape)}; "
                     "take fewer or smaller kernels"
                 )
+            # A plain layer would first draw weights from the global generator.
             layer = nn.utils.skip_init(nn.Conv2d, n_channels, n_outputs, size, stride)  # type: ignore[no-untyped-call]
             self.convolutions.append(_orthogonal(layer, generator))
             n_channels, sides = n_outputs, [(side - size) // stride + 1 for side in sides]
@@ -94,16 +97,20 @@ class CnnEncoder(nn.Module):
         """Return features [N, n_features]."""
         weight: Any = self.last.weight
         lower = self.compute_dtype not in (None, weight.dtype)
+        # Weights stay as they are: updates smaller than the rounding of 8 bits would be lost in bfloat16.
         with torch.autocast(weight.device.type, self.compute_dtype, enabled=lower):
             x = self._images(observation)
             for layer in cast(list[nn.Conv2d], list(self.convolutions)):
+                # In place, as gradients need the result of relu but not that of the layer before it.
                 x = functional.relu(layer(x), inplace=True)
             x = functional.relu(self.last(x.flatten(1)), inplace=True)
+        # Heads compute in full: PPO compares log probabilities whose differences are below 8 bits.
         features: Tensor = x.to(weight.dtype)
         return features
 
     def _images(self, x: Tensor) -> Tensor:
         """Return [N, C, H, W] in the type of the arithmetic."""
+        # First, so that the dimensions of frames and channels lie side by side when they are merged.
         if self._channels_last:
             x = x.movedim(-1, -3)
         if self._n_dims == 2:
@@ -113,6 +120,8 @@ class CnnEncoder(nn.Module):
         is_bytes = x.dtype == torch.uint8
         weight: Any = self.last.weight
         x = x.to(self.compute_dtype or weight.dtype)
+        # In place for bytes alone: the cast has made a copy of them, while floats may be the batch's own
+        # memory.
         return x.mul_(1 / 255) if is_bytes else x
 
 

@@ -44,6 +44,7 @@ class CategoricalEncoderPgModel(nn.Module):
 
     def forward(self, observation: Tree) -> PgOutput:
         """Return logits [N, n_actions] and values [N] of observations [N, ...]."""
+        # Once for both heads: with images the encoder takes nearly all of the time.
         features = self.encoder(observation)
         return PgOutput(self.policy(features), self.critic(features).squeeze(-1))
 
@@ -77,6 +78,7 @@ class GaussianEncoderPgModel(nn.Module):
     def forward(self, observation: Tree) -> PgOutput:
         """Return mean `[N, *action_shape]` with log_std `[*action_shape]`, and values [N]."""
         features = self.encoder(observation)
+        # For actions without dimensions this drops the last one, as values [N] have to be.
         mean: Tensor = self.policy(features).reshape(len(features), *self.action_shape)
         params = GaussianParams(mean, self.log_std)
         return PgOutput(params, self.critic(features).squeeze(-1))
@@ -89,6 +91,7 @@ def _heads(
     policy_gain: float,
     generator: torch.Generator,
 ) -> tuple[MlpModel, MlpModel]:
+    # The only thing that is asked of an encoder, so that modules of users fit too.
     n_features = int(encoder.n_features)  # type: ignore[arg-type]
     return (
         MlpModel(n_features, hidden_sizes, n_outputs, output_gain=policy_gain, generator=generator),

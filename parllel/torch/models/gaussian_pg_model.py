@@ -49,10 +49,13 @@ class GaussianPgModel(nn.Module):
             generator=generator,
         )
         self.critic = MlpModel(n_inputs, hidden_sizes, 1, output_gain=1.0, generator=generator)
+        # A parameter and no output, after Schulman et al. 2017, in logarithm so that any value is a valid
+        # one.
         self.log_std = nn.Parameter(torch.full(self.action_shape, float(initial_log_std)))
 
     def forward(self, observation: Tensor) -> PgOutput:
         """Return mean `[N, *action_shape]` with log_std `[*action_shape]`, and values [N]."""
+        # `unflatten` takes no empty shape.
         mean = self.policy(observation).unflatten(-1, self.action_shape or (1,))
         if not self.action_shape:
             mean = mean.squeeze(-1)

@@ -14,6 +14,7 @@ from torch.nn import functional
 from parllel.torch.models.orthogonal import orthogonal_
 from parllel.torch.models.tanh import tanh_
 
+# As in the implementations of PPO that results are compared with (Huang et al. 2022, detail 2).
 HIDDEN_GAIN = math.sqrt(2)
 
 

@@ -12,6 +12,7 @@ def orthogonal_(weight: Tensor, gain: float = 1.0, *, generator: torch.Generator
     The QR decomposition rounds differently with several threads, so a run repeated in a process that
     computes with another number of them would start from other weights.
     """
+    # The number is the whole process's, so it is put back, also after an error.
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

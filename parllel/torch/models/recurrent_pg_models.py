@@ -72,6 +72,7 @@ class CategoricalRecurrentPgModel(nn.Module):
                     f"prev_action: expected single choices [T, N], got {list(prev_action.shape)}; "
                     "several choices at once need a model of their own"
                 )
+            # `one_hot` takes int64 alone; the batch may hold narrower integers.
             prev_action = functional.one_hot(prev_action.long(), self.n_actions)
         features, state = self.trunk(observation, rnn_state, prev_action)
         return PgOutput(self.policy(features), self.critic(features).squeeze(-1)), state
@@ -130,6 +131,7 @@ class GaussianRecurrentPgModel(nn.Module):
         prev_action: `[T, N, *action_shape]`.
         """
         if prev_action is not None:
+            # Beside the features there is one dimension for the numbers of an action.
             prev_action = prev_action.reshape(*prev_action.shape[:2], -1)
         features, state = self.trunk(observation, rnn_state, prev_action)
         mean = self.policy(features).reshape(*features.shape[:2], *self.action_shape)

@@ -45,11 +45,13 @@ class RecurrentTrunk(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        # Here, as `CELLS[cell]` would raise a KeyError without the choices.
         if cell not in CELLS:
             raise ValueError(f"cell: expected one of {sorted(CELLS)}, got {cell!r}")
         if rnn_size < 1:
             raise ValueError(f"rnn_size: expected at least 1, got {rnn_size}")
         self.cell, self.rnn_size, self.n_actions = cell, rnn_size, n_actions
+        # The last of these layers is MlpModel's output, so it gets the gain of a hidden layer.
         self.layers: MlpModel | None = None
         n_features = n_inputs
         if hidden_sizes:
@@ -64,11 +66,14 @@ class RecurrentTrunk(nn.Module):
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
             else:
+                # One matrix holds the weights of all gates: were it orthogonal as a whole, none of them would
+                # be.
                 for gate in parameter.data.split(rnn_size):
                     orthogonal_(gate, generator=generator)
 
     def initial_state(self, N: int) -> NamedTuple:
         """Return the state at the start of an episode, zeros [N, rnn_size]."""
+        # In the order in which torch's LSTM takes and returns them.
         names = ("hidden", "cell") if self.cell == "lstm" else ("hidden",)
         like = self.rnn.weight_hh_l0
         return NamedTuple(**{name: like.new_zeros(N, self.rnn_size) for name in names})
@@ -92,7 +97,9 @@ class RecurrentTrunk(nn.Module):
                     "prev_action: expected the previous actions, got None; give the agent an example "
                     "of an action as prev_action"
                 )
+            # Cast first: `cat` would promote to the wider of two float types, which the memory does not take.
             x = torch.cat((x, prev_action.to(x.dtype)), dim=-1)
+        # cuDNN refuses states that are not contiguous, as columns of a batch may be.
         before = [leaf.unsqueeze(0).contiguous() for leaf in rnn_state]
         features, after = self.rnn(x, tuple(before) if self.cell == "lstm" else before[0])
         leaves = after if self.cell == "lstm" else (after,)
@@ -102,6 +109,7 @@ class RecurrentTrunk(nn.Module):
 
 def head(n_inputs: int, n_outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
     """Return a linear layer with orthogonal weights and no bias at first."""
+    # A plain Linear would first draw weights from the global generator.
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
     orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)

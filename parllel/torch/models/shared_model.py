@@ -39,6 +39,7 @@ class SharedModel(nn.Module):
         if not names:
             raise ValueError("SharedModel: names: expected at least one agent, got none")
         self.model = model
+        # The order is the meaning of an id: it must be the same whenever the weights are loaded.
         self.names = tuple(names)
         self.one_hot = one_hot
 
@@ -52,6 +53,7 @@ class SharedModel(nn.Module):
             stacked = self._with_id(stacked)
         else:
             inputs["agent_id"] = self._ids(stacked)
+        # One call instead of K: with small networks most of its cost is the way into torch.
         params, value = self.model(stacked, **inputs)
         n = len(value) // n_agents
         rows = [slice(i * n, (i + 1) * n) for i in range(n_agents)]
@@ -71,6 +73,7 @@ class SharedModel(nn.Module):
         if not flat.is_floating_point():
             flat = flat.float()
         n_agents = len(self.names)
+        # Every agent's N rows lie together, as `cat` has laid them, so each id is repeated N times.
         ids = torch.eye(n_agents, dtype=flat.dtype, device=flat.device)
         return torch.cat([flat, ids.repeat_interleave(len(flat) // n_agents, dim=0)], dim=1)
 

@@ -72,6 +72,7 @@ class OneHotEncoder(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return float32 [N, n_features]."""
+        # Compared, and not by `functional.one_hot`, which raises for what is none of the choices.
         choices = observation.reshape(len(observation), -1, 1)
         parts = [
             choices[:, i] == torch.arange(start, start + n, device=choices.device)
