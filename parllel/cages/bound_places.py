@@ -1,5 +1,8 @@
 """Where the processes of a cage are going to read and write, compared with where they are meant to.
 
+    worker   binds its rows; places_of ----------------> the answer to "bind"
+    main     set_samples_buffer: check_places <--------- compared before any row is started
+
 Each process says of every leaf which array it has, and where in its memory the first and the last row of
 the first and of the last batch lie, as numpy has them. The main process works out the same from its own
 columns: neither the message that binds nor what a worker takes for its share is trusted. This is done once
@@ -26,8 +29,8 @@ Bound: TypeAlias = list[tuple[str, Array, list[Span]]]
 
 def places_of(rows: Rows) -> Bound:
     """Return of each leaf its name, the array, and where in its memory its rows lie."""
-    # A view travels as its absolute place. Of a whole array that has several windows the number of the
-    # present one would, and whoever takes it in changes over to it.
+    # Views, as these travel as absolute places. A whole array with several windows would travel as the number
+    # of the present one, and receiving it would move the main process to that window.
     return [(leaf.name, leaf.array[:], leaf.spans()) for leaf in rows.leaves]
 
 
@@ -50,9 +53,10 @@ def check_places(
     leaves = [(path, leaf, 0) for path, leaf in buffer_leaves(action, "agent.action")]
     for field, tree in fields.items():
         more = int(field == "observation")  # the row that follows the batch is written, too
-        if tree is not None and field != "env_info_default":  # which is copied
+        if tree is not None and field != "env_info_default":  # whose values are copied once
             leaves += [(path, leaf, more) for path, leaf in buffer_leaves(tree, f"env.{field}")]
     for groups, who, of_one in zip(bound, names, shares, strict=True):
+        # A process binds nothing for a group in which it has no columns.
         expected = [share for share in of_one if share.start < share.stop]
         if len(groups) != len(expected):
             raise RegistrationError(
@@ -66,6 +70,7 @@ def check_places(
 def _check_leaves(
     leaves: Sequence[tuple[str, Array, int]], places: Bound, columns: slice, who: str
 ) -> None:
+    # Lists, so that of a leaf that is bound twice both places are checked.
     said: dict[str, list[tuple[Array, list[Span]]]] = {}
     for path, array, spans in places:
         said.setdefault(path, []).append((array, spans))
@@ -84,6 +89,7 @@ def _check_leaves(
 
 def _expected_spans(array: Array, n_rows: int, columns: slice) -> list[Span]:
     """Work out what `LeafRows.spans` is to return, without making a view."""
+    # Not by LeafRows itself: a mistake there would be compared with itself.
     block = array.block
     n_batches = 1 if array.is_view else block.n_windows
     firsts = [block.padding + number * block.window_rows for number in (0, n_batches - 1)]

@@ -1,4 +1,16 @@
-"""What each process of a SynchronizedProcessCage has: environments of every group."""
+"""What each process of a SynchronizedProcessCage has: environments of every group.
+
+    this process, a worker or main      memory that all processes of the cage share
+    run: a row                     <--  action of its columns           written by the agent, or a policy here
+                                   -->  observation, reward, flags of its columns
+                                   -->  needs_reset of its columns      read by main between rows
+    after_row, in a rollout        -->  how many rows are done          read by main, if it waits for long
+
+    main: a call                   -->  calls[op], in every process     results return as answers
+
+No other process writes these columns, so nothing is locked. Its done word, posted after all of this, says
+when the others may read.
+"""
 
 from __future__ import annotations
 
@@ -57,15 +69,18 @@ class EnvironmentShare:
         self._rows: list[Rows] = []
         self._of_policies: list[Callable[[int], None]] = []
         self.batch = 0
+        # One for each group, as two groups may be at different rows at the same time.
         self._policies: list[WorkerPolicy | None] = [None] * len(makes)
         self.groups: list[Environments | None] = []
         try:
             for make in makes:
+                # A process may have no columns in a group that has fewer of them than there are processes.
                 self.groups.append(None if make is None else make())
             self._check_spaces()
         except BaseException:
-            self.close()
+            self.close()  # those that were made may have windows, files or processes
             raise
+        # By name, as main sends it: what is not listed here cannot be called from there.
         self.calls: dict[str, Callable[..., Any]] = {
             "bind": self.bind,
             "set_policy": self.set_policy,
@@ -77,7 +92,7 @@ class EnvironmentShare:
             "set": self.set,
             "method": self.method,
             "close": self.close,
-            "nothing": lambda: None,
+            "nothing": lambda: None,  # in place of a request that could not be sent
         }
 
     @property
@@ -98,6 +113,7 @@ class EnvironmentShare:
             return
         if operation == STEP:
             envs.step_row(row)
+            # Nearly every row ends here: no environment waits for a reset after it, nor did before.
             if self._automatic:
                 return
         elif operation == ROLLOUT:
@@ -107,13 +123,15 @@ class EnvironmentShare:
         else:
             assert operation in (RESET_ALL, RESET_ENDED)
             envs.reset_rows(row, everyone=operation == RESET_ALL)
+        # Before the caller posts the done word, after which main reads it.
         if not self._automatic or operation in (RESET_ALL, RESET_ENDED):
             self._needs_reset[self._shares[group]] = envs.needs_reset
 
     def _roll_out(self, group: int, envs: Environments, T: int) -> None:
-        """Act and step for `T` rows, without a word to or from anybody."""
+        """Act and step for `T` rows, without waiting for any other process."""
         policy = self._policies[group]
         assert policy is not None
+        # Which of the two failed: an exception of an environment names that, one of a policy gets a note.
         acting, t = True, -1
         try:
             policy.start_batch()
@@ -122,6 +140,7 @@ class EnvironmentShare:
                 policy.step(t)
                 acting = False
                 envs.step_row(t)
+                # So that main can tell a rollout that takes long from one that hangs.
                 self._after_row(group, t + 1)
         except Exception as error:
             if acting:
@@ -130,7 +149,7 @@ class EnvironmentShare:
             raise
 
     def prepare(self, group: int, row: int) -> None:
-        """Do after a row, while nobody waits, what would be waited for later."""
+        """Do after a row, while no process waits, what would be waited for later."""
         envs = self.groups[group]
         if envs is not None:
             envs.prepare(row)
@@ -147,6 +166,7 @@ class EnvironmentShare:
         samples: the whole buffer, for policies; None where there are none.
         """
         bound = []
+        # First: should binding fail half-way, a change of batch reaches nothing of the buffer before.
         self._rows, self._of_policies = [], []
         for envs, policy, share in zip(self.groups, self._policies, self._shares, strict=True):
             columns = slice(lo + share.start, lo + share.stop)
@@ -154,14 +174,17 @@ class EnvironmentShare:
                 rows = envs.bind(action, NamedArrayTuple(**fields), columns)
                 self._rows.append(rows)
                 self.batch = rows.batch
-                bound.append(places_of(rows))
+                bound.append(
+                    places_of(rows)
+                )  # main compares: a wrong column would spoil another's rows
             if policy is not None and samples is not None:
                 policy.bind(samples, columns)
                 self._of_policies.append(goes_over(policy, samples, columns))
         return bound
 
     def use_batch(self, number: int) -> None:
-        """Go over to a batch of the buffer, environments and policies of all groups."""
+        """Change to a batch of the buffer, with the environments and policies of all groups."""
+        # All at once: main changes the batch only while none of the groups has a row in progress.
         self.batch = number
         for rows in self._rows:
             rows.use_batch(number)
@@ -173,6 +196,7 @@ class EnvironmentShare:
     ) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
         """Return for each group the packed episodes and final observations since the last call."""
         found: list[tuple[Packed, list[tuple[Any, ...]]]] = []
+        # Both in one answer: main asks once per batch, and keeps what it was not asked for.
         for envs in self.groups:
             final = [] if envs is None else envs.take_final(truncated_only=truncated_only)
             packed: Packed = [] if envs is None else envs.take_packed(at_once=at_once)
@@ -199,11 +223,14 @@ class EnvironmentShare:
         for envs, share in zip(self.groups, self._shares, strict=True):
             if envs is not None:
                 envs.load_states(states[share], salt)
-                self._needs_reset[share] = envs.needs_reset
+                self._needs_reset[share] = (
+                    envs.needs_reset
+                )  # an episode of the checkpoint may be over
 
     def get(self, name: str) -> list[list[Any]]:
         """Return an attribute of each environment by group; METHOD stands for what can be called."""
         values = [[env.get_wrapper_attr(name) for env in group] for group in self._envs()]
+        # A method would be pickled with its environment: main calls it by name instead.
         return [[METHOD if callable(value) else value for value in group] for group in values]
 
     def set(self, name: str, value: Any) -> list[list[None]]:
@@ -215,6 +242,7 @@ class EnvironmentShare:
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
         """Call a method of each environment; return the results by group."""
+        # All are looked up first: if one lacks it, none of this process has been called.
         methods = [[env.get_wrapper_attr(name) for env in group] for group in self._envs()]
         return [[method(*args, **kwargs) for method in group] for group in methods]
 
@@ -224,6 +252,7 @@ class EnvironmentShare:
     def close(self) -> None:
         """Close all environments, whatever the others do; raises the first error at the end."""
         errors = []
+        # Also after an error: an environment that stays open may keep a window or a program.
         for envs in self.groups:
             try:
                 if envs is not None:

@@ -108,11 +108,13 @@ class ProcessCage(RemoteCage):
             index=index,
             check=check,
         )
+        # Only then is agent_info bound, and so introduced to the worker.
         self._sees_agent_info = sees_agent_info(traj_info)
         # Of the buffer that the cage is bound to: rows, number of the current batch, how many there are.
         self._rows = self._batch = self._n_batches = 0
         self._completed = self._final = False
-        # Kind, words for messages, and number of the request that waits for its answer.
+        # Kind, words for messages, and number of the request that waits for its answer. At most one: the
+        # worker answers in order, and each answer is waited for by the method that belongs to its kind.
         self._pending: tuple[str, str, int] | None = None
         self._child = Child(
             WithRegistry(serve),
@@ -122,6 +124,7 @@ class ProcessCage(RemoteCage):
             start_method=start_method,
         )
         self._conversation = Conversation(self._child, timeout_s=timeout_s, buffers=buffers)
+        # The spaces are waited for when they are first needed, so many cages start side by side.
         super().__init__(
             index,
             partial(_await_spaces, self._conversation, index),
@@ -138,6 +141,7 @@ class ProcessCage(RemoteCage):
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
+        # No more than the cage reads or writes: each field that is sent has to be shareable.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         [bound] = self._ask("bind", action, fields, columns.start, columns.stop)
         names, shares = [self._child.name], [[slice(0, 1)]]
@@ -147,7 +151,8 @@ class ProcessCage(RemoteCage):
         self._rows = len(fields["reward"])
 
     def use_batch(self, number: int) -> None:
-        """Go over to batch `number`, which comes with the next row that the worker is asked for."""
+        """Change to batch `number`, of which the worker learns with the next row."""
+        # Nothing is sent: between batches there is no message, however many batches the buffer holds.
         self._check_idle("use_batch")
         check_batch(number, self._n_batches, self._child.name)
         self._batch = number
@@ -169,7 +174,7 @@ class ProcessCage(RemoteCage):
         self._check_idle("decorrelation", bound=True)
         check_row(t, self._rows + 1, self._child.name)
         check_counts(counts, 1, self._child.name)
-        whole = [int(count) for count in counts]
+        whole = [int(count) for count in counts]  # numpy's are much longer when pickled
         number = self._conversation.ask("decorrelate", whole, t, self._batch)
         self._pending = "decorrelation", "decorrelation", number
 
@@ -178,9 +183,11 @@ class ProcessCage(RemoteCage):
         if group:
             check_group(group, 1, self._child.name)
         check_row(t, self._rows + (op == OP_RESET), self._child.name)
+        # In a few bytes without pickling, as this is sent for each step.
         number = self._conversation.next_number()
         request = ROW_REQUEST.pack(ROW, number, op, t, self._batch, everyone)
         self._conversation.send(request, f"before {what}")
+        # After the send: a request that the worker did not take has no answer to wait for.
         self._pending = "row", f"{what} at row {t}", number
 
     def finish_row(self, group: int = 0) -> None:
@@ -200,6 +207,7 @@ class ProcessCage(RemoteCage):
         try:
             reply = self._conversation.receive(number, f"during {what}")
         except Exception:
+            # It answers the request, or the worker has ended. KeyboardInterrupt does neither.
             self._pending = None
             raise
         self._pending = None
@@ -208,11 +216,14 @@ class ProcessCage(RemoteCage):
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call.
 
-        After a failure: those that the worker still could hand over. So for final observations.
+        After a failure, return those that the worker could still hand over; the same goes for final
+        observations.
         """
+        # The worker has ended, and handed over with its last words what it had.
         if self._conversation.error is not None:
             return _taken(self._conversation, 0)
         self._check_idle("collect_completed_trajs")
+        # Said by the reply to each row, so that most collections need no request.
         if not self._completed:
             return []
         self._completed = False
@@ -288,7 +299,8 @@ class ProcessCage(RemoteCage):
             raise WrongStateError(f"{self._child.name}: stepped before a reset")
         given = check_outs(outs, self._child.name)
         for name, out in given.items():
-            if not isinstance(out, (Array, NamedArrayTuple)):  # it would get a copy
+            # Other arrays would be pickled: the worker would write to a copy, which is lost.
+            if not isinstance(out, (Array, NamedArrayTuple)):
                 raise TypeError(
                     f"{self._child.name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
                 )
@@ -299,7 +311,7 @@ class ProcessCage(RemoteCage):
         _, reply = self._finish(("plain",), "await_step() without a step_async()")
         stepped: StepResult
         stepped, self._needs_reset[0] = self._conversation.value_of(reply)
-        self._completed = True  # perhaps: the worker knows
+        self._completed = True  # perhaps: this reply does not say, so the next collection asks
         return stepped
 
     # ------------------------------------------------------------------ talking to the worker
@@ -312,18 +324,19 @@ class ProcessCage(RemoteCage):
 
     def _check_idle(self, method: str, *, bound: bool = False) -> None:
         self._conversation.check_open()
+        # The worker takes one request at a time; a second one would write rows that the first still uses.
         if self._pending is not None:
             raise WrongStateError(
                 f"{self._child.name}: {method}: {self._pending[1]} is not finished"
             )
         if self._spaces is None:
-            _ = self.spaces
+            _ = self.spaces  # waits, and raises what went wrong while the environment was made
         if bound and not self._rows:
             raise WrongStateError(f"{self._child.name}: {method}: no samples buffer was set")
 
     def start_close(self) -> None:
         """Ask the worker to close the environment; `close` waits for that."""
-        # One that is busy cannot hear us: it gets no time, and what it writes is not wanted.
+        # A busy one would read the request too late: it is killed instead, as its row is not wanted.
         if self._spaces is not None and self._pending is None:
             self._conversation.begin_close()
 
@@ -338,6 +351,7 @@ class ProcessCage(RemoteCage):
 
 def _taken(conversation: Conversation, part: int) -> list[Any]:
     """Return, once, episodes (0) or final observations (1) that a worker handed over when it failed."""
+    # Nothing if it was killed: then it had no time to hand over anything.
     left_behind: tuple[list[Any], list[Any]] = conversation.left_behind or ([], [])
     taken = left_behind[part][:]
     left_behind[part].clear()
@@ -346,6 +360,7 @@ def _taken(conversation: Conversation, part: int) -> list[Any]:
 
 def _await_spaces(conversation: Conversation, index: int) -> Spaces:
     conversation.check_open()
+    # Sent unasked, once the environment is made.
     spaces: Spaces = conversation.answer(FIRST_WORDS, "while it was made")
     conversation.child.name = f"cage {index} ({spaces.name})"
     return spaces

@@ -1,4 +1,14 @@
-"""What the cages have in common whose environments live in other processes."""
+"""What the cages have in common whose environments live in other processes.
+
+    cage                                               processes of the environments
+    spaces: waited for once            <------------   sent when all are made
+    env.name           -- "get", name ------------->   looked up through the wrappers
+                       <-- value, or METHOD --------   METHOD for what can be called
+    env.name(...)      -- "method", name, args ---->   called there, where the environment is
+    env.name = value   -- "set", name, value ------>   set there
+
+The cage never holds an environment, so whatever it does not have itself is asked for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +23,7 @@ from numpy.typing import NDArray
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.spaces import Spaces
 
-# What a method of an environment is answered with: the cage makes a stand-in of it.
+# The answer where an attribute is a method, which cannot be sent: the cage makes a stand-in of it.
 METHOD = "parllel: a method"
 
 
@@ -90,11 +100,13 @@ class RemoteCage(CageInterface):
         if name == "spaces" and self._spaces_error is not None:
             raise self._spaces_error
         values = self._ask("get", name)
+        # By type first, as values may be arrays, whose comparison is an array.
         if isinstance(values[0], str) and values[0] == METHOD:
             return partial(self.env_method, name)
         return values[0] if self._asks_one else values
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # What the class defines is the cage's own, also where an environment has the same name.
         if name.startswith("_") or hasattr(type(self), name):
             object.__setattr__(self, name, value)
         else:

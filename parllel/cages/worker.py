@@ -4,8 +4,9 @@
                        CALL, number, (op, arguments)           everything else, buffers by name
     worker -> parent   ROW, number, flags                      flags: what there is to collect
                        ANSWER, ERROR, EXCEPTION                as in every conversation
+    batch, in shared memory   read: actions of row t.  written: rows t and t + 1, from a request to its reply
 
-After an EXCEPTION it hands over the episodes and final observations that nobody had asked for yet.
+After an EXCEPTION it hands over the episodes and final observations that the parent had not asked for yet.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _STEP_CALLS = ("step", "random_step", "reset", "decorrelate")
 
 
 class Worker:
-    """Serve one environment over a connection until it is told to close or the pipe hangs up."""
+    """Serve one environment over a connection until it is asked to close or the pipe hangs up."""
 
     def __init__(
         self, connection: Connection, make: Callable[[], Environments], inherited: Any
@@ -41,6 +42,7 @@ class Worker:
         self._conversation = ChildConversation(connection, inherited)
         self._envs = make()
         self._rows: Rows | None = None
+        # Apart from the calls, as these are sent for each step: numbers instead of names, nothing pickled.
         self._row_ops = {
             OP_STEP: lambda t, everyone: self._envs.step_row(t),
             OP_RANDOM: lambda t, everyone: self._envs.random_row(t),
@@ -63,13 +65,15 @@ class Worker:
         }
 
     def run(self) -> None:
-        """Answer requests; the first words tell the spaces."""
+        """Answer requests, having sent the spaces first."""
         conversation = self._conversation
         try:
             conversation.send(conversation.answer(FIRST_WORDS, self._envs.spaces))
             more = True
             while more and (request := conversation.next_request()) is not None:
                 more = self._row(request) if request[:1] == ROW else self._call(request)
+        # SystemExit too, which an environment may raise. Reported before anything is closed, as that may
+        # fail too, or hang.
         except BaseException as error:
             conversation.fail(error, lambda: (self._envs.take_completed(), self._final(False)))
         with contextlib.suppress(Exception):
@@ -81,15 +85,18 @@ class Worker:
         try:
             self._use_batch(batch)
             self._row_ops[op](t, everyone)
-        except WrongStateError as error:  # nothing has happened
+        except (
+            WrongStateError
+        ) as error:  # raised before the environment did anything, so all goes on
             conversation.send(conversation.error(number, error))
             return True
+        # After the last write to the row, which the parent reads as soon as it has this.
         conversation.send(
             ROW_REPLY.pack(
                 ROW, number, bool(envs.needs_reset[0]), envs.has_completed, envs.has_final
             )
         )
-        # The parent is on its way already: an ended environment resets in its shadow.
+        # After the reply: the parent goes on, and need not wait while an ended environment is reset.
         envs.prepare(t)
         return True
 
@@ -97,8 +104,9 @@ class Worker:
         """Answer a call; return whether there will be more requests."""
         conversation = self._conversation
         number, op, args = conversation.read_call(request)
-        # Of another failure in a step the environment's state is unknown, so the worker ends.
+        # After any other failure in a step the environment's state is unknown, so the worker ends.
         survived = (WrongStateError,) if op in _STEP_CALLS else (Exception,)
+        # Apart from the step: an action that does not fit is refused, and the environment is as it was.
         try:
             if op == "step":
                 args = (plain_action(self._envs.spaces, args[0]), *args[1:])
@@ -120,7 +128,8 @@ class Worker:
         return places_of(self._rows)
 
     def _use_batch(self, number: int) -> None:
-        """Go over to the batch that a request is for."""
+        """Change to the batch that a request is for."""
+        # Every request says which: the parent sends nothing when the batch changes.
         if self._rows is not None and number != self._rows.batch:
             self._rows.use_batch(number)
 
@@ -143,6 +152,7 @@ class Worker:
 
     def _get(self, name: str) -> Any:
         value = self._envs.envs[0].get_wrapper_attr(name)
+        # A method would be pickled with its environment: the parent calls it by name instead.
         return METHOD if callable(value) else value
 
     def _method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
