@@ -1,4 +1,12 @@
-"""Environments stepped one at a time: made, seeded, checked, reset ahead of time and closed."""
+"""Environments stepped one at a time: made, seeded, checked, reset ahead of time and closed.
+
+    made        needs_reset, first seed      steps[i]: with checks
+    reset       seed spent                   later resets go on with the environment's own generator
+    ended       needs_reset, or reset again  steps[i]: the environment's own `step`
+    prepared    still needs_reset            reset ahead of time; the observation waits for a row
+
+The methods write nothing to batches: what they return belongs to the environment, which may overwrite it.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +75,11 @@ class EnvStepper:
         index: int,
         check: str,
     ) -> None:
+        # Before any environment is made, which may take long or start programs.
         if check not in ("first_episode", "always"):
             raise ValueError(f"check: expected 'first_episode' or 'always', got {check!r}")
         n = len(factories)
+        # These exist before the first environment does, so that `close` can be called whatever fails.
         self.envs: list[gym.Env[Any, Any]] = []
         self.action_spaces: list[gym.Space[Any]] = []
         self.steps: list[Callable[[Any], Any]] = []
@@ -88,9 +98,11 @@ class EnvStepper:
         self.first_seeds = [words_of(seed)[0] for seed in seeds]
         self.seeds = list(self.first_seeds)
         self._checking = [True] * n
+        # Added to the list, never assigned: `Environments` goes over this very list.
         self.steps += [partial(self._checked_step, i) for i in range(n)]
         self.needs_reset: NDArray[np.bool_] = np.ones(n, bool)
         self.n_waiting = n  # counted, as every row asks for it
+        # In private memory, as it is not known yet which row the next reset is written to.
         self.prepared: list[tuple[Tree, dict[str, Any]] | None] = [None] * n
         nested = isinstance(self.spaces.observation, (gym.spaces.Dict, gym.spaces.Tuple))
         self._copied: Callable[[Tree], Tree] = partial(buffer_map, np.array) if nested else np.array
@@ -98,6 +110,7 @@ class EnvStepper:
     def _make(self, factories: Sequence[EnvFactory], seeds: Sequence[Any]) -> None:
         for i, (factory, seed) in enumerate(zip(factories, seeds, strict=True), self._index):
             try:
+                # In the list at once: it must be closed if its action space, or the next one, fails.
                 self.envs.append(make_env(factory))
                 self.action_spaces.append(seeded_action_space(self.envs[-1], seed))
             except BaseException as error:
@@ -115,8 +128,10 @@ class EnvStepper:
         return result
 
     def _restart(self, i: int) -> tuple[Tree, dict[str, Any]]:
+        # Used once. A reset ahead of time is the next reset, whoever asks: another would draw another start.
         prepared, self.prepared[i] = self.prepared[i], None
         result = self._reset(i) if prepared is None else prepared
+        # After the reset, which may raise: then the environment still needs one.
         if self.needs_reset[i]:
             self.needs_reset[i] = False
             self.n_waiting -= 1
@@ -139,15 +154,18 @@ class EnvStepper:
         """Reset those that have ended, into private memory that the next `reset_one` hands out."""
         for i in range(len(self.envs)):
             if self.needs_reset[i] and self.prepared[i] is None:
+                # Still marked in `needs_reset`, by which samplers know where an episode is to begin.
                 observation, info = self._reset(i)
                 self.prepared[i] = self._copied(observation), info
 
     def step_one(self, i: int, action: Any) -> Step:
         """Step an environment, and reset it if it is done and that is the policy."""
         self._check_steppable(i)
+        # Not in the row loops, but here a context is affordable: a caller waits for each of these steps.
         with self.named(i, "step"):
             observation, reward, terminated, truncated, info = self.steps[i](action)
             reward = float(reward)
+        # Before the reset that an end may bring, which could overwrite the observation in place.
         self.trajs.step(i, observation, action, reward, terminated, truncated, info)
         if not (terminated or truncated):
             return Step(observation, observation, reward, False, False, info)
@@ -177,9 +195,11 @@ class EnvStepper:
 
         The trajectories are left to the caller, who may add up a row of them.
         """
+        # The first episode is over, and it showed nothing wrong: from here on a step costs no check.
         if self._checking[i] and not self._always_check:
             self._checking[i] = False
             self.steps[i] = self.envs[i].step
+        # Before the reset, which takes it back: if that raises, the environment is known to need one.
         self.needs_reset[i] = True
         self.n_waiting += 1
         final = self._copied(observation)  # environments reuse their arrays
@@ -196,6 +216,7 @@ class EnvStepper:
 
     def close(self) -> None:
         """Close all environments, each whatever the others do; raises the first error at the end."""
+        # Emptied first: a second close has nothing to do, even if the first one raised half-way.
         envs = list(self.envs)
         self.envs.clear()
         self.steps.clear()  # those that check refer to this object: buffers would stay for longer

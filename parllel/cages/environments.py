@@ -1,5 +1,13 @@
 """Environments as cages place them: rows of all of them, their episodes and their states.
 
+    who calls                              reads                  writes, in the cage's columns alone
+    step_row(t)     cage, worker           action[t]              observation[t + 1], then reward and flags[t]
+    random_row(t)                          the action spaces      action[t], and the same
+    reset_rows(t)                                                 observation[t]
+    prepare(t)      worker, after it has   needs_reset            nothing of the batch: that is main's by then
+                    reported row t
+    take_*          cage, between rows                            nothing
+
 What places environments (`VectorizedCage` in this process, `Worker` and `EnvironmentShare` in others) calls
 the public methods of `Environments`, and nothing below them but the `stepper` for steps of one environment
 outside of rows, and `envs` for attributes. So whatever else fills rows, such as environments that step
@@ -75,6 +83,7 @@ class Environments:
         self.spaces = self.stepper.spaces
         self.needs_reset = self.stepper.needs_reset
         self.envs = self.stepper.envs
+        # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
         self._steps = self.stepper.steps
         self._trajs = self.stepper.trajs
         self._indices = range(len(factories))
@@ -85,6 +94,7 @@ class Environments:
     def bind(self, action: Tree, env: NamedArrayTuple, columns: slice) -> Rows:
         """Make, keep and return views of the rows of `columns`; one column for each environment."""
         B, n = env.reward.shape[1], len(self._indices)
+        # A wrong slice would write into columns of other environments, unnoticed.
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != n:
             raise ValueError(
                 f"{self.name}: columns: expected {n} of the {B} that there are, got {columns}"
@@ -95,11 +105,13 @@ class Environments:
     def reset_rows(self, t: int, *, everyone: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
         rows = self._bound()
+        # One row more than the batch has: the one that follows it is where the next batch begins.
         check_row(t, rows.T + 1, self.name)
         for i in self._indices:
             if everyone or self.needs_reset[i]:
                 observation, _ = self.stepper.reset_one(i)
                 rows.write_observation(t, i, observation)
+        # Not before all of them: a row must not be stepped if one reset failed, though others have succeeded.
         self._started = True
 
     def prepare(self, t: int) -> None:
@@ -107,16 +119,20 @@ class Environments:
 
         Ended environments are reset, into private memory; after the last row statistics are added up.
         """
+        # Main asks for the episodes after the last row; this is the time in which it is busy with the batch.
         if self._rows is not None and t + 1 == self._rows.T:
             self._trajs.prepare()
+        # Before the first `reset_rows` all environments are marked, but none of them has ended.
         if self.stepper.n_waiting and self._started:
             self.stepper.prepare_resets()
 
     def step_row(self, t: int) -> None:
         """Step all with the actions of row `t`; ended ones stay still and get zeros."""
         rows = self._rows
+        # One condition for all that can be wrong, as this runs in every row; what it was is seen afterwards.
         if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
             self._refuse_row(t)
+        # The quick way leaves out infos, nested observations, waiting environments and TrajInfo's `step`.
         elif rows.cells is None or self.stepper.n_waiting or self._trajs.per_step:
             self._run_row(t, rows, rows.read_actions(t), by_agent=True)
         else:
@@ -126,6 +142,8 @@ class Environments:
         """Draw the actions of row `t` from the action spaces, write them, and step."""
         rows = self._bound()
         self._check_row(t, rows)
+        # Drawn for those that wait as well, since the loop finds the actions by position. The agent_info of
+        # the row belongs to other actions, so TrajInfos do not see it.
         actions = [space.sample() for space in self.stepper.action_spaces]
         for i, action in enumerate(actions):
             rows.write_action(t, i, action)
@@ -145,6 +163,8 @@ class Environments:
 
     def _run_quick(self, t: int, rows: Rows, actions: list[Any], cells: list[NDArray[Any]]) -> None:
         """Do what `_run_row` does, where all step and there is one array of observations."""
+        # What makes it quick: per environment one call, one append and one copy, without a look-up by index.
+        # So rewards have no entry for steps that were not made, and `_abandon_row` gets them filled up.
         rewards: list[Any] = []
         ended: list[End] = []
         add_reward = rewards.append
@@ -154,6 +174,7 @@ class Environments:
                 self._indices, self._steps, actions, cells, strict=False
             ):
                 observation, reward, terminated, truncated, _ = step(action)
+                # Before anything that can raise: the step was made, and the statistics count it.
                 add_reward(reward)
                 if observation is None:  # numpy would write NaN
                     raise none_observed(self.stepper.name(i))
@@ -161,18 +182,23 @@ class Environments:
                     ended.append((i, bool(terminated), bool(truncated)))
                     observation, final = self.stepper.end_episode(i, observation)
                     self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
+                # Copied at once, as the environment may overwrite its array in its next step. After an
+                # automatic reset this is the first observation of the next episode: the true last one is in
+                # `_final` alone.
                 cell[...] = observation
         except Exception as error:
             add_note(error, f"in {self.stepper.name(i)}, during step")
             left_out: list[Any] = [None] * (len(self._indices) - len(rewards))
             self._abandon_row(t, rows, rewards + left_out, ended, i)
             raise
+        # Last, and as a whole: one call for a row of rewards, where each alone would cost as much.
         rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
 
     def _run_row(self, t: int, rows: Rows, actions: list[Any], *, by_agent: bool = False) -> None:
         # None stands for a step that was not made.
         rewards: list[Any] = [None] * len(self._steps)
         ended: list[End] = []
+        # Before the steps, as `see_agent_info` belongs to the step that follows; those that wait make none.
         if by_agent and rows.agent_info is not None and self._trajs.sees_agent_info:
             for i in np.flatnonzero(~self.needs_reset).tolist():
                 self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
@@ -208,9 +234,11 @@ class Environments:
                     rows.write_observation(t + 1, i, observation)
                 else:
                     cells[i] = observation
+                # Last, as an info that does not fit must not hide the end of an episode.
                 if infos is not None:
                     infos.write(t, i, info, ended=terminated or truncated)
         except Exception as error:
+            # By a note, not a new exception: the error keeps its type, which the user's code may expect.
             add_note(error, f"in {self.stepper.name(i)}, during step")
             self._abandon_row(t, rows, rewards, ended, i)
             raise
@@ -228,6 +256,7 @@ class Environments:
         """Write zeros for those that wait; return what the loop goes over for the others."""
         for i in np.flatnonzero(self.needs_reset).tolist():
             rewards[i] = 0.0
+            # Cleared, not left: the row holds observations of an earlier batch, which an agent would act on.
             rows.clear_observation(t + 1, i)
         awake: list[int] = np.flatnonzero(~self.needs_reset).tolist()
         return awake, [self._steps[i] for i in awake], [actions[i] for i in awake]
@@ -238,6 +267,7 @@ class Environments:
         try:
             return self._trajs.add_row(rewards, ended)
         except Exception as error:
+            # Only now: to look at each reward beforehand would cost every row what this costs a failed one.
             wrong = [i for i, reward in enumerate(rewards) if not is_number(reward)]
             failed = wrong[0] if wrong else None
             self._abandon_row(t, rows, rewards, ended, failed)
@@ -257,7 +287,9 @@ class Environments:
         check_row(t, rows.T + 1, self.name)
         check_counts(counts, len(self._indices), self.name)
         stepper = self.stepper
+        # Random steps go past the ends of episodes, in cages that wait for resets too.
         automatic, stepper.reset_automatically = stepper.reset_automatically, True
+        # Those that ended in rows before are kept; they have not been collected yet.
         completed = self._trajs.count()
         try:
             for i, count in enumerate(counts):
@@ -278,6 +310,7 @@ class Environments:
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `states` returned; for `salt` and errors see `load_environment_states`."""
+        # No reset has to come first: the states bring episodes that are in progress.
         load_environment_states(self.stepper, states, salt)
         self._started = True
 
@@ -296,6 +329,7 @@ class Environments:
 
     def take_final(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of the episodes that ended in rows since the last call."""
+        # Those that are not asked for go as well: a later call must not return them for another batch.
         final, self._final = self._final, []
         return [one for one in final if one.truncated] if truncated_only else final
 

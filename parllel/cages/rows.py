@@ -3,6 +3,10 @@
     bound once     views of the memory of all batches, for the cage's columns
     use_batch(k)   lists of row views, sliced out of these, or kept since batch k was current before
 
+    row           ... lo              hi ...      of one batch; beside them columns of other processes
+    t                 reward, flags[t]            written last: observation t + 1 is there by then
+    t + 1             observation[t + 1]          row T lies in the padding, and is row 0 of the next batch
+
 Nothing is checked, and nothing sent anywhere, when the batch changes.
 """
 
@@ -97,19 +101,23 @@ class Rows:
         self.lo, self.hi = columns.start, columns.stop
         name = environment.name
         _check(env.observation, example_of(environment.observation), f"{name}: env.observation")
+        # Row T is written before the arrays rotate, so it must be memory of its own.
         for path, leaf in buffer_leaves(env.observation, "env.observation"):
             if leaf.padding < 1:
                 raise ValueError(f"{name}: {path}: expected padding of at least 1, got {leaf!r}")
+        # Without a buffer of actions rows can be reset, and refuse to be stepped.
         if action is not None:
             _check(action, example_of(environment.action), f"{name}: agent.action")
         self.T = len(env.reward)
         self.leaves: list[LeafRows] = []
+        # One row more than the rest: the observation after the last step.
         self._observation = self._bind(env.observation, self.T + 1, "env.observation")
         self._single = isinstance(env.observation, Array)
         self._results = [
             self._bind_one(getattr(env, field), self.T, f"env.{field}")
             for field in ("reward", "terminated", "truncated", "done")
         ]
+        # Without the reward, which has another dtype, and is written as a whole anyway.
         self._flags = FlagRows(self._results[1:])
         self._infos: list[tuple[Path, LeafRows]] = []
         self.env_info: EnvInfoRows | None = None
@@ -118,6 +126,7 @@ class Rows:
             defaults = env.env_info_default if "env_info_default" in env._fields else None
             leaves = [(path, leaf.array.dtype) for path, leaf in self._infos]
             self.env_info = EnvInfoRows(leaves, defaults, columns, name)
+        # Only there if a TrajInfo asks for it, as it is then copied in every step.
         agent_info = env.agent_info if "agent_info" in env._fields else None
         self._agent_info = self._bind_nested(agent_info, "env.agent_info")
         self._action_space = environment.action
@@ -130,14 +139,17 @@ class Rows:
         self.n_batches = count_batches(arrays)
         n_views = sum(leaf.n_rows for leaf in self.leaves)
         n_cells = (self.hi - self.lo) * self.T
+        # Cells are for the quick way of `Environments`, which knows neither nested observations nor infos.
         plain = self._single and not self.env_info
         self._has_cells = plain and n_cells <= MOST_CELLS
+        # A replay may hold thousands of batches, whose views would take much memory.
         most = most_kept(MOST_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
         self._batches = ByBatch(self._views_of, most)
         self.use_batch(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:
         """Go over to a batch of the buffer: rows are its rows from now on."""
+        # Copied to attributes of this object, for one look-up less in each of the rows that follow.
         batch = self._batches.at(number)
         self.batch = number
         self.observation, self.single = batch.observation, batch.single
@@ -149,10 +161,12 @@ class Rows:
 
     def _views_of(self, number: int) -> _Batch:
         observation = [(path, leaf.of(number)) for path, leaf in self._observation]
+        # Readers are made for each batch too: they hold views of its rows.
         nested = _nested_of(self._nested_action, number)
         return _Batch(
             observation,
             observation[0][1] if self._single else None,
+            # By row and not by field, as a row is written as one.
             list(zip(*(leaf.of(number) for leaf in self._results), strict=True)),
             self._flags.of(number),
             [leaf.of(number) for _, leaf in self._infos],
@@ -192,6 +206,7 @@ class Rows:
             leaf = part_at(observation, path)
             if leaf is None:  # numpy would write NaN
                 raise TypeError(f"observation.{dotted(path)}: expected numbers, got None")
+            # Shapes are not compared: they were in the first episode, and this runs in every step.
             rows[t][i] = leaf
 
     def write_results(
@@ -203,7 +218,7 @@ class Rows:
         """
         rewards, terminations, truncations, dones = self.results[t]
         rewards[...] = reward
-        # Whatever the row held before, in most rows nobody ends.
+        # The row holds flags of an earlier batch. All at once, as in most rows no episode ends.
         for flags in self.flags[t]:
             flags.fill(False)
         for i, terminated, truncated in ended:
@@ -232,21 +247,24 @@ class Rows:
                 row[i] = reward
             else:
                 continue
+            # Flags of an environment that made no step are False: what an earlier batch left there is no end.
             values = (*ends.get(i, (False, False)), i in ends)
             for flag, value in zip(flags, values, strict=True):
                 flag[i] = value
 
     def clear_observation(self, t: int, i: int) -> None:
         """Write zeros, where there is no observation."""
+        # Zeros rather than NaN, which integers do not have and networks spread.
         for _, rows in self.observation:
             rows[t][i] = 0
 
     def agent_info_of(self, t: int, i: int) -> Tree:
-        """Return a copy of what the agent said of one cell."""
+        """Return a copy of the agent_info of one cell."""
         return _cell(self.agent_info, t, i)
 
     def write_action(self, t: int, i: int, action: Any) -> None:
         """Write an action that the environment's own space was asked for."""
+        # Nothing to clip, as for an agent's actions: spaces draw within their bounds.
         for path, rows in self.action:
             rows[t][i] = part_at(action, path)
 
@@ -277,19 +295,21 @@ def _cells_of(rows: Sequence[Any], n: int) -> list[list[NDArray[Any]]]:
 def _cell(node: Any, t: int, i: int) -> Tree:
     if isinstance(node, dict):
         return NamedTuple(**{name: _cell(part, t, i) for name, part in node.items()})
+    # A copy: a TrajInfo may keep it, and the next batch overwrites the cell.
     return np.array(node[t][i])
 
 
 def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict[str, Tree]]:
     """Return the action buffer and the fields of `samples.env` that a cage writes.
 
-    agent_info: add the agent's, which its TrajInfo is told of.
+    agent_info: add the agent's, for TrajInfos that have `see_agent_info`.
 
     Raises:
         TypeError: if `samples` is not a buffer of samples.
     """
     if not isinstance(samples, Samples) or not isinstance(samples.env, EnvSamples):
         raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
+    # No more than these travels to workers: other fields may be local, or belong to transforms.
     fields = {name: getattr(samples.env, name) for name in CAGE_FIELDS}
     if "env_info_default" in samples.env._fields:
         fields["env_info_default"] = samples.env.env_info_default
@@ -307,6 +327,7 @@ def _check(buffer: Tree, example: Tree, what: str) -> None:
         for name, part in parts.items():
             _check(getattr(buffer, name), part, f"{what}.{name}")
         return
+    # Not the dtype: buffers hold narrower types than spaces have, and numpy casts when it writes.
     expected = np.shape(example)
     if not isinstance(buffer, Array) or buffer.shape[2:] != expected:
         raise ValueError(f"{what}: expected an Array [T, B, *{list(expected)}], got {buffer!r}")

@@ -1,4 +1,12 @@
-"""A cage whose environments live in this process."""
+"""A cage whose environments live in this process.
+
+    sampler                  cage
+    start_row(t)  -------->  steps all environments, and returns when row t is written
+    finish_row()             marks the row as finished: nothing is left to be done
+
+The order is that of cages with workers, and calls out of order are refused as those refuse them, so that what
+runs with this cage runs with any other.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +82,7 @@ class VectorizedCage(CageInterface):
         self._reset_automatically = reset_automatically
         self._rows: Rows | None = None
         self._closed = False
-        self._under_way: tuple[str, int | None] | None = None  # what was started, at which row
+        self._in_progress: tuple[str, int | None] | None = None  # what was started, at which row
 
     # ------------------------------------------------------------------ rows
 
@@ -101,6 +109,7 @@ class VectorizedCage(CageInterface):
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its columns of `samples`."""
         self._check_idle("set_samples_buffer")
+        # Only the cage's part of the buffer, as workers get no more either.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         self._rows = self._envs.bind(action, NamedArrayTuple(**fields), columns)
 
@@ -108,40 +117,44 @@ class VectorizedCage(CageInterface):
         """Go over to batch `number` of the buffer."""
         self._check_idle("use_batch")
         check_batch(number, 0 if self._rows is None else self._rows.n_batches, self._name)
+        # The check has refused a number for a cage without a buffer.
         assert self._rows is not None
         self._rows.use_batch(number)
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Reset, now; `finish_row` completes the call."""
         self._begin("start_reset", group)
+        # Nothing is prepared ahead in this process: there is no time in which only others work.
         self._envs.reset_rows(t, everyone=everyone)
-        self._under_way = "reset", t
+        # Set after the work: a start that raised has started nothing, and the next call may be another start.
+        self._in_progress = "reset", t
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Step with the action of row `t`, now; `finish_row` completes the call."""
         self._begin("start_row", group)
         self._envs.step_row(t)
-        self._under_way = "step", t
+        self._in_progress = "step", t
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Step with random actions, now; `finish_row` completes the call."""
         self._begin("start_random_row", group)
         self._envs.random_row(t)
-        self._under_way = "random step", t
+        self._in_progress = "random step", t
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Take random steps, now; `finish_row` completes the call."""
         self._begin("start_decorrelation")
         self._envs.decorrelate(counts, t)
-        self._under_way = "decorrelation", None
+        self._in_progress = "decorrelation", None
 
     def finish_row(self, group: int = 0) -> None:
         """Complete what was started."""
-        if group or self._under_way is None or self._closed:
+        # One condition in the usual case; which error it is matters only if there is one.
+        if group or self._in_progress is None or self._closed:
             self._check_open()
             check_group(group, 1, self._name)
             raise WrongStateError(f"{self._name}: finish_row() without a start")
-        self._under_way = None
+        self._in_progress = None
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call."""
@@ -173,6 +186,7 @@ class VectorizedCage(CageInterface):
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, found through its wrappers."""
         self._check_idle(name)
+        # All are looked up before any is called: a misspelled name then changes nothing.
         methods = [env.get_wrapper_attr(name) for env in self._envs.envs]
         return self._of_each([method(*args, **kwargs) for method in methods])
 
@@ -184,10 +198,12 @@ class VectorizedCage(CageInterface):
         # Called only where ordinary lookup failed. A private name is never the environment's.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        # Not while a row is started: with workers the answer could be of before the step or of after it.
         self._check_idle(name)
         return self._of_each([env.get_wrapper_attr(name) for env in self._envs.envs])
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # The cage's own attributes; everything else that a user sets is meant for the environments.
         if name.startswith("_") or hasattr(type(self), name):
             object.__setattr__(self, name, value)
             return
@@ -199,6 +215,7 @@ class VectorizedCage(CageInterface):
         """Close the environments; may be called twice."""
         if self._closed:
             return
+        # Before closing, which may raise: a second call must not close environments twice.
         self._closed = True
         self._envs.close()
 
@@ -208,13 +225,14 @@ class VectorizedCage(CageInterface):
 
     def _check_idle(self, method: str) -> None:
         self._check_open()
-        if self._under_way is not None:
-            what, t = self._under_way
+        if self._in_progress is not None:
+            what, t = self._in_progress
             where = "" if t is None else f" at row {t}"
             raise WrongStateError(f"{self._name}: {method}: {what}{where} is not finished")
 
     def _begin(self, method: str, group: int = 0) -> None:
         self._check_idle(method)
+        # Asked only for what is not the usual group, as this runs in each row.
         if group:
             check_group(group, 1, self._name)
 
@@ -234,6 +252,7 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
             setattr(layer, name, value)
             return
         layer = inner
+    # Near names are looked for among those of the innermost environment: wrappers repeat or hide them.
     there = [known for known in dir(getattr(env, "unwrapped", env)) if not known.startswith("_")]
     near = difflib.get_close_matches(name, there)
     raise AttributeError(
