@@ -16,11 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from parllel.arrays.arena import Arena, Storage
 from parllel.arrays.block import Block
-from parllel.arrays.interchange import (
-    Interchange,
-    refuse_numbers,
-    refuse_others_than_numbers,
-)
+from parllel.arrays.interchange import Interchange, refuse_numbers, refuse_others_than_numbers
 from parllel.arrays.layout_checks import check_layout, check_shape
 from parllel.arrays.places import Basic, Place, Scattered, as_index, same_place
 
@@ -54,6 +50,7 @@ class Array(Interchange):
     _block_class: ClassVar[type[Block]] = Block
     _least_windows: ClassVar[int] = 1
 
+    # Equal is what lies at the same place, and that of the whole array moves with each rotation.
     __hash__ = None  # type: ignore[assignment]
     __slots__ = (
         "__weakref__",
@@ -100,6 +97,7 @@ class Array(Interchange):
 
     @classmethod
     def _of(cls: type[ArrayT], block: Block, place: Place | None) -> ArrayT:
+        # Without `__init__`, which allocates memory.
         array = cls.__new__(cls)
         array._block = block
         array._place = place
@@ -227,16 +225,14 @@ class Array(Interchange):
 
     def _shifted(self: ArrayT, by: int) -> ArrayT:
         place, shape = self.place, self._block.shape
-        # Against the rows of the block, not of the body: padding counts, and so do other batches of a replay.
+        shifted: Place
         if isinstance(place, Basic):
-            moved = place.shift(by)
-            shifted: Place = moved
-            low, high = moved.row_bounds()
+            shifted = place.shift(by)
         else:
-            row = math.prod(shape[1:])
-            flat = place.positions(shape) + by * row
+            flat = place.positions(shape) + by * math.prod(shape[1:])
             shifted = Scattered(flat, place.has_time)
-            low, high = (int(flat.min()) // row, int(flat.max()) // row) if flat.size else (0, 0)
+        # Against the rows of the block, not of the body: padding counts, and so do other batches of a replay.
+        low, high = self._block.row_bounds(shifted)
         if low < 0 or high >= shape[0]:
             side = "before the first" if by < 0 else "after the last"
             raise IndexError(f"there is no row {side} one of {self!r}: it has no padding there")
@@ -282,6 +278,7 @@ class Array(Interchange):
         return self._of(self._block, place.index(location, self._block.shape))
 
     def __setitem__(self, location: Any, value: ArrayLike | Array) -> None:
+        # numpy would write NaN.
         if value is None:
             raise TypeError("None was written into an Array; a field that is to stay empty is None")
         kind: Any = type(value)
@@ -388,6 +385,7 @@ class Array(Interchange):
     def close(self) -> None:
         """Release the memory; any later use of the array or its views raises ClosedError."""
         self._block.close()
+        # These would keep the memory of a closed array for as long as the array itself is there.
         self._numpy = self._body = None
 
     def __reduce__(self) -> Any:
@@ -396,5 +394,6 @@ class Array(Interchange):
 
 def _rebuild(cls: type[Array], block: Block, place: Place | None) -> Array:
     array = cls._of(block, place)
+    # `_of` leaves out the view of the body, as views have none; a whole array that arrives needs it.
     array._forget()
     return array

@@ -42,6 +42,7 @@ class BatchViews:
             self.memory = np.asarray(array)[:, columns]
             self.n_batches, self._first, self.distance, self._stop = 1, 0, 0, len(array)
         else:
+            # From `public`, so that the block is not moved away while these views are in use.
             self.memory = block.public()[:, columns]
             self.n_batches, self._first = block.n_windows, block.padding
             self.distance, self._stop = block.window_rows, block.length + block.padding

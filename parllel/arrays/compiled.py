@@ -22,6 +22,7 @@ def gather(
 
     frames: [R, B, bytes].  reach: [R, B], as `parllel.arrays.frame_block` explains it.
     """
+    # Bytes, so that one compiled loop serves every dtype and shape of frames.
     k, size = out.shape[1], out.shape[2]
     for n in range(len(rows)):
         row, column = rows[n], columns[n]

@@ -77,6 +77,7 @@ class FrameBlock(Block):
         frame_nbytes = math.prod(frame) * self.dtype.itemsize
         # Frames are compared and copied as the widest words that they are made of, bit by bit.
         size = math.gcd(frame_nbytes, 8)
+        # As integers, too: NaN would differ from itself.
         self._word = np.dtype(f"u{size}")
         rest = frame_nbytes // size
         newest, frames, reach = self._parts(self.memory)
@@ -143,6 +144,7 @@ class FrameBlock(Block):
 
     def staged(self, columns: slice) -> NDArray[Any]:
         """Return a view [n, k, *frame] of the stacks that were written last in `columns`."""
+        # From `public`, so that the block counts it as handed out.
         newest = self._parts(self.public())[0]
         return newest.view(self.dtype).reshape(self.shape[1:])[columns]
 
@@ -188,6 +190,7 @@ class FrameBlock(Block):
             super().rotate()
             return
         self.reset()
+        # With the frames that the first stacks of the next batch reach back to.
         carried = 2 * self.padding + self.depth - 1
         for part in (self.frames, self.reach):
             part[:carried] = part[self.full_size : self.full_size + carried]
@@ -216,6 +219,7 @@ def _reach(words: NDArray[Any], before: NDArray[Any]) -> int | None:
     words: the stack, [k, n].  before: the frames in the k - 1 rows before it.
     """
     k = len(words)
+    # The shortest that fits, as a stack of equal frames fits many.
     for reach in range(k):
         first = words[k - 1 - reach]
         if reach and not (first == before[k - 1 - reach]).all():

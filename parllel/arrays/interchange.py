@@ -59,6 +59,7 @@ class Interchange:
             hint = f"; np.asarray(array).{name} is numpy's" if hasattr(np.ndarray, name) else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
+    # Otherwise Python would ask `__len__`, and every array would be true.
     def __bool__(self) -> bool:
         raise TypeError("the truth of an Array is ambiguous; use np.asarray(array).any() or .all()")
 
@@ -95,5 +96,6 @@ def _refused(operator: str) -> Callable[..., Any]:
 
 for _name, _operator in {**_BINARY, **_UNARY}.items():
     setattr(Interchange, f"__{_name}__", _refused(_operator))
+    # Comparisons have no reflected methods of their own: `<` is asked as `>` of the other side.
     if _name in _BINARY and _name not in _COMPARISONS:
         setattr(Interchange, f"__r{_name}__", _refused(_operator))

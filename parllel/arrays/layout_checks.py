@@ -13,6 +13,7 @@ def check_shape(name: str, shape: tuple[int, ...]) -> None:
         raise ValueError(
             f"{name}: shape: expected a tuple of at least one dimension, got {shape!r}"
         )
+    # numpy's integers as well: sizes are often taken from spaces and shapes.
     if any(not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
         raise ValueError(f"{name}: shape: every dimension must be an int >= 1, got {shape}")
 
@@ -31,6 +32,7 @@ def check_layout(
 
     rotates: it may have padding.  windows: how many batches it holds at least.
     """
+    # Objects are addresses, which mean nothing in another process.
     if dtype.hasobject:
         raise ValueError(f"{name}: dtype: object arrays cannot be shared, got {dtype}")
     for what, number in (("padding", padding), ("full_size", full_size)):

@@ -1,4 +1,11 @@
-"""LazyFramesArray: stacks of frames that are stored frame by frame and rebuilt when they are read."""
+"""LazyFramesArray: stacks of frames that are stored frame by frame and rebuilt when they are read.
+
+    written    array[t, b] = stack       compared with the frames before; the last one is stored
+    read       np.asarray(array[...])    rebuilt from single frames, by a compiled loop
+    acted on   staged(columns)           the stacks written last, kept whole: nothing is rebuilt
+
+`FrameBlock` is the memory; this file turns places into its rows and columns.
+"""
 
 from __future__ import annotations
 
@@ -64,6 +71,7 @@ class LazyFramesArray(Array):
         self._allocate(shape, dtype, padding, full_size, arena, storage)
 
     def _forget(self) -> None:
+        # Never a view of the body: rows of stacks are no memory that numpy could write to.
         self._numpy = self._body = self._root_place = None
         self._generation = self._block.generation
 
@@ -84,6 +92,7 @@ class LazyFramesArray(Array):
     def _read(self) -> NDArray[Any]:
         memory, place = self._memory, self.place
         found = self._cells()
+        # Element by element is slow, and right for any index; whole stacks are far more common.
         if found is None:
             return memory.elements(place.positions(memory.shape))
         cells, features = found
@@ -91,6 +100,7 @@ class LazyFramesArray(Array):
         out = np.empty((cells.size, *memory.shape[2:]), memory.dtype)
         memory.gather(rows, columns, out)
         stacks = out.reshape(*cells.shape, *memory.shape[2:])
+        # Indices within stacks are applied afterwards: most of these take whole stacks anyway.
         for items in features:
             whole = (slice(None),) * cells.ndim
             stacks = np.asarray(stacks[whole + items])
@@ -125,6 +135,7 @@ class LazyFramesArray(Array):
 
     def numpy_at(self, location: Any) -> NDArray[Any]:
         """Return `np.asarray(self[location])`."""
+        # Array's own quick way reads memory as elements, which are frames here.
         return np.asarray(self[location])
 
     def gather(
@@ -148,6 +159,7 @@ class LazyFramesArray(Array):
         shape = (len(where[0]), *memory.shape[2:])
         if out is None:
             out = np.empty(shape, memory.dtype)
+        # In one piece, as it is filled by a loop over bytes.
         elif out.shape != shape or out.dtype != memory.dtype or not out.flags.c_contiguous:
             raise ValueError(
                 f"gather: out: expected {memory.dtype} {shape} in one piece, "
@@ -156,6 +168,7 @@ class LazyFramesArray(Array):
         time, across = place.dims[:2]
         assert isinstance(time, range)
         assert isinstance(across, range)
+        # The compiled loop checks nothing: a wrong number would read other memory.
         if shape[0]:
             for row in (where[0].min(), where[0].max()):
                 check_row(int(row), len(time), place.margin)
@@ -196,6 +209,7 @@ class LazyFramesArray(Array):
         """
         memory = self._memory
         check_row(t, len(self), self.padding)
+        # The row of a given batch stays where it is when the array goes over to another.
         window = memory.window if number is None else number * memory.window_rows
         return FrameRow(memory, memory.padding + window + t, columns.start)
 
@@ -216,6 +230,7 @@ class FrameRow:
     def __setitem__(self, i: int, stack: Any) -> None:
         self._memory.write(self._row, self._first + i, stack)
 
+    # As of a numpy row, so that cages write to both by the same code.
     def __getitem__(self, location: tuple[int, Any]) -> FrameCell:
         return FrameCell(self._memory, self._row, self._first + location[0])
 
@@ -254,6 +269,7 @@ def _positions(name: str, numbers: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(numbers)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"gather: {name}: expected [N] ints, got {array.dtype} {array.shape}")
+    # Not left unsigned: numpy makes floats of uint64 and an int.
     return array.astype(np.int64)
 
 

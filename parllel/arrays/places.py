@@ -79,10 +79,12 @@ class Basic:
                 continue
             item = items[used]
             used += 1
+            # Exact types: a bool is an int too, and means nothing as a row.
             kind = type(item)
             assert isinstance(dim, range)
             if kind is slice:
                 dims.append(dim[item] if axis else self._rows(dim, item))
+            # Along time a negative number is a row of the padding, not one from the end: for the general way.
             elif kind is int and (0 if axis == 0 else -len(dim)) <= item < len(dim):
                 dims.append(dim[item])
             else:
@@ -104,6 +106,7 @@ class Basic:
         margin = self.margin if isinstance(rows, range) else 0
         location = _for_numpy(location, self.shape, self.has_time, margin)
         if isinstance(rows, range):
+            # numpy reaches only what it is given: the base has the margin, and rows count from its start.
             by = margin * rows.step
             rows = range(rows.start - by, rows.stop + by, rows.step)
         has_time = self.has_time and _leads_with_time(location)
@@ -144,6 +147,7 @@ class Advanced:
         self.base = base
         self.location = location
         self.has_time = has_time
+        # At once, so that an index which does not fit fails where it is written and not where it is read.
         self.shape = _selected_shape(base.shape, location)
 
     def index(self, location: Any, memory_shape: tuple[int, ...]) -> Scattered:
@@ -244,6 +248,7 @@ def row_range(rows: slice, length: int, margin: int) -> range:
         if end is not None and end < -margin:
             check_row(end, length, margin)
     start, stop = ends
+    # Like numpy's slices these may go too far at the end, but never before the first row that exists.
     if step > 0:
         end_of_rows = length + margin
         start = 0 if start is None else min(start, end_of_rows)
@@ -329,6 +334,7 @@ def _selected_shape(shape: tuple[int, ...], location: tuple[Any, ...]) -> tuple[
     end = len(location)
     while end and isinstance(location[end - 1], slice):
         end -= 1
+    # numpy itself says what its rules select; a single byte with strides of 0 stands for the elements.
     front = np.broadcast_to(np.uint8(0), shape[:end])[location[:end]].shape
     rest = zip(location[end:], shape[end:], strict=True)
     return (*front, *[len(range(n)[item]) for item, n in rest])

@@ -15,7 +15,7 @@ import numpy as np
 from parllel.arrays.arena import Arena, Storage
 from parllel.arrays.array import Array, ArrayT
 from parllel.arrays.block import Block
-from parllel.arrays.places import Basic, Place
+from parllel.arrays.places import Basic
 
 
 class SwitchingBlock(Block):
@@ -45,6 +45,7 @@ class SwitchingBlock(Block):
         """Change over to the next side, and carry the last rows and the end padding to its front."""
         old = self.window
         self.show((self.window_number + 1) % self.n_windows)
+        # Copied: the side that is left stays whole for the process that still reads it.
         if self.padding:
             edge = 2 * self.padding
             last = old + self.length
@@ -87,12 +88,14 @@ class SwitchingArray(Array):
         self._check_root("side")
         if not 0 <= side < self.n_sides:
             raise ValueError(f"side: expected 0 to {self.n_sides - 1}, got {side}")
+        # No edge rows are moved: the process that rotated has moved them, in memory that both see.
         self._block.show(side)
 
     @property
     def full(self: ArrayT) -> ArrayT:
         """The body rows of all sides, padding left out."""
         block = self._block
+        # With padding between the sides the rows are not evenly spaced, so there is no numpy view of them.
         everything = Basic(tuple(range(n) for n in block.shape))
         if not block.padding:
             return self._of(block, everything)
@@ -103,7 +106,8 @@ class SwitchingArray(Array):
     def _shifted(self: ArrayT, by: int) -> ArrayT:
         shifted = super()._shifted(by)  # type: ignore[misc]
         block = self._block
-        ends = [*_row_bounds(self.place, block), *_row_bounds(shifted.place, block)]
+        # Sides follow each other in memory: to the block a row beyond one is simply a row of the other.
+        ends = [*block.row_bounds(self.place), *block.row_bounds(shifted.place)]
         if min(ends) // block.window_rows != max(ends) // block.window_rows:
             where = "before the first" if by < 0 else "after the last"
             raise IndexError(
@@ -149,14 +153,3 @@ class SwitchingRotatingManagedMemoryArray(SwitchingRotatingArray):
 
     __slots__ = ()
     storage_kind = "managed"
-
-
-def _row_bounds(place: Place, block: Block) -> tuple[int, int]:
-    """Return the least and the greatest row of the block that a place shows; zeros if it is empty."""
-    if isinstance(place, Basic):
-        return place.row_bounds()
-    flat = place.positions(block.shape)
-    if not flat.size:
-        return 0, 0
-    cells = int(np.prod(block.shape[1:], dtype=np.int64))
-    return int(flat.min()) // cells, int(flat.max()) // cells

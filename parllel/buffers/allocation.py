@@ -93,6 +93,7 @@ def allocate(
     rules, dtypes = StorageRules.of(storage), DtypeRules.of(dtype)
     fields = _fields(examples, padding, dtypes, at)
     kinds = {path: rules.at(path) for path in fields}
+    # Before memory is taken: a misspelled rule would leave a field in local memory, unseen by workers.
     _check_own((rules, storage), (dtypes, dtype))
     batches = max(2, int(batches)) if switching else int(batches)
     arenas = _arenas(fields, kinds, batch_spec, batches, switching)
@@ -124,6 +125,7 @@ def check_name(name: Any, path: str, cls: type[NamedTuple]) -> None:
         why = ", an empty name"
     elif name.startswith("__"):
         why = ", as two underscores begin names of Python's own"
+    # The field could not be reached by its name, or would hide a method of the node.
     elif hasattr(cls, name):
         why = ", as the node itself has something of that name"
     if why is not None:
@@ -162,6 +164,7 @@ def insert_field(tree: NamedArrayTuple, path: str, value: Any) -> Any:
         if not isinstance(there, NamedArrayTuple):
             raise ValueError(f"no node {name!r} to add {path!r} to; there are {list(tree._fields)}")
         return tree._replace(**{name: insert_field(there, rest, value)})
+    # Two transforms that write one field would depend on their order.
     if there is not None:
         raise ValueError(f"field {path!r} exists already; every field has one writer")
     return tree._replace(**{name: value})
@@ -238,6 +241,7 @@ def _array(
             raise ValueError(
                 f"{path or 'buffer'}: frames: stacks cannot be stored in switching arrays"
             )
+        # One class for all storages, which it takes from the arena.
         cls = LazyFramesArray
     try:
         return cls(
@@ -268,4 +272,5 @@ def _arenas(
         # As the arena counts, or its last pieces would not fit.
         nbytes = stored_nbytes(shape, itemsize) if field.frames else math.prod(shape) * itemsize
         sizes[kinds[path]] = sizes.get(kinds[path], 0) + aligned(nbytes)
+    # All fields of a storage in one arena: one descriptor goes to each worker, however many fields there are.
     return {kind: Arena(max(size, 1), kind) for kind, size in sizes.items()}

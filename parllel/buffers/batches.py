@@ -97,6 +97,7 @@ class ByBatch(Generic[V]):
         found = self._kept.get(number)
         if found is None:
             found = self._make(number)
+            # None is dropped for another: batches come round in order, so the oldest is needed next.
             if len(self._kept) < self._most:
                 self._kept[number] = found
         return found

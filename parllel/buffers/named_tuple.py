@@ -52,6 +52,7 @@ class NamedTuple:
 
     def __getattr__(self, name: str) -> Any:
         # Called only where ordinary lookup failed, so for every field.
+        # Special names first: pickle and copy look for them on objects that have no fields yet.
         if name.startswith("__") or name not in self._fields:
             raise AttributeError(
                 f"{type(self).__name__} has no field {name!r}; it has {list(self._fields)}"
@@ -179,6 +180,7 @@ class NamedArrayTuple(NamedTuple):
                 values[name] = None if value is None else np.asarray(value[location])
         node = type(self).__new__(type(self))
         assert isinstance(node, NamedArrayTuple)
+        # numpy arrays stay where they are, so its views may wait with indexing.
         node._set(values, new_key(), lazy=True)
         return node
 
@@ -220,6 +222,7 @@ class NamedArrayTuple(NamedTuple):
                     f"fields do not match {list(self._fields)}: unknown {unknown}, missing {missing}"
                 )
             return [(name, given[name]) for name in targets]
+        # Not lists, which numpy takes for arrays.
         if isinstance(value, tuple):
             if len(value) != len(self._fields):
                 raise ValueError(

@@ -35,6 +35,7 @@ class PathRules(Generic[ValueT]):
         self._paths[path] = None
         chosen = self._default
         for pattern, value in self._rules.items():
+            # Not `fnmatch`, which ignores case and changes slashes on Windows.
             if fnmatchcase(path, pattern):
                 chosen = value
         return chosen
@@ -48,6 +49,7 @@ class PathRules(Generic[ValueT]):
         for pattern in self._rules:
             if any(fnmatchcase(path, pattern) for path in self._paths):
                 continue
+            # The nearest, however far: a rule may be written for another buffer altogether.
             near = difflib.get_close_matches(pattern, list(self._paths), 1, 0.0)
             hint = f"the nearest is {near[0]!r}" if near else "there is none"
             raise ValueError(

@@ -40,6 +40,7 @@ def leaf_paths(tree: Tree, root: Path = ()) -> Iterator[tuple[Path, Any]]:
     parts = parts_of(tree)
     if parts is not None:
         for name, part in parts.items():
+            # Keys of a Dict space need not be strings; `check_name` refuses others where fields are made.
             yield from leaf_paths(part, (*root, str(name)))
     elif tree is not None:
         yield root, tree
@@ -68,6 +69,7 @@ def part_at(tree: Tree, path: Path) -> Any:
         except (KeyError, IndexError, TypeError, ValueError):
             parts = parts_of(node)
             there = f"in {node!r}" if parts is None else f"one of {sorted(map(str, parts))}"
+            # `from None`: the look-up that failed says nothing that this message does not.
             raise KeyError(f"no field {dotted(path)!r}: {name!r} is not {there}") from None
     return node
 
