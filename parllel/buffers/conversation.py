@@ -8,14 +8,14 @@
                            <- ERROR, number, exception -------  of a request that leaves the child well
                            <- a kind of its own, number, ... -
     at any time            <- EXCEPTION, exception -----------  the child ends
-    left_behind            <- ANSWER, LEFT_BEHIND, value -----  after that: what nobody had asked for yet
+    left_behind            <- ANSWER, LEFT_BEHIND, value -----  after that: what had not been asked for yet
 
 Every reply carries the number of its request. Ctrl-C may end the wait for one, which then comes late: it is
 dropped, and never taken for another's. An EXCEPTION has no number, as a child may fail between two requests;
-it goes before what the child leaves behind, as collecting that may fail as well, or hang.
+it is sent before what the child leaves behind, as collecting that may fail as well, or hang.
 
 A conversation breaks, once, for a reason that later calls are given: the child has failed, has died, or is
-late. One that is late is ended: nobody knows what it would still do to memory that both have.
+late. One that is late is ended, as it might still write to memory that both have.
 
 It ends in stages: the child is asked (`begin_close`), may close what it has, may leave, is terminated, and is
 killed. Many are asked before any is waited for, so that they share the time. Buffers go through the link
@@ -37,7 +37,7 @@ HEAD = struct.Struct(
     "<ci"
 )  # kind, number: the beginning of each message but REGISTER and EXCEPTION
 CALL, ANSWER, ERROR = b"C", b"A", b"E"
-FIRST_WORDS, LEFT_BEHIND = 0, -1  # numbers of answers that nobody asked for
+FIRST_WORDS, LEFT_BEHIND = 0, -1  # numbers of answers without a request, which count from 1
 LAST_WORDS_S = 2.0  # what a dead child wrote is there already; one that fails is writing
 LEFT_BEHIND_S = 0.5  # follows at once
 CLOSE_S = 4.0  # what takes longer to close is killed
@@ -80,7 +80,7 @@ class Conversation:
         self._close_by: float | None = None  # once it has been asked to
         self._link = Link(child.connection, child)
         if buffers is not None:
-            self._link.adopt(buffers)
+            self._link.adopt(buffers)  # the child does the same, so neither introduces them
 
     def check_open(self) -> None:
         """Raise ClosedError, with the reason, if nothing can be asked any more."""
@@ -91,6 +91,7 @@ class Conversation:
 
     def next_number(self) -> int:
         """Return the number for the next request."""
+        # From 1 again after the largest int32; replies that late are long gone.
         self._number = self._number % _LAST_NUMBER + 1
         return self._number
 
@@ -112,13 +113,14 @@ class Conversation:
         except WorkerError as error:  # it introduces buffers
             not_taken = error
         except Exception:
-            raise
+            raise  # refused; introductions are sent whole or not at all, so the conversation goes on
         except BaseException as error:  # Ctrl-C: half an introduction may have been sent
             self.break_off(error)
             raise
         else:
             self.send(HEAD.pack(CALL, number) + content, doing)
             return number
+        # Out here, so that the error of the pipe is not shown as the context of what the child raised.
         raise self._why_not_taken(not_taken, doing)
 
     def send(self, message: bytes, doing: str) -> None:
@@ -177,6 +179,7 @@ class Conversation:
         if timeout_s is None:
             timeout_s = self.timeout_s
         found = None
+        # Replies to interrupted requests come first, as the child answers in order.
         while found != number:
             try:
                 reply = mail or self._link.receive(self.child, timeout_s, doing)
@@ -184,7 +187,7 @@ class Conversation:
                 self.break_off(error)
                 raise
             kind, found = HEAD.unpack_from(reply)
-            mail = b""
+            mail = b""  # once: if it is an old one, the reply comes over the pipe
         if kind == ERROR:
             raise_packed(
                 reply[HEAD.size :], f"{self.child.name}, process {self.child.pid}, {doing}"
@@ -196,13 +199,15 @@ class Conversation:
     def last_words(self, doing: str) -> BaseException:
         """Return why the child failed: the exception that it sent before it ended, or how it died.
 
-        Whatever else it sent before is dropped. The conversation is broken afterwards.
+        Replies that it sent before are dropped. The conversation is broken afterwards.
         """
+        # What was written stays in the pipe after the death of its writer, so this is read after the death
+        # was noticed: a channel reports the end only when the pipe is empty.
         try:
             while self.error is None:
                 self._link.receive(self.child, LAST_WORDS_S, doing)
         except WorkerTimeoutError:
-            # It has been found dead, or said that it fails: its silence is no question of time.
+            # It was found dead, or said that it failed: to call it late would hide that.
             self.break_off(self.child.died_error(doing))
         except Exception as error:
             self.break_off(error)
@@ -213,9 +218,12 @@ class Conversation:
         """End the child; later calls are given `error` as the reason."""
         if self.broken is not None:
             return
+        # First: what is done below may fail or be interrupted, and no request may follow then.
         self.error, self.broken = error, reason_of(error)
         grace_s = 0.0
-        if isinstance(error.__cause__, WorkerTracebackError):  # the child itself has raised it
+        # Only a child that raised this itself still has something to hand over, and closes what it has.
+        if isinstance(error.__cause__, WorkerTracebackError):
+            # What goes wrong here would hide why the child failed.
             with suppress(Exception):
                 reply = self._link.receive(self.child, LEFT_BEHIND_S, "while it ended")
                 if HEAD.unpack_from(reply)[1] == LEFT_BEHIND:
@@ -228,6 +236,7 @@ class Conversation:
     def begin_close(self, number: int | None = None) -> None:
         """Ask the child to close what it has and to leave, after what it is doing; never raises."""
         if self._close_by is None and self.broken is None:
+            # The time begins with the request: it is shared by all children that are asked now.
             self._close_by = time.monotonic() + min(self.timeout_s, CLOSE_S)
             # What goes wrong breaks the conversation, which `close` raises.
             with suppress(Exception):
@@ -247,7 +256,8 @@ class Conversation:
                 self._await_closed(self._close_by, forgive)
         finally:
             self._close_by = None
-            self.child.kill()
+            self.child.kill()  # also after Ctrl-C; nothing if it has left
+            # Buffers that only the link still holds are released with it.
             self._link.clear()
             # An exception keeps the frames that it passed, and so all their local variables, alive.
             self.broken, self.error, self.left_behind = reason_of(None), None, None

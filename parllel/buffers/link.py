@@ -10,7 +10,7 @@
 
 Any node of a registered tree, leaf or inner, travels like this, and every view of one. Where the arrays of a
 whole hold several batches (two sides, or a replay), the location is the number of the current one, and
-the receiver changes over to it.
+the receiver changes to it.
 
     who writes       each end its own list of nodes: the sender after it has sent, the receiver when it reads
     who reads        the end that resolves a name; a pipe keeps its order, so the introduction, its
@@ -106,6 +106,7 @@ class Link:
             if key not in self._nodes:
                 self.register(node)
             return key, _encode(node)
+        # The name is that of the root, so that a slice of a known tree introduces nothing.
         root, locations = node._path()
         if not node._lazy and locations:
             # A view stays where it is when the whole changes over to another batch, so a name with an index
@@ -136,6 +137,7 @@ class Link:
         arenas: list[Arena] = []
         file = io.BytesIO()
         _Introduction(file, arenas).dump(tree)
+        # What the receiver needs to map them; in this order the descriptors follow.
         described = [(arena.nbytes, arena.storage, arena.tag) for arena in arenas]
         message = pickle.dumps((described, file.getvalue()), pickle.HIGHEST_PROTOCOL)
         self._introduce(REGISTER + message, arenas)
@@ -144,12 +146,14 @@ class Link:
 
     def _introduce(self, message: bytes, arenas: Sequence[Arena]) -> None:
         sends: list[Callable[[], None]] = []
+        # Windows maps memory by the arena's tag, without a descriptor.
         if sys.platform != "win32":
             pid = None if self._child is None else self._child.pid
             sends = [
                 partial(reduction.send_handle, self._connection, arena.fd, pid) for arena in arenas
             ]
         # The message first: it says how many descriptors follow, and the receiver reads exactly these.
+        # A parent must not block on a child that does not read; a child may wait for its parent for ever.
         if self._child is not None:
             self._child.send_bytes(message, self.timeout_s)
             self._child.send_handles(sends, self.timeout_s)
@@ -190,6 +194,7 @@ class Link:
 
         await_bytes: called before a descriptor is read, which waits for it without an end.
         """
+        # Pickle is safe here: both ends of the pipe are processes of one program.
         described, content = pickle.loads(message[1:])
         arenas = []
         for nbytes, storage, tag in described:
@@ -200,6 +205,7 @@ class Link:
                 # Children of this process get what they need when they start, and no more.
                 os.set_inheritable(fd, False)
             arenas.append(Arena.attach(nbytes, storage, fd, tag))
+        # After all descriptors: what is built over the arenas is in memory that is mapped already.
         self.adopt(_StructureUnpickler(io.BytesIO(content), arenas).load())
 
     def loads(self, message: bytes) -> Any:
@@ -222,6 +228,7 @@ class Link:
             made: NamedArrayTuple = cls._make(parts)
             return made
         key, location = ref
+        # The pipe keeps its order, so an introduction comes before the first name of it.
         node = self._nodes.get(key)
         if node is None:
             raise RegistrationError(
@@ -235,6 +242,7 @@ class Link:
             for array in _moving_arrays(node):
                 array.block.show(location)
             return node
+        # An absolute place in the memory, which is the same whichever batch this side shows.
         if isinstance(node, Array):
             return type(node)._of(node.block, _decode(location, node))
         for step in location:
@@ -336,6 +344,8 @@ class _ByName(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _Resolver(pickle.Unpickler):
+    """Puts the nodes of this side in place of names."""
+
     def __init__(self, file: io.BytesIO, link: Link) -> None:
         super().__init__(file)
         self._link = link
@@ -354,12 +364,15 @@ class _Introduction(cloudpickle.Pickler):  # type: ignore[misc]
     def persistent_id(self, value: Any) -> int | None:
         if not isinstance(value, Arena):
             return None
+        # Once each, however many arrays lie in it: a descriptor that is sent twice is mapped twice.
         if value not in self._arenas:
             self._arenas.append(value)
         return self._arenas.index(value)
 
 
 class _StructureUnpickler(pickle.Unpickler):
+    """Builds the tree over arenas that were mapped from the descriptors."""
+
     def __init__(self, file: io.BytesIO, arenas: list[Arena]) -> None:
         super().__init__(file)
         self._arenas = arenas

@@ -34,6 +34,8 @@ from parllel.processes.launch import StartMethod, check_start_method, start_lean
 from parllel.processes.liveness import liveness_connection
 from parllel.processes.watched_process import StartedProcess, WatchedProcess
 
+# The parent's ends of all pipes, for a fork to close: with a copy of them a child would keep a sibling's pipe
+# open, which then would not hang up with the parent.
 _our_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
@@ -65,14 +67,18 @@ class Child(WatchedProcess):
         start_method: str | None = None,
     ) -> None:
         self.start_method = check_start_method(start_method)
+        # Counted now, for the message of a time-out: a lock that one of them holds stays locked in a fork.
         self._threads = _other_threads() if self.start_method == "fork" else 0
+        # By cloudpickle, as multiprocessing's own pickling takes no lambdas nor classes of a notebook.
         payload, mark = cloudpickle.dumps((target, args)), secrets.token_hex(16)
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
                 process, self.connection = _start(self.start_method, payload, mark, inherited)
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
+        # `run_child` ends what the target has started before it leaves with code 0.
         super().__init__(process, name=name, mark=mark, ends_descendants=True)
+        # With the process as well as the pipe, which a grandchild may hold open after the child's death.
         self._channel = Channel(self.connection, self.sentinel)
 
     # ------------------------------------------------------------------ talking
@@ -100,6 +106,7 @@ class Child(WatchedProcess):
         """
         self._check_open()
         try:
+            # Each of them, as `send_handle` blocks in the system while the pipe is full.
             for send in sends:
                 self._channel.await_room(timeout_s)
                 send()
@@ -123,8 +130,10 @@ class Child(WatchedProcess):
             message = self._channel.read(timeout_s)
         except TimeoutError:
             raise self.late_error(timeout_s, doing) from None
+        # Only once the pipe is empty: what the child sent before its death has been returned by then.
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise self.died_error(doing) from None
+        # Of any time: a child may fail between two requests, and the next to read hears of it.
         if message[:1] == EXCEPTION:
             raise_packed(message[1:], f"{self.name}, process {self.pid}, {doing}")
         return message
@@ -138,6 +147,7 @@ class Child(WatchedProcess):
         """
         self._check_open()
         try:
+            # `recv_handle` itself waits without an end, and would not notice a death.
             receive(lambda: self._channel.await_bytes(timeout_s))
         except TimeoutError:
             raise self.late_error(timeout_s, doing) from None
@@ -179,7 +189,7 @@ class Child(WatchedProcess):
     def end(self, grace_s: float = 2.0) -> None:
         """End the process as `WatchedProcess.end` does, and close the pipe."""
         try:
-            # Closing the pipe would also ask it to leave, but it may be writing to us still.
+            # Not closed before, which would ask it to leave as well: it may still be writing its answer.
             super().end(grace_s)
         finally:
             self.connection.close()
@@ -193,12 +203,14 @@ def _start(
     method: StartMethod, payload: bytes, mark: str, inherited: Any
 ) -> tuple[StartedProcess, Connection]:
     """Start the process; return it and our end of the pipe."""
+    # Duplex, which on POSIX systems is a pair of sockets: only these pass descriptors.
     mine, theirs = multiprocessing.Pipe(duplex=True)
     # Registered before the start: a fork copies our end of the pipe, and the child closes it.
     _our_ends.add(mine)
     liveness = None
     try:
         liveness = liveness_connection()
+        # The fork server was started earlier: it has the variables of that time, and not the caller's.
         environ = dict(os.environ) if method == "forkserver" else None
         process: StartedProcess = start_lean(
             method, run_child, (theirs, liveness, environ, mark, payload, inherited)
@@ -207,7 +219,7 @@ def _start(
         mine.close()
         raise
     finally:
-        # Ours of the child's end would hide from us that the child has closed it.
+        # With a copy of the child's end in this process the pipe would not hang up when the child closes its.
         theirs.close()
         if liveness is not None:
             liveness.close()
@@ -216,6 +228,7 @@ def _start(
 
 def _other_threads() -> int:
     """Return how many threads this process has besides this one, those of native libraries included."""
+    # Of the system where it says: Python does not know the threads that native libraries have started.
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/task")) - 1
     return threading.active_count() - 1

@@ -24,8 +24,11 @@ from typing import Protocol
 from parllel.processes.orphans import collect, kill_all, marked
 from parllel.processes.process_table import ProcessEntry, descendants
 
-TERMINATE_S = 0.5  # for what a program does on SIGTERM; a Python child ends at once
+TERMINATE_S = (
+    0.5  # for what a program does on SIGTERM; a Python child ends at once, so it seldom passes
+)
 _EXIT_CODE_S = 0.5  # the exit code follows the end within milliseconds
+# Weak: one that is forgotten is ended by `__del__`, which a reference in here would put off to the exit.
 _living: weakref.WeakSet[WatchedProcess] = weakref.WeakSet()
 
 
@@ -76,7 +79,8 @@ class WatchedProcess:
         self._mark = mark
         self._ends_descendants = ends_descendants
         self._ended = False
-        self._owner = os.getpid()
+        self._owner = os.getpid()  # only that process may end it: a fork has a copy of this object
+        # A descriptor stays with this very process, while its number may be given to another one.
         self._pidfd = _open_pidfd(self.pid)
         _living.add(self)
 
@@ -105,7 +109,7 @@ class WatchedProcess:
         """Return how the process ended, in words."""
         code = self._await_exit(_EXIT_CODE_S)
         if code is None:
-            return "stopped answering"
+            return "stopped answering"  # it runs, but has closed its end of the pipe, or is stopped
         if code < 0:
             with contextlib.suppress(ValueError):
                 return f"was killed by {signal.Signals(-code).name}"
@@ -136,6 +140,7 @@ class WatchedProcess:
         """
         if self._ended:
             return
+        # First: a second call, as from an exit function or a signal handler, has nothing to do.
         self._ended = True
         _living.discard(self)
         if os.getpid() != self._owner:  # a forked copy: the process is not ours to end
@@ -143,6 +148,7 @@ class WatchedProcess:
         below: list[ProcessEntry] | None = None
         try:
             left = grace_s > 0 and self._await_death(grace_s)
+            # Before any signal: the system gives the children of one that has ended to another process.
             below = self._below()
             if grace_s > 0 and not left and hasattr(os, "killpg"):
                 self._signal_group(signal.SIGTERM)
@@ -150,10 +156,12 @@ class WatchedProcess:
         finally:  # a second Ctrl-C cuts the grace short
             if below is None:
                 below = self._below()
+            # The group even if its leader has left: what it started may still be in there.
             self._kill_group()
             kill_all(below)
             self._clean_up()
             if hasattr(os, "killpg"):
+                # Last, when all are dead: those whose parent is now this process would stay as zombies.
                 collect(self.pid, below)
 
     def _below(self) -> list[ProcessEntry]:
@@ -169,6 +177,7 @@ class WatchedProcess:
 
     def _clean_up(self) -> None:
         try:
+            # Killed, it ends within milliseconds, unless the kernel holds it, as for a network disk.
             self._await_exit(5.0)
         finally:
             if self._pidfd >= 0:
@@ -191,6 +200,7 @@ class WatchedProcess:
                     send(self.pid, number)
 
     def __del__(self) -> None:
+        # By getattr: a constructor may have failed before it set anything.
         if not getattr(self, "_ended", True):
             with contextlib.suppress(Exception):
                 self.kill()
@@ -211,6 +221,7 @@ def _end_all() -> None:
 
 def _forget_in_child() -> None:
     """Leave the processes of the one that forked to it."""
+    # A fork that exits would otherwise end the workers of its parent.
     for process in list(_living):
         process._ended = True
     _living.clear()

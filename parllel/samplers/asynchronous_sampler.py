@@ -1,8 +1,18 @@
 """Sampling in a process of its own, while this one learns.
 
-this process     | optimise with batch k    | optimise with batch k+1  |
-sampling process |   batch k+1 | wait ...   |   batch k+2 | wait ...   |
-                 ^ collect_batch returns k  ^ returns k+1
+    this process     | optimise with batch k    | optimise with batch k+1  |
+    sampling process |   batch k+1 | wait ...   |   batch k+2 | wait ...   |
+                     ^ collect_batch returns k  ^ returns k+1
+
+    this process                    memory that both have            sampling process
+    publish          writes -->     weights, and their version       --> read before a batch begins
+    the learner      reads <--      side of batch k
+                                    the other side               <-- written: batch k + 1
+    conversation     --> batch      pipe                             sampling_worker.py
+                     <-- BEGUN      from here on the weights may be written again
+                     <-- ANSWER     the side is complete, and is this process's until the next but one
+
+Nothing is locked: the two messages say who may write what.
 """
 
 from __future__ import annotations
@@ -75,6 +85,7 @@ class AsynchronousSampler(Sampler):
         self.max_staleness = max_staleness
         self._agent = agent
         self._name = name
+        # The answer to "build" is read when it is first needed, so this process can go on meanwhile.
         self._built = False
         self._steps = 0  # of the last batch
         self._batches = 0  # that were asked for
@@ -91,7 +102,7 @@ class AsynchronousSampler(Sampler):
             target = WithRegistry(serve)
             child = Child(target, (build,), name=name, start_method=start_method)
         except BaseException:
-            self._close_weights()
+            self._close_weights()  # allocated before the process that did not start
             raise
         self._conversation = Conversation(child, timeout_s=timeout_s)
         self._ask("build", self._published, doing="before it was built")
@@ -105,8 +116,10 @@ class AsynchronousSampler(Sampler):
         The inner sampler is told `elapsed_steps`; for a batch made ahead, with the steps of this one added.
         """
         self._await_ready()
+        # After that, as waited_s is about batches, not about building.
         begin = time.perf_counter()
         batch = self._next_batch(elapsed_steps)
+        # Once is enough: the batch that follows is made with the weights of now.
         if self.version - batch.version > self.max_staleness:
             self._drop(batch)
             batch = self._next_batch(elapsed_steps)
@@ -114,6 +127,9 @@ class AsynchronousSampler(Sampler):
         self._keep(batch)
         self._version_of_batch = batch.version
         self._staleness = self.version - batch.version
+        # Only now, when the batch before has been received: the sampling process writes the other side, so
+        # the samples that are returned stay as they are until the next call. With max_staleness=0 it would
+        # be too old as soon as anything is published.
         if self.max_staleness:
             self._begin(elapsed_steps + batch.steps)
         array: Any = buffer_arrays(batch.side.samples)[0]
@@ -139,7 +155,7 @@ class AsynchronousSampler(Sampler):
         self._conversation.check_open()
         if self._published is None or self._agent is None:
             raise WrongStateError(f"{self._name}: publish: there is no agent; give agent=...")
-        # Nobody may read them while they change. It has read them by now, unless this comes very soon.
+        # They must not be read while they change. They have been by now, unless this comes very soon.
         if self._ahead and not self._begun:
             self._receive(f"to begin batch {self._batches}", until_begun=True)
         return self._published.publish(self._agent)
@@ -179,6 +195,7 @@ class AsynchronousSampler(Sampler):
 
     def _drop(self, batch: Batch) -> None:
         self._dropped += 1
+        # The episodes were played, so they count in the statistics; only their samples are too old.
         self._episodes += batch.trajs
 
     def _keep(self, batch: Batch) -> None:
@@ -220,6 +237,7 @@ class AsynchronousSampler(Sampler):
             ValueError: as the inner sampler; it may go on then.
         """
         self._await_ready()
+        # One request at a time: the batch ahead is finished first, and was made in the state before.
         if self._ahead:
             batch = self._next_batch(0)
             self._drop(batch)
@@ -253,6 +271,7 @@ class AsynchronousSampler(Sampler):
         try:
             while True:
                 reply = self._conversation.receive(self._request, doing)
+                # Remembered, as it comes once for each batch, to whichever method waits first.
                 self._begun = self._begun or reply[:1] == BEGUN
                 if until_begun or reply[:1] != BEGUN:
                     return reply
@@ -262,8 +281,9 @@ class AsynchronousSampler(Sampler):
 
     def _after_error(self, error: BaseException) -> None:
         """End everything, unless the process goes on after an error that it answered with."""
-        if not isinstance(error, Exception):  # Ctrl-C: nobody waits for the batch
+        if not isinstance(error, Exception):  # Ctrl-C: the batch is not waited for again
             self._conversation.break_off(error)
+        # The process has ended by now, and with it the other reader.
         if self._conversation.broken is not None:
             self._close_weights()
 
@@ -272,14 +292,15 @@ class AsynchronousSampler(Sampler):
     def close(self) -> None:
         """Let the process close its cages and end; may be called twice.
 
-        A batch that is being made is finished, if that takes no longer than some seconds. What went wrong in
-        it does not matter any more.
+        A batch that is being made is finished, if that takes no longer than some seconds. What goes wrong in
+        it is not raised.
 
         Raises:
             Exception: what closing the inner sampler raised, once everything has ended.
         """
         try:
             self._conversation.begin_close()
+            # Replies of a batch that is being made come before the answer to this, and are dropped.
             self._conversation.close(forgive=True)
         finally:
             self._close_weights()

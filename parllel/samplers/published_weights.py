@@ -4,7 +4,7 @@
     Published.publish -- writes arrays, then the version ----->  WeightsReader.load reads the version; where
                                                                  it is new, copies the arrays to its agent
     AsynchronousSampler <--- BEGUN, over the pipe -------------  the weights have been read
-    Published.publish    only between BEGUN and the next GO: nothing locks the arrays
+    Published.publish    only between BEGUN and the next request of a batch: nothing locks the arrays
 
 The weights are the entries of `agent.state()` that `agent.models()` names. The others stay where they are:
 random and recurrent state belong to the agent that samples.
@@ -106,6 +106,7 @@ class WeightsReader:
 
     def __init__(self, agent: Agent, published: Published) -> None:
         weights = weights_of(agent)
+        # Here, so that building the sampler fails, and not its first batch.
         published.check(agent, weights, "of the agent that is trained")
         self._agent = agent
         self._published = published

@@ -16,6 +16,9 @@ BEGUN is sent after the weights were read and before the first step: the parent 
 The ANSWER is sent after the last write to the side; the pipe's system calls put the memory in that order.
 
 At most one request waits for its answer, except close, which may come at any time and is answered last.
+
+    weights   written by the parent, between BEGUN and the next batch       read here, before BEGUN
+    sides     written here, one and the other alternately                   read by the parent, after ANSWER
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from parllel.types import State
 
 BEGUN = b"B"
 
+# The fork server imports this once, instead of each sampling process.
 preload_in_forkserver(__name__)
 
 
@@ -58,10 +62,11 @@ class Batch(NamedTuple):
 
 
 class SamplingWorker:
-    """Build a sampler and let it make batches, until it is told to close or the pipe hangs up."""
+    """Build a sampler and let it make batches, until it is asked to close or the pipe hangs up."""
 
     def __init__(self, connection: Connection, build: Callable[[], Sampler]) -> None:
         self._conversation = ChildConversation(connection)
+        # Called by the first request, which also brings the published weights.
         self._build = build
         self._sampler: Sampler | None = None
 
@@ -72,6 +77,7 @@ class SamplingWorker:
             more = True
             while more and (request := conversation.next_request()) is not None:
                 more = self._call(*conversation.read_call(request))
+        # SystemExit too. Reported before anything is closed, as that may fail too, or hang.
         except BaseException as error:
             conversation.fail(error)
         with contextlib.suppress(Exception):
@@ -80,6 +86,8 @@ class SamplingWorker:
     def _call(self, number: int, op: str, args: tuple[Any, ...]) -> bool:
         """Answer a call; return whether there will be more."""
         conversation = self._conversation
+        # After an error in a batch environments and agent are in the midst of a row: the process ends. A
+        # state that does not fit is refused before anything is changed, so after that it goes on.
         if op == "build":
             reply = conversation.reply_to(number, (), self._make_sampler, *args)
         elif op == "batch":
@@ -96,6 +104,7 @@ class SamplingWorker:
         sampler = self._build()
         if not isinstance(sampler, Sampler):
             raise TypeError(f"build: expected it to return a Sampler, got {type(sampler).__name__}")
+        # First, so that it is closed whatever goes wrong with the rest.
         self._sampler = sampler
         self._agent = _agent_of(sampler)
         self._reader = _reader_of(sampler, self._agent, published)
@@ -106,9 +115,12 @@ class SamplingWorker:
         sampler = self._sampler
         assert sampler is not None
         version = 0 if self._reader is None else self._reader.load()
+        # After the weights were copied and before the first step: the parent may publish from here on, and
+        # need not wait for the batch.
         self._conversation.send(HEAD.pack(BEGUN, number))
         samples, trajs = sampler.collect_batch(elapsed_steps)
         steps = sampler.count_steps(samples)
+        # Before the answer is sent: this may still copy the batch.
         side = self._side_of(samples)
         state = _state_of(sampler, self._agent)
         return tuple(Batch(version, side, steps, trajs, sampler.stats, state))
@@ -117,12 +129,15 @@ class SamplingWorker:
         """Load, and return what the parent is to know from now on."""
         sampler, agent = self._sampler, self._agent
         assert sampler is not None
+        # The sampler first: it refuses a state that does not fit, and the agent is as it was.
         sampler.load_state(state["sampler"])
         if agent is not None:
+            # Completed by its own weights, which the state leaves out.
             agent.load_state({**agent.state(), **state["agent"]})
         return sampler.stats, _state_of(sampler, agent)
 
     def _close(self) -> None:
+        # Taken off first, so that it is not closed twice: after "close" `run` ends here as well.
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.close()
