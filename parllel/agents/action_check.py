@@ -30,6 +30,7 @@ def check_example_action(action: Tree, space: Space[Any], name: str) -> None:
 
     It is all that there is of an agent that does not say which space it draws from.
     """
+    # By path, with the names that both have in the samples, as agents need not use the types of gymnasium.
     there = dict(buffer_leaves(buffer_map(np.asarray, action), "agent.action"))
     for where, one in _leaves(space):
         whole, got = _whole(one), there.get(where)
@@ -67,6 +68,7 @@ def _whole(space: Space[Any]) -> _Whole | None:
 
 
 def _compare(drawn: Space[Any], taken: Space[Any], path: str, agent: str, name: str) -> None:
+    # Part by part, so that the message names the one that does not fit.
     parts, of_agent = _parts(taken), _parts(drawn)
     if parts is not None and of_agent is not None and set(parts) == set(of_agent):
         for key, part in parts.items():
@@ -76,9 +78,11 @@ def _compare(drawn: Space[Any], taken: Space[Any], path: str, agent: str, name: 
     hint = ""
     if mine is not None and theirs is not None:
         fits = np.array_equal(mine.low, theirs.low) and np.array_equal(mine.high, theirs.high)
+        # As many choices that begin elsewhere: the usual mistake, with an easy remedy.
         if not fits and np.array_equal(mine.high - mine.low, theirs.high - theirs.low):
             hint = f"; give its distribution start={theirs.low.tolist()}"
     else:
+        # Bounds of a Box are left out: a normal distribution has none, and cages clip.
         reals = mine is None and theirs is None and type(drawn) is type(taken) is spaces.Box
         fits = drawn == taken or (reals and drawn.shape == taken.shape)
     if not fits:

@@ -78,6 +78,7 @@ class BoundSamples:
             [(path, BatchViews(leaf)) for path, leaf in leaf_paths(getattr(agent, name, None))]
             for name in ("final_value", "initial_rnn_state", "noise")
         )
+        # The handler looks up steps here itself: a call for that would cost as much as the lookup.
         self.prepared: dict[tuple[Any, Any], Prepared] = {}
         arrays = buffer_arrays(samples)
         most = most_kept(MOST_VIEWS, self.T, count_batches(arrays))

@@ -46,6 +46,7 @@ def tanh_in_place(x: Floats) -> None:
     # math.tanh would be a call per number; this is a handful of vector instructions.
     for i in range(x.size):
         v = x[i]
+        # Comparisons rather than min and max, which may turn NaN into a number.
         v = _SATURATED if v > _SATURATED else v
         v = -_SATURATED if v < -_SATURATED else v
         u = v * v
@@ -183,6 +184,7 @@ def step_categorical(
 @_compiled
 def _argmax_of_sum(logits: Floats, noise: Floats, offset: int, size: int) -> int:
     """Return the first largest of `size` sums that start at `offset`."""
+    # The first of equal ones, as torch's argmax has it, so that both draw the same action.
     best, top = 0, logits[offset] + noise[offset]
     for j in range(1, size):
         candidate = logits[offset + j] + noise[offset + j]
@@ -194,6 +196,7 @@ def _argmax_of_sum(logits: Floats, noise: Floats, offset: int, size: int) -> int
 @_compiled
 def _log_softmax(logits: Floats, chosen: int) -> Any:
     """Return the log probability of one of the logits."""
+    # Subtracted below, as exp overflows in float32 from 89 on.
     most = logits[0]
     for j in range(1, logits.size):
         most = max(most, logits[j])

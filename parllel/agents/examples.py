@@ -23,7 +23,9 @@ def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
     because `value` needs padding, or None. What the agent samples with stays as it is.
     """
     column = slice(0, 1)
+    # A copy, since `convert` shares memory, and an example is not the agent's to change.
     converted = named_map(lambda leaf: handler.convert(np.array(leaf)[np.newaxis]), observation)
+    # The mode that leaves alone what sampling goes on from: its random numbers and its memory.
     handler.agent.eval_mode()
     try:
         inputs = handler.agent_inputs(converted, None, column)
@@ -46,6 +48,8 @@ def noise_example(handler: Handler) -> Tree:
     The random state stays as it is, if the agent's `state` holds it.
     """
     agent = handler.agent
+    # Noise is drawn in sample mode only; the state goes back afterwards, so that a run with a field for it
+    # draws the same noise as one without.
     state = agent.state()
     agent.sample_mode()
     try:

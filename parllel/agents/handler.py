@@ -108,13 +108,18 @@ class Handler(ABC):
         """
         bound = self._in_use()
         for _, final_value in bound.final_values:
+            # Only rows in which an episode was truncated are written, and the batch before has left its own.
             final_value.fill(0)
         if bound.initial_states:
             state = self.agent.initial_rnn_state(slice(0, bound.B))
             for path, field in bound.initial_states:
+                # Kept before the first step changes it; `copyto` casts to the type of the field.
                 np.copyto(field, self.to_numpy(part_at(state, path)))
+        # All at once: one call is cheaper than T, and a cell's noise is the same in whatever order rows are
+        # stepped.
         self._noise = self.agent.draw_noise(bound.T, bound.B) if self._sampling else None
         for prepared in self._prepared.values():
+            # Rows of the batch before, which would be used again.
             prepared.noise = None
         if self._noise is not None:
             for path, field in bound.noise:
@@ -122,6 +127,7 @@ class Handler(ABC):
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
+        # By its ends, as slices cannot be hashed before Python 3.12.
         prepared = self._prepared.get((columns.start, columns.stop))
         if prepared is None:
             prepared = self._in_use().prepare(columns)
@@ -165,6 +171,7 @@ class Handler(ABC):
         values = self.agent.value(**inputs, env_indices=columns)
         for path, field in bound.final_values:
             value = self.to_numpy(part_at(values, path))
+            # Compared here, as assigning to indices would broadcast [1], or a single number, to all rows.
             if value.shape != np.shape(rows):
                 raise ValueError(
                     f"{dotted(path, 'agent.final_value')}: expected shape {np.shape(rows)} for "
@@ -185,6 +192,7 @@ class Handler(ABC):
 
     def sample_mode(self) -> None:
         """Let the agent explore."""
+        # Kept, because examples and measurements change the mode for a moment.
         self._sampling, self.restore_mode = True, self.agent.sample_mode
         self.agent.sample_mode()
 

@@ -32,6 +32,7 @@ class RandomAgent(Agent):
     def __init__(self, action_space: spaces.Space[Any], seed: int) -> None:
         self._space = self.action_space = action_space
         draw(action_space, np.random.default_rng(0), (1,))  # an unknown space is refused here
+        # Spawned: `seed + 1` for the second would be the first stream of an agent with the next seed.
         sampling, evaluation = np.random.SeedSequence(seed).spawn(2)
         self._generators = {
             "sampling": np.random.default_rng(sampling),
@@ -110,9 +111,12 @@ def _box(space: Any, generator: np.random.Generator, size: tuple[int, ...]) -> T
     # Scaling before the difference is taken keeps bounds near the largest float finite.
     uniform = generator.random(shape)
     inside = low * (1 - uniform) + high * uniform
+    # As Space.sample does: exponential from the one bound there is, normal where there is none.
     tail = generator.exponential(size=shape)
+    # All kinds are drawn for all dimensions, so that the stream of numbers depends on the shape alone.
     action = np.where(below & above, inside, np.where(below, low + tail, high - tail))
     action = np.where(below | above, action, generator.normal(size=shape))
+    # Rounding to a narrower type can lead out of the bounds.
     return np.clip(action.astype(space.dtype), space.low, space.high)
 
 

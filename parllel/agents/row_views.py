@@ -73,6 +73,7 @@ class RowViews:
                 raise ValueError(f"columns: expected a slice without a step, got {columns}")
             self._bound[key] = named_map(lambda leaf: _bind(leaf, columns), self._field)
         bound = self._bound[key]
+        # The usual case, one array, without the detour through a tree for each row.
         if not hasattr(bound, "_fields"):
             return self._split(bound)
         leaves = [self._split(leaf) for _, leaf in buffer_leaves(bound)]
@@ -81,6 +82,7 @@ class RowViews:
     def _split(self, bound: BatchViews | NDArray[Any]) -> list[Any]:
         if isinstance(bound, BatchViews):
             return [self._convert(row) for row in bound.rows(self._number, self._n_rows)]
+        # One object for all rows, as the stacks of each row are laid into the same memory.
         return [self._convert(bound)] * self._n_rows
 
 

@@ -63,9 +63,11 @@ class SharedParameters:
         for i, (mine, new) in enumerate(pairs):
             if mine.shape != new.shape:
                 raise ValueError(f"parameter {i}: expected shape {mine.shape}, got {new.shape}")
+        # Compared first: after a batch without an update every reader would copy for nothing.
         if not all(np.array_equal(mine, new) for mine, new in pairs):
             for mine, new in pairs:
                 np.copyto(mine, new)
+            # In place: a new array would not be the memory that the readers look at.
             self._version += 1
 
     def load(self, out: Sequence[NDArray[Any]], seen: int = NEVER) -> int:
@@ -78,6 +80,7 @@ class SharedParameters:
 
     def close(self) -> None:
         """Release the memory; may be called twice. Readers keep theirs."""
+        # The memory goes with the last view of it, so views are dropped too; the version stays readable.
         self._version, self._arrays = self._version.copy(), []
         self._memory.close()
 

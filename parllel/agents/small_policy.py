@@ -74,6 +74,7 @@ class SmallPolicy:
             choices = (nvec, [0] * len(nvec) if start is None else start)
             self._head, self._action_kinds = np.array(choices, np.int64), _WHOLE
         widest = max(*policy_sizes, *critic_sizes)
+        # Made once: what compiled code allocates itself it would allocate anew in every step.
         self._scratch = np.zeros((compiled.SCRATCH, compiled.BLOCK * widest), np.float32)
         self._shape = (0, 0)
         self._value_rows = 0
@@ -122,6 +123,7 @@ class SmallPolicy:
             raise ValueError(f"agent.observation: expected {expected} numbers, got {got}")
         kinds, cell = self._action_kinds, self._action_shape
         action = _rows("agent.action", agent.action, self._shape, kinds, cell)
+        # What has no field is written to rows that nothing reads, which saves the compiled code a branch.
         unread = np.zeros((T, B, 1), np.float32)
         value, log_prob = (
             (lambda _: unread)
@@ -145,6 +147,7 @@ class SmallPolicy:
         value, log_prob = value[..., 0], log_prob[..., 0]
         self._fields = (observation, action, value, log_prob, *networks, self._head, self._scratch)
         self._value_fields = (observation, value, *self._critic.arrays, self._scratch)
+        # Empty until `start_batch`: a step with the noise of the batch before is refused.
         self._arguments = ()
 
     def start_batch(self, noise: NDArray[np.float32]) -> None:

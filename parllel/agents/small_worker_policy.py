@@ -54,6 +54,7 @@ class SmallWorkerPolicy:
         """Take the parameters, if they are new, and the noise."""
         if not hasattr(self, "_noise"):
             raise WrongStateError("SmallWorkerPolicy: there is no batch; call bind first")
+        # Into memory of its own: what other processes write is not read while this one acts.
         self._version = self._shared.load(self._policy.parameters, self._version)
         self._policy.start_batch(self._noise)
 

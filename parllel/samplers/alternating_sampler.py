@@ -31,6 +31,7 @@ class AlternatingSampler(BatchSampler):
 
     def __init__(self, *arguments: Any, **named_arguments: Any) -> None:
         super().__init__(*arguments, **named_arguments)
+        # Chosen once: a half is whole groups, whose processes are fixed.
         self._halves = self.cages.everyone.halves()
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
@@ -46,6 +47,7 @@ class AlternatingSampler(BatchSampler):
                     self.act(t, half.columns)
                     half.start_row(t)
             for half in halves:
+                # The second half still steps while the agent values the first one.
                 half.finish_row()
                 self.bootstrap(half.columns)
             return self.finish()

@@ -26,5 +26,6 @@ class BasicSampler(BatchSampler):
                 self.act(t, columns)
                 everyone.start_row(t)
                 everyone.finish_row()
+            # Before `finish`, which updates the statistics that row T is to be transformed with.
             self.bootstrap(columns)
             return self.finish()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.batch_timer import BatchTimer
 from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.collector_off import collector_off
 from parllel.samplers.final_observations import (
     has_next_observations,
     places_of,
@@ -40,6 +40,7 @@ from parllel.samplers.part_checks import (
     moving_blocks,
 )
 from parllel.samplers.sampler import Sampler
+from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
 from parllel.transforms import (
     BatchTransform,
     FinalChain,
@@ -48,9 +49,6 @@ from parllel.transforms import (
     check_fields,
 )
 from parllel.types import BatchSpec, State
-
-# What stands for the state of an environment of which none was kept.
-NO_STATE: State = {"env": None, "action_space": None}
 
 
 class BatchSampler(Sampler):
@@ -104,6 +102,7 @@ class BatchSampler(Sampler):
         if decorrelation_steps and decorrelation_seed is None:
             raise ValueError("decorrelation_seed: expected a seed, as decorrelation_steps is not 0")
         name = type(self).__name__
+        # A state that is computed anew from row 0 on would run on over the ends of episodes within the batch.
         if handler.agent.recurrent and self.resets_automatically:
             raise ValueError(
                 f"{name}: expected an agent without recurrent state, as environments reset within a "
@@ -117,6 +116,7 @@ class BatchSampler(Sampler):
         self.step_transforms = list(step_transforms)
         self.batch_transforms = list(batch_transforms)
         check_transforms(self.step_transforms, self.batch_transforms)
+        # Now, and not with the first batch, which may be minutes later.
         check_fields(samples, self.transforms)
         self.final_chain = FinalChain(samples, self.step_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
@@ -130,6 +130,7 @@ class BatchSampler(Sampler):
         self._moving = moving_blocks(self._arrays)
         self._transform_steps = [one.transform_step for one in self.step_transforms]
         self._bind()
+        # Looked up once, as it is called for each batch.
         self._go_over = self._parts_that_go_over()
 
     def _bind(self) -> None:
@@ -191,12 +192,14 @@ class BatchSampler(Sampler):
         self._forget_restarted()
         most, seed = self._decorrelation
         if most:
+            # Drawn here and not by cages, so that how environments are spread over them changes nothing.
             counts = np.random.default_rng(seed).integers(0, most + 1, self.batch_spec.B)
             self.cages.decorrelate(counts.tolist())
         self._started = True
 
     def _reset_ended(self) -> None:
         """Reset the environments that wait for it into row 0."""
+        # Asked for before the reset, which clears it.
         ended = np.flatnonzero(self.cages.needs_reset)
         if len(ended):
             self.cages.reset(0, everyone=False)
@@ -247,8 +250,11 @@ class BatchSampler(Sampler):
     def finish(self) -> tuple[Samples, list[TrajInfo]]:
         """Write final values, update statistics, transform the batch; return what a sampler does."""
         began = perf_counter()
+        # All rows are there: what fails from here on leaves the environments where the next batch begins.
         self._within = False
         self._batches += 1
+        # Before `end_batch`: final observations are to be seen as the rows of this batch were, with the same
+        # statistics. Batch transforms come last, as estimates of advantages need these values.
         self._write_final_values()
         for transform in self.step_transforms:
             transform.end_batch(self.samples)
@@ -334,6 +340,7 @@ class BatchSampler(Sampler):
         Raises:
             ValueError: if it is that of other transforms, environments or buffers.
         """
+        # Compared by class and order, as a list of states alone would be loaded into whatever stands there.
         classes = self._transform_classes()
         came = state.get("transform_classes")
         if came != classes:
@@ -344,10 +351,13 @@ class BatchSampler(Sampler):
         if "environments" in state:
             self._load_environments(state["environments"], state["edges"])
         elif self._batches and not self._started:
+            # The number of batches salts the seeds: otherwise the first episodes of the run would be played
+            # again.
             self.cages.load_states([NO_STATE] * self.batch_spec.B, self._batches)
             self._restarted[:] = True
 
     def _load_environments(self, states: list[State], edges: dict[str, Any]) -> None:
+        # Compared before any environment is touched.
         expected = self._edges()
         if set(edges) != set(expected):
             raise ValueError(
@@ -363,6 +373,7 @@ class BatchSampler(Sampler):
                 raise ValueError(f"samples.{path}: {error}") from error
         self._unsaved = count_unsaved(states)
         self._restarted = np.array([one["env"] is None for one in states], bool)
+        # The environments stand in the middle of their episodes, so the next batch must not reset them.
         self._started, self._within = True, False
 
     @property
@@ -376,22 +387,3 @@ class BatchSampler(Sampler):
             self.cages.close()
         finally:
             self.handler.close()
-
-
-def count_unsaved(states: Sequence[State]) -> dict[str, int]:
-    """Return how many environments have no state, by the name of what does not offer its own."""
-    names = [str(one.get("missing")) for one in states if one["env"] is None]
-    return {name: names.count(name) for name in sorted(set(names))}
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Keep the garbage collector from running, if it is on; it makes up for it afterwards."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

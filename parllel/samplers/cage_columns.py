@@ -42,6 +42,7 @@ class CageColumns:
     ) -> None:
         if not cages:
             raise ValueError("cages: expected at least one")
+        # Compared by identity: a cage has one buffer, and would step the same environments twice per row.
         if len({id(cage) for cage in cages}) != len(cages):
             raise ValueError("cages: expected different cages, got the same cage twice")
         total = sum(cage.n for cage in cages)
@@ -53,6 +54,7 @@ class CageColumns:
                     f"cage {i} ({cage.spaces.name}): expected reset_automatically="
                     f"{reset_automatically} for this sampler, got {cage.reset_automatically}"
                 )
+        # Now, as fields of the buffer were made for the first cage's spaces.
         check_side_by_side([cage.spaces for cage in cages])
         self.cages = list(cages)
         self.groups: list[Units] = []

@@ -12,7 +12,6 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_asarray, buffer_rotate
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
-from parllel.samplers.batch_sampler import NO_STATE, count_unsaved
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.part_checks import (
     check_actions,
@@ -22,6 +21,7 @@ from parllel.samplers.part_checks import (
 )
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
+from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
 from parllel.transforms import FinalChain, StepTransform, check_finals_are_known, transform_finals
 from parllel.types import BatchSpec, State
 
@@ -66,6 +66,7 @@ class EvalSampler(Sampler):
         self._cages = CageColumns(cages, B, reset_automatically=True)
         if max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
+        # True would pass for 1.
         if isinstance(n_episodes, bool) or not isinstance(n_episodes, (int, np.integer)):
             raise ValueError(f"n_episodes: expected an int of at least {B}, got {n_episodes!r}")
         if n_episodes < B:
@@ -137,6 +138,7 @@ class EvalSampler(Sampler):
         observation = buffer_asarray(self.samples.env.observation[0])
         # By `transform_final`: `transform_step` would write fields that these samples need not have.
         action = self.handler.act(self._as_seen(observation), slice(0, len(played)))
+        # Row 0 is all there is: nothing of an evaluation is kept but its episodes.
         self.samples.agent.action[0] = action
         # Start all before finishing any, so that cages in other processes step at the same time.
         for _, groups in busy:
@@ -155,6 +157,7 @@ class EvalSampler(Sampler):
                 cage.collect_final_observations(truncated_only=True)
         if done.any():
             self.handler.reset_one(np.flatnonzero(done))
+        # What the step wrote to row 1 is the observation that the next step acts on.
         buffer_rotate(self.samples)
 
     def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, Units]]:

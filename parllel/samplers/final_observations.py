@@ -26,6 +26,7 @@ def stack_final(final: Sequence[FinalObservation], like: Tree) -> Tree:
 
 def places_of(final: Sequence[FinalObservation]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows and columns of final observations, [N] intp each."""
+    # The shape is given for an empty list, of which numpy would make an array without columns.
     places = np.array([(f.row, f.column) for f in final], np.intp).reshape(-1, 2)
     return places[:, 0], places[:, 1]
 

@@ -42,6 +42,7 @@ class FullEpisodeSampler(RecurrentSampler):
 
     def _run(self) -> NDArray[np.bool_]:
         live = super()._run()
+        # An episode that is cut off would pass for a whole one, so there is no batch at all.
         if live.any():
             raise EpisodeTooLongError(
                 f"environments {np.flatnonzero(live).tolist()}: expected episodes of at most T = "

@@ -24,6 +24,7 @@ def check_handler(handler: Any) -> None:
 
 def check_actions(handler: Handler, cage: CageInterface) -> None:
     """Raise ValueError unless the agent acts in the action space of the cage's environments."""
+    # One cage stands for all, as CageColumns has compared their spaces.
     check_action_space(handler.agent, cage.spaces.action, cage.spaces.name)
 
 

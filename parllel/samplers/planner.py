@@ -96,6 +96,8 @@ def plan_sampling(
     if step_s is None:
         step_s = measure_step(env_factory)
     act = inference_cost or (lambda b: 0.0)
+    # The simplest plan goes first, and each more complex one has to be clearly faster than the best before
+    # it.
     best, predicted = Plan(0, n_envs), here_s(n_envs, step_s, act(n_envs))
     here = predicted
     for plan in candidates(n_envs, n_cores, two_groups=inference_cost is not None):
@@ -129,6 +131,7 @@ def plan_s(plan: Plan, n_envs: int, step_s: float, n_cores: int, act: InferenceC
     signal_s = SIGNAL_S + (WAKE_S if plan.n_workers >= n_cores else 0.0)
     if plan.n_groups == 1:
         return act(n_envs) + signal_s + max(workers_s, main_s)
+    # Not act(n_envs): most of the cost of a small network does not depend on the number of rows.
     acting_s = 2 * act(n_envs // 2)
     # Whichever is busy the longest: the workers, this process, or all cores together.
     return max(
@@ -151,6 +154,7 @@ def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
     """Return the mean seconds of one random step of an environment, resets included."""
     env = env_factory()
     try:
+        # So that two measurements take the same actions, and episodes of the same length.
         env.action_space.seed(0)
         env.reset(seed=0)
         _steps(env, 3)  # the first steps may load or compile code
@@ -202,4 +206,5 @@ def _time_acting(handler: Handler, spaces: Spaces, n: int, repetitions: int) -> 
             times.append(time.perf_counter() - began)
     finally:
         handler.sample_mode()
+    # The first call may compile or load code, and others may be interrupted, which a mean would count.
     return statistics.median(times)

@@ -70,9 +70,11 @@ class RecurrentSampler(BatchSampler):
         valid, done = np.asarray(samples.env.valid), np.asarray(samples.env.done)
         truncated = np.asarray(samples.env.truncated)
         live = np.ones(self.batch_spec.B, bool)
+        # All columns again, since the batch before may have ended with some of them waiting.
         self._played = [columns]
         valid[:] = False  # a batch that ends early leaves the rest of the rows as they are
         for t in range(T):
+            # Before the step, in which `live` changes for those that end.
             valid[t] = live
             self.act(t, columns)
             everyone.start_row(t)
@@ -111,6 +113,7 @@ class RecurrentSampler(BatchSampler):
             np.asarray(leaf)[waiting] = 0
             if leaf.padding:
                 np.asarray(leaf[leaf.last + 1])[~live] = 0
+        # Environments never start again within a batch, so the rows in which any was stepped come first.
         stop = int(valid.any(axis=1).sum())
         if stop < len(valid):
             for leaf in self._observed:

@@ -64,5 +64,6 @@ class RolloutSampler(BatchSampler):
         with self.batch():
             everyone.start_rollout(self.batch_spec.T)
             everyone.finish_row()
+            # In this process, which alone has the handler; policies only ever see rows 0 to T - 1.
             self.bootstrap(everyone.columns)
             return self.finish()

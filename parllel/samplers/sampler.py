@@ -50,9 +50,11 @@ class Sampler(ABC):
             raise TypeError(
                 f"{type(self).__name__}: expected Samples, got {type(samples).__name__}; override count_steps"
             )
+        # Rows that no environment was stepped in are no experience, and must not move schedules on.
         valid = getattr(samples.env, "valid", None)
         if valid is not None:
             return int(np.count_nonzero(np.asarray(valid)))
+        # The samples' own shape, as a sampler may return fewer rows than its batch spec says.
         _, done = next(buffer_leaves(samples.env.done))
         T, B = done.shape[:2]
         return int(T * B)
