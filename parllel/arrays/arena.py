@@ -163,6 +163,7 @@ def cgroup_headroom(root: Path = _CGROUPS, process: Path = Path("/proc/self/cgro
             _, controllers, group = line.split(":", 2)
             if not controllers or "memory" in controllers.split(","):
                 folder = (root / "memory" if controllers else root) / group.lstrip("/")
+                # A limit of any group above this one holds as well.
                 folders.update([folder, *folder.parents])
     return [left for folder in folders for left in _left_in(folder)]
 
@@ -228,6 +229,7 @@ def _anonymous_file() -> int:
 def _rebuild_local(content: bytes) -> Arena:
     arena = Arena(len(content), "local")
     memoryview(arena.buffer)[arena.origin :][: len(content)] = content
+    # Full: its pieces were given out by the arena that this is a copy of.
     arena._taken = arena.nbytes
     return arena
 

@@ -86,6 +86,7 @@ class Block:
         self.memory: NDArray[Any] = self._over()
         # Views that are handed out are made of this one alone, and each holds a reference to it.
         self._public: NDArray[Any] = self._over()
+        # The argument of getrefcount is a reference too, here as later.
         self._own_references = sys.getrefcount(self._public)
 
     def _over(self) -> NDArray[Any]:

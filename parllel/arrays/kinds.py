@@ -21,6 +21,7 @@ class RotatingArray(Array):
     last rows and the end padding to the front, so that what followed one batch starts the next.
     """
 
+    # Without this every view of such an array would have a dict, which costs time and memory.
     __slots__ = ()
     default_padding = 1
 

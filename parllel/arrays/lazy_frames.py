@@ -148,7 +148,7 @@ class LazyFramesArray(Array):
 
         Raises:
             ValueError: if this is a view of single rows, columns or frames, or an argument does not fit.
-            IndexError: for a row or column that there is not.
+            IndexError: for a row or column that does not exist.
         """
         memory, place = self._memory, self.place
         if not isinstance(place, Basic) or not _holds_cells(place, memory.shape):

@@ -136,7 +136,7 @@ class Advanced:
     """Integer arrays (and slices) applied once to a basic place.
 
     Raises:
-        IndexError: if the arrays do not fit together or name what the base does not have.
+        IndexError: if the arrays do not fit together, or select what the base does not have.
     """
 
     __slots__ = ("base", "has_time", "location", "shape")
@@ -196,6 +196,7 @@ class Scattered:
         shape = self.flat.shape
         location = _for_numpy(_expand(location, len(shape)), shape, self.has_time, 0)
         has_time = self.has_time and _leads_with_time(location)
+        # An array even of a single position, for which numpy gives a scalar.
         return Scattered(np.asarray(self.flat[location]), has_time)
 
     def positions(self, memory_shape: tuple[int, ...]) -> NDArray[np.intp]:
@@ -211,6 +212,7 @@ Place: TypeAlias = "Basic | Advanced | Scattered"
 
 def same_place(a: Place, b: Place, memory_shape: tuple[int, ...]) -> bool:
     """Return whether two places show the same elements in the same arrangement."""
+    # Without positions, of which there are as many as elements: a batch may have millions.
     if isinstance(a, Basic) and isinstance(b, Basic):
         return a.dims == b.dims
     if a.shape != b.shape:

@@ -83,8 +83,8 @@ def allocate(
         at: path of the tree in the buffer that it will be part of, for the rules.
 
     Raises:
-        ValueError: for object dtypes, types that the example does not fit, too much padding, or names that
-            cannot be, naming the path; for an unknown storage, or a pattern that fits nothing, naming the
+        ValueError: for object dtypes, types that the example does not fit, too much padding, or invalid
+            names, naming the path; for an unknown storage, or a pattern that fits nothing, naming the
             pattern; for fewer batches than one.
         InsufficientMemoryError: if the memory is not there.
     """

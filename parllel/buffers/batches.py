@@ -37,7 +37,7 @@ def shown_number(blocks: Sequence[Block]) -> int:
 
 
 def count_batches(arrays: Iterable[Array]) -> int:
-    """Return how many batches arrays hold, those aside that hold one.
+    """Return how many batches arrays hold; arrays that hold only one do not count.
 
     Raises:
         ValueError: if they hold different numbers, so that they cannot be rotated together.
@@ -56,10 +56,10 @@ def moving(arrays: Iterable[Array]) -> list[Array]:
 
 
 def follows_batches(part: object, bind: str = "bind") -> bool:
-    """Return whether an object goes over to another batch by `use_batch`, instead of being bound anew.
+    """Return whether an object switches to another batch by `use_batch`, instead of being bound again.
 
-    Whatever its method `bind` looks up belongs to one batch. A subclass that overrides it and not `use_batch`
-    keeps more than its parent knows of, which would silently stay at the batch before.
+    Whatever its method `bind` looks up belongs to one batch. A subclass that overrides it but not `use_batch`
+    keeps more than its parent knows of, which would silently remain that of the batch before.
     """
     for cls in type(part).__mro__:
         if "use_batch" in vars(cls):

@@ -96,7 +96,7 @@ class DtypeRules(PathRules["np.dtype[Any] | None"]):
         rules: by pattern, such as `{"env.observation.position": np.float64}`.
 
     Raises:
-        ValueError: for what is no type of numbers or booleans; names the rule.
+        ValueError: for a type that is not of numbers or booleans; names the rule.
 
     Example:
         >>> rules = DtypeRules({"env.reward": "float64"})

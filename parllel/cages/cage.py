@@ -95,6 +95,7 @@ class Cage(VectorizedCage):
         self._begin("step_async")
         # Before the step: a wrong argument must not cost the environment a step.
         given = check_outs(outs, self._name)
+        # Clipped to the Box as the actions of rows are, so that both ways play the same.
         step = self._envs.stepper.step_one(0, plain_action(self.spaces, action))
         # Written now, before the caller awaits it; the interface allows that at any time until then.
         self._result = deliver(step._asdict(), given)
@@ -111,6 +112,7 @@ class Cage(VectorizedCage):
         """Reset the environment."""
         self._begin("reset_async")
         given = check_outs({"observation": out_obs, "info": out_info}, self._name)
+        # The stepper, not the rows: these methods need no buffer.
         observation, info = self._envs.stepper.reset_one(0)
         self._result = deliver({"observation": observation, "info": info}, given)
 

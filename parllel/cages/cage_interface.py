@@ -132,6 +132,7 @@ class CageInterface(ABC):
         No group may be started meanwhile; `finish_row()` without a group waits for all environments.
         """
 
+    # Apart from the start, so that one group's environments step while the agent acts for another.
     @abstractmethod
     def finish_row(self, group: int = 0) -> None:
         """Wait until what was started for the group is done; raise what an environment raised."""
@@ -179,6 +180,8 @@ class CageInterface(ABC):
     def render(self) -> Any:
         """Return what the environment's `render` returns."""
 
+    # It never raises, so that all cages are asked, and end side by side; what goes wrong is raised by
+    # `close`.
     def start_close(self) -> None:
         """Ask other processes to close their environments; call `close` next. It never raises."""
 

@@ -99,7 +99,7 @@ class EnvInfoRows:
         )
 
     def _below(self, i: int, path: Path, node: Any) -> Any:
-        """Return the value at a path, where `node` is that at its first key."""
+        """Return the value at a path; `node` is the value at its first key."""
         for key in path[1:]:
             parts = parts_of(node)
             # A number where the examples have a dict: not absent, but another info than the one described.

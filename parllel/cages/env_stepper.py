@@ -95,6 +95,7 @@ class EnvStepper:
                 self.close()
             raise
         self._check_observation = ObservationCheck(self.spaces.observation)
+        # Kept for environments without a state: a resumed run derives other seeds from these.
         self.first_seeds = [words_of(seed)[0] for seed in seeds]
         self.seeds = list(self.first_seeds)
         self._checking = [True] * n
@@ -128,7 +129,8 @@ class EnvStepper:
         return result
 
     def _restart(self, i: int) -> tuple[Tree, dict[str, Any]]:
-        # Used once. A reset ahead of time is the next reset, whoever asks: another would draw another start.
+        # Used once. A reset ahead of time is the next reset, whatever asks for it: another one would start
+        # differently.
         prepared, self.prepared[i] = self.prepared[i], None
         result = self._reset(i) if prepared is None else prepared
         # After the reset, which may raise: then the environment still needs one.
@@ -207,7 +209,7 @@ class EnvStepper:
 
     @contextmanager
     def named(self, i: int, doing: str) -> Iterator[None]:
-        """Note on what is raised within which environment it was, and during what."""
+        """Add a note to errors raised within: which environment it was, and what it was doing."""
         try:
             yield
         except Exception as error:
@@ -222,6 +224,7 @@ class EnvStepper:
         self.steps.clear()  # those that check refer to this object: buffers would stay for longer
         errors = []
         for env in envs:
+            # All of them, whatever one raises: each may hold a process, a file or a window.
             try:
                 env.close()
             except Exception as error:

@@ -86,6 +86,7 @@ class Environments:
         # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
         self._steps = self.stepper.steps
         self._trajs = self.stepper.trajs
+        # Kept, as each row goes over it.
         self._indices = range(len(factories))
         self._final: list[FinalObservation] = []
         self._rows: Rows | None = None
@@ -208,7 +209,7 @@ class Environments:
     def _step_all(
         self, t: int, rows: Rows, actions: list[Any], rewards: list[Any], ended: list[End]
     ) -> None:
-        """Step all that do not wait; what came of it goes into the lists and rows t, t + 1."""
+        """Step all that do not wait; results go into the lists and into rows t and t + 1."""
         indices: Sequence[int] = self._indices
         steps = self._steps
         if self.stepper.n_waiting:
@@ -246,7 +247,7 @@ class Environments:
     def _abandon_row(
         self, t: int, rows: Rows, rewards: list[Any], ended: list[End], failed: int | None
     ) -> None:
-        """Keep what there is of a row that failed: the others' results are theirs."""
+        """Keep what there is of a row that failed: other environments' results remain valid."""
         self._trajs.abandon_row(rewards, ended)
         rows.write_part(t, rewards, ended, failed)
 
@@ -293,6 +294,8 @@ class Environments:
         completed = self._trajs.count()
         try:
             for i, count in enumerate(counts):
+                # Each with draws of its own action space: the same, however environments are divided among
+                # processes.
                 for _ in range(count):
                     rows.write_observation(t, i, stepper.random_one(i)[1].observation)
         finally:
@@ -300,6 +303,7 @@ class Environments:
             self._trajs.forget_after(completed)
 
     def _bound(self) -> Rows:
+        # Not an assertion: a cage may be used by its other methods without ever being bound.
         if self._rows is None:
             raise WrongStateError(f"{self.name}: no samples buffer was set")
         return self._rows
@@ -331,6 +335,7 @@ class Environments:
         """Return the last observations of the episodes that ended in rows since the last call."""
         # Those that are not asked for go as well: a later call must not return them for another batch.
         final, self._final = self._final, []
+        # Sorted out here, where they are: a sampler that bootstraps sends none of the others through a pipe.
         return [one for one in final if one.truncated] if truncated_only else final
 
     @property

@@ -66,10 +66,12 @@ class PerStepTrajectories(Trajectories):
         """Return class and state of its TrajInfo; TypeError for what no file can hold."""
         traj = self._trajs[i]
         name = type(traj).__qualname__
+        # Frozen, which copies: further steps must not change what the checkpoint holds.
         return {"class": name, "traj": freeze(traj.state(), f"{name}.state()")}
 
     def load_state(self, i: int, state: State) -> None:
         """Load it into a new TrajInfo; ValueError if it is that of another class."""
+        # A new one, so that attributes which the state lacks are those of a new episode.
         traj = self._trajs[i] = self._make()
         # Names are compared, as a state may come from a file of another process, which holds no classes.
         expected, came = type(traj).__qualname__, state.get("class", "of plain sums")

@@ -145,10 +145,11 @@ class Rows:
         # A replay may hold thousands of batches, whose views would take much memory.
         most = most_kept(MOST_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
         self._batches = ByBatch(self._views_of, most)
+        # Not always batch 0: a cage may be bound to a buffer that has been rotated since it was made.
         self.use_batch(batch_number(arrays))
 
     def use_batch(self, number: int) -> None:
-        """Go over to a batch of the buffer: rows are its rows from now on."""
+        """Switch to a batch of the buffer: rows are its rows from now on."""
         # Copied to attributes of this object, for one look-up less in each of the rows that follow.
         batch = self._batches.at(number)
         self.batch = number
@@ -178,6 +179,7 @@ class Rows:
 
     def _bind_one(self, array: Array, n_rows: int, name: str) -> LeafRows:
         leaf = LeafRows(name, array, slice(self.lo, self.hi), n_rows)
+        # All that was bound, whatever for: main checks that a worker's lie where they should.
         self.leaves.append(leaf)
         return leaf
 
@@ -190,6 +192,7 @@ class Rows:
     def _bind_nested(self, tree: Tree, name: str) -> Any:
         if tree is None:
             return None
+        # Nested as it came: readers of actions, and TrajInfos, need the tree and not a list of leaves.
         if isinstance(tree, Array):
             return self._bind_one(tree, self.T, name)
         return {
@@ -233,8 +236,8 @@ class Rows:
     ) -> None:
         """Write what there is of row `t`, in which an environment failed; its cells stay as they are.
 
-        Where no step was made (None) the reward becomes NaN, so that nobody takes it for this row's. What is
-        no number stays unwritten.
+        Where no step was made (None) the reward becomes NaN, so that it is not taken for this row's. A reward
+        that is not a number is not written.
         """
         ends = {i: (terminated, truncated) for i, terminated, truncated in ended}
         row, *flags = self.results[t]
@@ -246,7 +249,7 @@ class Rows:
             elif is_number(reward):
                 row[i] = reward
             else:
-                continue
+                continue  # one more that is no number, besides the one that the error names
             # Flags of an environment that made no step are False: what an earlier batch left there is no end.
             values = (*ends.get(i, (False, False)), i in ends)
             for flag, value in zip(flags, values, strict=True):
@@ -263,7 +266,7 @@ class Rows:
         return _cell(self.agent_info, t, i)
 
     def write_action(self, t: int, i: int, action: Any) -> None:
-        """Write an action that the environment's own space was asked for."""
+        """Write an action that was drawn from the environment's own space."""
         # Nothing to clip, as for an agent's actions: spaces draw within their bounds.
         for path, rows in self.action:
             rows[t][i] = part_at(action, path)
@@ -287,6 +290,7 @@ def _nested_of(node: Any, number: int) -> Any:
 
 def _cells_of(rows: Sequence[Any], n: int) -> list[list[NDArray[Any]]]:
     """Return views of the `n` cells of each row, those of single numbers included."""
+    # From a row of single numbers a list would hold copies, and not parts of the batch.
     if isinstance(rows[0], np.ndarray) and rows[0].ndim > 1:
         return [list(row) for row in rows]  # half the time of indexing each
     return [[row[i, ...] for i in range(n)] for row in rows]
@@ -307,6 +311,7 @@ def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict
     Raises:
         TypeError: if `samples` is not a buffer of samples.
     """
+    # A tree of one's own may have the same fields; but samplers and transforms rely on the classes.
     if not isinstance(samples, Samples) or not isinstance(samples.env, EnvSamples):
         raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
     # No more than these travels to workers: other fields may be local, or belong to transforms.
@@ -321,6 +326,7 @@ def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict
 def _check(buffer: Tree, example: Tree, what: str) -> None:
     """Compare a buffer with an example of one cell, leaf by leaf."""
     parts = parts_of(example)
+    # Names and not order: fields are found by name when they are written.
     if parts is not None:
         if not isinstance(buffer, NamedArrayTuple) or set(buffer._fields) != set(parts):
             raise ValueError(f"{what}: expected fields {sorted(parts)}, got {buffer!r}")

@@ -67,6 +67,7 @@ class VectorizedCage(CageInterface):
         index: int = 0,
         check: str = "first_episode",
     ) -> None:
+        # Before the first environment is made, so that there is nothing to close.
         seeds = check_factories(env_factories, seeds, "VectorizedCage")
         self._envs = Environments(
             env_factories,
@@ -114,7 +115,7 @@ class VectorizedCage(CageInterface):
         self._rows = self._envs.bind(action, NamedArrayTuple(**fields), columns)
 
     def use_batch(self, number: int) -> None:
-        """Go over to batch `number` of the buffer."""
+        """Switch to batch `number` of the buffer."""
         self._check_idle("use_batch")
         check_batch(number, 0 if self._rows is None else self._rows.n_batches, self._name)
         # The check has refused a number for a cage without a buffer.
@@ -163,6 +164,7 @@ class VectorizedCage(CageInterface):
 
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
+        # Between rows, as a worker's list of them can only be read then.
         self._check_idle("collect_final_observations")
         return self._envs.take_final(truncated_only=truncated_only)
 
@@ -174,6 +176,7 @@ class VectorizedCage(CageInterface):
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
         self._check_idle("load_environment_states")
+        # All or nothing: a state too few would leave some environments at another point of the run.
         check_states(states, self.n, self._name)
         self._envs.load_states(states, salt)
 
@@ -181,6 +184,7 @@ class VectorizedCage(CageInterface):
 
     def _of_each(self, values: list[Any]) -> Any:
         """Return what a user gets for one value from each environment."""
+        # Overridden by `Cage`, whose users see one environment and not a list.
         return values
 
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -196,6 +200,7 @@ class VectorizedCage(CageInterface):
 
     def __getattr__(self, name: str) -> Any:
         # Called only where ordinary lookup failed. A private name is never the environment's.
+        # Also while `__init__` has not set it yet: looking it up below would come back here, without end.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         # Not while a row is started: with workers the answer could be of before the step or of after it.
@@ -241,7 +246,7 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
     """Set an attribute where it is found among the wrappers.
 
     Raises:
-        AttributeError: if it is not found, as it may be misspelled; names those that are near.
+        AttributeError: if it is not found, as it may be misspelled; the message lists similar names.
     """
     layer = env
     while layer is not None:
@@ -249,12 +254,15 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
         # A wrapper may pass on the attributes of what it wraps, so it is not asked with hasattr.
         own = name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name)
         if own or (inner is None and hasattr(layer, name)):
+            # On the layer that has it: set on an outer one, it would hide the value that the environment
+            # reads.
             setattr(layer, name, value)
             return
         layer = inner
     # Near names are looked for among those of the innermost environment: wrappers repeat or hide them.
     there = [known for known in dir(getattr(env, "unwrapped", env)) if not known.startswith("_")]
     near = difflib.get_close_matches(name, there)
+    # Refused, as a misspelled name would otherwise be set on a wrapper where nothing ever reads it.
     raise AttributeError(
         f"neither the cage nor its environment {env!r} has an attribute {name!r} to set; near names: "
         f"{near}; define it in the environment's __init__ first"

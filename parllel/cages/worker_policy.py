@@ -21,7 +21,7 @@ class WorkerPolicy(Protocol):
     """Act for some columns of a batch.
 
     Made in the process that steps them, one object for each group. A cage knows nothing else of it: where
-    parameters and noise come from is between it and whoever made it.
+    parameters and noise come from is between it and what made it.
 
     A policy may have a method `use_batch(number)`, which is then called in place of `bind` where another
     batch of a buffer that holds several becomes the current one.
@@ -38,12 +38,12 @@ class WorkerPolicy(Protocol):
 
 
 def goes_over(policy: WorkerPolicy, samples: Samples, columns: slice) -> Callable[[int], None]:
-    """Return what takes a policy to another batch of the samples that it is bound to."""
+    """Return a function that switches a policy to another batch of the samples that it is bound to."""
     # Looked up once, as `use_batch` runs while main waits for the first row of a batch.
     arrays = moving(buffer_arrays(samples))
 
     def use_batch(number: int) -> None:
-        for array in arrays:  # a process other than main, which rotated them, has not heard of it
+        for array in arrays:  # only main has rotated them, so this process has to follow
             array.block.show(number)
         if follows_batches(policy):
             policy.use_batch(number)  # type: ignore[attr-defined]
