@@ -3,6 +3,10 @@
     in place   the sampler's own buffer switches: nothing is copied, its parts switch to the other side
     Copies     any other sampler: each finished batch is copied into a side of a second buffer
 
+    side         0         1         0         1
+    written      batch 0   batch 1   batch 2   batch 3      here, while the batch before is read
+    read                   batch 0   batch 1   batch 2      by the process that learns
+
 A sampler needs arrays that switch, as `allocate_samples(switching=True)` makes them, to work in place.
 """
 
@@ -50,7 +54,7 @@ def sides_of(sampler: Sampler) -> Callable[[Samples], Side]:
         ValueError: if some arrays of the sampler's buffer switch and others do not, or the buffer switches
             but the sampler is not a BatchSampler, which binds its parts to the other side.
     """
-    samples = getattr(sampler, "samples", None)
+    samples = getattr(sampler, "samples", None)  # a Sampler need not have a buffer
     switching = [isinstance(array, SwitchingArray) for array in buffer_arrays(samples)]
     if not any(switching):
         return Copies().take
@@ -64,6 +68,7 @@ def sides_of(sampler: Sampler) -> Callable[[Samples], Side]:
             f"{name}: expected a subclass of BatchSampler for a buffer that switches; without "
             "switching=True its batches are copied"
         )
+    # The whole with a number of rows, not the rows: views travel leaf by leaf, a whole as its name and side.
     return lambda batch: Side(sampler.samples, _rows_left(batch, sampler.samples))
 
 
@@ -93,10 +98,12 @@ class Copies:
         # Samplers return the same object each time, so the arrays are usually paired only once.
         if batch is not self._source:
             self._source, self._pairs = batch, _pairs_of(self._mirror, batch)
+        # The other one is the learner's until it asks for a batch again, which it gets from this one.
         self._side = 1 - self._side
         for mine, theirs in self._pairs:
             mine.side = self._side
             p, n = theirs.padding, len(theirs)
+            # With the padding, which holds what leads into the batch and what follows it.
             rows = slice(-p, n + p) if p else slice(0, n)
             np.copyto(np.asarray(mine[rows]), np.asarray(theirs[rows]))
         return Side(self._mirror, _rows_left(batch, self._mirror))
@@ -115,7 +122,9 @@ def mirror_of(samples: Samples) -> Samples:
     for identity, leaf in sources.items():
         rows, padding = sizes[identity]
         cells = int(np.prod(leaf.shape[1:], dtype=np.int64))
+        # Two sides, each with padding at both ends.
         size += aligned(2 * (rows + 2 * padding) * cells * leaf.dtype.itemsize)
+    # Managed, as it is sent to a process that runs already; one arena costs that one descriptor.
     arena = Arena(size, "managed")
     mirrors: dict[Any, Array] = {}
     for identity, leaf in sources.items():

@@ -1,5 +1,7 @@
 """Words in shared memory that processes wait for: spin a little, then sleep until the writer wakes them.
 
+    writer ---- post ----> word, in a line of shared memory ---- load, wait ----> any number of processes
+
 lines   int32 [n_lines, 16] in shared memory, each line 64 bytes: its word, a word of the wait, payload
 Wait    load, post, wait and wake on those lines: compiled, with the futex of Linux, or with semaphores
 """

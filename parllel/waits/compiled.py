@@ -42,7 +42,7 @@ _LINE = 64
 _CONTROL = 4  # bytes from the word to who sleeps on it
 _ONE_WAKE = 1 << 16
 _SLEEPERS = _ONE_WAKE - 1
-_LOOKS = 16  # between two looks at the clock, which cost as much
+_LOOKS = 16  # between two looks at the clock, which costs about as much as all of these
 # The memory of a line, int64: usual wait, waits without a spin, mark of the last `wake` seen.
 _SKIPPED, _MARK = 8, 16
 MEMORY_WORDS = 3
@@ -162,7 +162,7 @@ def wait_slice(address: int, seen: int, memory: int, limit_ns: int, slice_ns: in
         value = load_word(address)
         if value != seen:
             return value
-    # Taken note of here alone: a `wake` ends one wait, whether it came before it or during it.
+    # The mark is stored here alone: a `wake` ends one wait, whether it came before it or during it.
     woken = mark_of(address)
     if woken == mark:
         return UNCHANGED
@@ -183,6 +183,7 @@ def wait_each_slice(
         how many were right; UNCHANGED plus that after `slice_ns`, or earlier.
     """
     stop: int = 0  # the clock is read only if something is to be waited for
+    # One after the other, as all have to come: the time for the first is time for the others as well.
     for i in range(count):
         at = address + _LINE * i
         word: int = load_word(at)

@@ -1,7 +1,11 @@
 """Waits in compiled code, which give the interpreter away while they last.
 
-Each call of a compiled function waits for one slice; between slices Python runs the handlers of signals, and
-sees by the clock whether the machine was paused. `compiled.py` says who writes and who reads which word.
+    wait   ---- one slice at most ---->   compiled.wait_slice    spins, then sleeps, without the GIL
+           <--- word, WOKEN or UNCHANGED
+           between two slices Python runs the handlers of signals, and sees by the clock whether the
+           machine was paused
+
+`compiled.py` says who writes and who reads which word.
 """
 
 from __future__ import annotations
@@ -52,8 +56,10 @@ class CompiledWait(Wait):
         self._wait_each = compiled.wait_each_slice
         self._wake = compiled.wake
         self._woken, self._unchanged = compiled.WOKEN, compiled.UNCHANGED
+        # Python integers, made once: `lines.ctypes` and numpy scalars would cost microseconds per call.
         start = lines.ctypes.data
         self._addresses = [start + LINE_BYTES * line for line in range(len(lines))]
+        # Not in shared memory: how long this process usually waits for a line is no business of others.
         self._memory = np.zeros((len(lines), compiled.MEMORY_WORDS), np.int64)
         self._memory[:, 0] = self._spin_ns // 2
         # Calls of `wake` before this object was made are not for it.
@@ -65,11 +71,12 @@ class CompiledWait(Wait):
     def available() -> bool:
         """Return whether it works here."""
         return (
-            sys.platform == "linux"
+            sys.platform == "linux"  # for the futex
+            # A 32-bit Python may run on such a machine, and its C library takes other arguments.
             and sys.maxsize > 2**32
             and platform.machine().lower() in _MACHINES
             and util.find_spec("numba") is not None
-            and compiles()
+            and compiles()  # with DISABLE_JIT the loops would run in Python, where there are no atomics
         )
 
     def load(self, line: int) -> int:
@@ -103,7 +110,8 @@ class CompiledWait(Wait):
             slice_s, began = min(left_s, SLICE_S), monotonic()
             slice_ns = int(slice_s * 1e9) if slice_s > 0 else 0
             found = self._wait_each(address, count, value, memory, spin_ns, slice_ns)
-            # How many are right is added to what ended the slice.
+            # How many are right is added to what ended the slice. As WOKEN and UNCHANGED are far apart, one
+            # comparison tells them from each other and from a count.
             if found < self._unchanged:
                 return found if found < self._woken else found - self._woken
             left_s -= counted_s(began, slice_s)

@@ -31,6 +31,7 @@ def make_wait(
     Raises:
         ValueError: for a kind that is not available here, for "semaphore" without sleep_slots, and as Wait.
     """
+    # All processes of a line have to use one kind, so a cage chooses once and hands on its name.
     kinds = available_kinds()
     kind = kinds[0] if kind is None else kind
     if kind not in kinds:

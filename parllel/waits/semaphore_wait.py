@@ -55,6 +55,7 @@ class SemaphoreWait(Wait):
         # half a word; and it is quicker than numpy.
         self._words = lines.data.cast("B").cast("i")
         self._first = [LINE_WORDS * line for line in range(len(lines))]
+        # One per line, as the usual wait differs from line to line.
         self._budgets = [SpinBudget(self._spin_ns) for _ in range(len(lines))]
         self._marks = [self._words[first + 1] for first in self._first]
         # x86 reorders neither two stores nor two loads, which is all that payload and word need. Others
@@ -86,6 +87,7 @@ class SemaphoreWait(Wait):
         mark = self._first[line] + 1
         # Any number that is not there yet will do; several processes may wake a line at once.
         self._words[mark] = (time.monotonic_ns() >> 4) & 0x7FFFFFFF
+        # After the mark: a sleeper that this wakes looks at it again.
         self._sleep_slots.wake(line)
 
     def wait(self, line: int, seen: int, timeout_s: float) -> int:
@@ -102,6 +104,7 @@ class SemaphoreWait(Wait):
     def _wait(self, line: int, seen: int, timeout_s: float) -> None:
         """Return when the word or the mark changed, or the time is over."""
         left_s = timeout_s
+        # Once per wait: after a slice of sleep a spin would gain nothing.
         if self._spin_ns:
             left_s -= self._spin(line, seen, timeout_s)
         while left_s > 0 and not self._changed(line, seen):
@@ -134,6 +137,7 @@ class SemaphoreWait(Wait):
             if not self._changed(line, seen):
                 self._sleep_slots.sleep(sleep_slot, seconds)
         finally:
+            # Also after Ctrl-C: a slot that stays marked costs the poster a release each time.
             self._sleep_slots.get_up(sleep_slot)
 
     def _changed(self, line: int, seen: int) -> bool:

@@ -1,5 +1,9 @@
 """How long to spin before sleeping, from how spins went; `compiled.py` has the same in numba.
 
+    wait   next_ns ---> how long to spin     record <--- how long it spun, and whether the word changed
+
+Nothing of this is shared: each process keeps the usual wait of each line for itself.
+
 Twice the usual wait and at least a quarter of the limit, if twice is within the limit, else not at all. So a
 wait that is longer than usual, as between two batches, still ends without a sleep. A spin that ended with a
 change moves the average by 1/8 of how long it took; one that did not, because the wait is long or because the
@@ -31,11 +35,11 @@ class SpinBudget:
 
     def next_ns(self) -> int:
         """Return how long to spin in this wait."""
-        twice = (
-            2 * self.usual_ns
-        )  # so that most waits that are near the usual one end without a sleep
+        # Twice, so that most waits that are near the usual one end without a sleep.
+        twice = 2 * self.usual_ns
         if twice <= self._limit_ns:
             self._skipped = 0
+            # At least a quarter: after many short waits one that is longer would be slept through.
             return max(twice, self._limit_ns >> LEAST_SHIFT)
         self._skipped += 1
         # A sleep says nothing about the wait, so look now and then whether it has become short again.

@@ -49,7 +49,7 @@ class Wait(ABC):
         _check_lines(lines)
         if not (spin_us >= 0 and math.isfinite(spin_us)):
             raise ValueError(f"spin_us: expected a finite number of at least 0, got {spin_us!r}")
-        self._lines = lines  # keeps the mapping
+        self._lines = lines  # keeps the mapping, to which the kinds hold plain addresses
         self._spin_ns = int(spin_us * 1000)
 
     @property
@@ -92,6 +92,7 @@ class Wait(ABC):
         for line in range(first, first + count):
             word = self.load(line)
             while word != value:
+                # A negative word is final: its writer has failed, so there is nothing to wait for.
                 seen = word
                 word = self.wait(line, seen, deadline - time.monotonic()) if seen >= 0 else seen
                 if word == seen:
@@ -125,6 +126,7 @@ def _check_lines(lines: Any) -> None:
         )
     if not lines.flags.c_contiguous or not lines.flags.writeable:
         raise ValueError("lines: expected a C-contiguous array that can be written")
+    # Else a line would lie across two cache lines, and share one with its neighbour.
     if lines.ctypes.data % LINE_BYTES:
         raise ValueError(
             f"lines: expected memory aligned to {LINE_BYTES} bytes, "
