@@ -37,6 +37,7 @@ class Seeds:
     def __init__(self, entropy: int | None = None) -> None:
         if entropy is None:
             entropy = int(np.random.SeedSequence().entropy)  # type: ignore[arg-type]
+        # To Python True is an int, and would pass for 1.
         if isinstance(entropy, bool) or not isinstance(entropy, (int, np.integer)):
             raise TypeError(f"Seeds: entropy must be an int or None, got {entropy!r}")
         if entropy < 0:
@@ -54,6 +55,8 @@ class Seeds:
             )
         # Not Python's `hash`, which differs from process to process.
         digest = hashlib.sha256(name.encode()).digest()
+        # 128 bits, so that no two names share a key; in words of 32 bits, which spawn keys are made of.
+        # "little" is given, so that seeds are the same on all machines.
         key = tuple(int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
         sequence = np.random.SeedSequence(self.entropy, spawn_key=key)
         self._given[name] = int(sequence.generate_state(1)[0])

@@ -49,6 +49,7 @@ def append(path: Path, content: bytes, header: bytes = b"") -> None:
         OSError: if it cannot be written; the file is then as it was.
     """
     with path.open("a+b", buffering=0) as file:
+        # Looked up before writing, to cut off there what a full disk takes in part.
         end = file.seek(0, os.SEEK_END)
         _append_all(file, end, content if end else header + content)
 

@@ -56,6 +56,7 @@ class JsonlWriter(Writer):
             file.write(b"".join(kept))
 
     def _append(self, line: Mapping[str, Any]) -> None:
+        # `json` would by default write NaN, which other readers refuse.
         append_lines(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def sync(self) -> None:

@@ -83,6 +83,7 @@ class Logger:
 
     def _add(self, values: dict[str, Number]) -> None:
         self._check_open()
+        # All keys before any is added, so that an array's statistics are there together or not at all.
         for key in values:
             if key in self._row:
                 raise ValueError(f"Logger: {key!r} was logged twice before write()")
@@ -98,6 +99,7 @@ class Logger:
         """
         self._check_open()
         step = _integer(step)
+        # First, so that a row at which a writer fails does not come again with the next.
         row, self._row = self._row, {}
         if row:
             self._to_all(lambda writer: writer.write(step, row))
@@ -228,4 +230,5 @@ def _real_array(key: str, array: ArrayLike) -> np.ndarray[Any, np.dtype[np.float
         raise TypeError(f"Logger: {key!r}: expected an array of real numbers: {error}") from error
     if values.dtype.kind not in "biuf":
         raise TypeError(f"Logger: {key!r}: expected an array of real numbers, got {values.dtype}")
+    # float16 overflows in the sum of a few numbers.
     return values.astype(np.float64)

@@ -43,6 +43,7 @@ class TextWriter(Writer):
 
     def _append(self, text: str) -> None:
         time = datetime.now().astimezone().isoformat(" ", "seconds")
+        # Messages hold paths and what others raised: not all of that can be encoded.
         append_lines(self.path, f"{time} {text}\n".encode(errors="backslashreplace"))
 
     def sync(self) -> None:

@@ -36,6 +36,7 @@ def plot_learning_curve(
             "plotting needs matplotlib: pip install 'parllel[plot]'", name=error.name
         ) from error
     figure = Figure(figsize=(7, 4.2), layout="constrained")
+    # Not pyplot: it would choose a backend for the whole program, and keep each figure until it is closed.
     FigureCanvasAgg(figure)
     axes: Any = figure.add_subplot()
     for name, curve in curves.items():
@@ -90,6 +91,7 @@ def _number(cell: str) -> float:
 def _nearest(key: str, columns: Sequence[str]) -> str:
     if not columns:
         return ", as it has no rows yet"
+    # Without a cutoff, as any names say more than none.
     near = difflib.get_close_matches(key, columns, n=3, cutoff=0.0)
     return "; did you mean " + ", ".join(repr(name) for name in near) + "?"
 

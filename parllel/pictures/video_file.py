@@ -62,6 +62,7 @@ class VideoFile:
         self._fps = fps
         self._ffmpeg = _find_ffmpeg()
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # A name of its own, as two processes may write the same video.
         self._aside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}.tmp")
         self._shape: tuple[int, ...] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,6 +103,7 @@ class VideoFile:
         options = ["-hide_banner", "-nostats", "-loglevel", "error", "-y"]
         pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
         pictures += ["-r", f"{self._fps:.6g}", "-i", "-", "-an"]
+        # Absolute, as ffmpeg would take a name that begins with a dash for an option.
         output = [*_OUTPUT[self.path.suffix.lower()], str(self._aside.absolute())]
         # A file, as a pipe would have to be read while ffmpeg runs, or fill up and stop it.
         said = tempfile.TemporaryFile()  # noqa: SIM115
@@ -142,6 +144,7 @@ class VideoFile:
         """End ffmpeg and leave no file; after `close` this does nothing."""
         self._closed = True
         if self._process is not None:
+            # Killed, as it would otherwise go on to complete the file.
             self._process.kill()
             self._end()
             self._remove()

@@ -29,6 +29,7 @@ class Window:
     """
 
     def __init__(self, title: str, fps: float = DEFAULT_FPS) -> None:
+        # Before the import, which would print a greeting.
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         try:
             import pygame
@@ -52,6 +53,7 @@ class Window:
         factor = max(1, -(-SMALLEST // min(frame.shape[:2])))
         size = (frame.shape[1] * factor, frame.shape[0] * factor)
         screen = self._screen(size)
+        # pygame counts along the width first.
         surface = pygame.surfarray.make_surface(frame.swapaxes(0, 1))
         screen.blit(pygame.transform.scale(surface, size), (0, 0))
         pygame.display.flip()

@@ -27,6 +27,7 @@ class AsynchronousCycle(LearningCycle):
                 f"sampler: expected an AsynchronousSampler, got {type(sampler).__name__}; "
                 "OnPolicyRunner takes any"
             )
+        # Not every algorithm has one; only what is there can be compared.
         learner = getattr(algorithm, "agent", None)
         if isinstance(learner, Agent) and sampler.agent is not learner:
             raise ValueError(

@@ -63,6 +63,7 @@ class Checkpointing:
         self._folder = folder
         self._logger = logger
         self._interval_s = interval_s
+        # Not the time of day, which may be set back, or forward, during a run.
         self._written_at = time.monotonic()
         self._step: int | None = None  # of the last checkpoint
         self._said = False  # whether environments without a state have been named
@@ -94,6 +95,7 @@ class Checkpointing:
 
     def write_first(self, run: Checkpointed) -> None:
         """Write the checkpoint of the start; of a resumed run, name the environments that start anew."""
+        # None was loaded: a resumed run has one already, and writing it again could only lose it.
         if self._step is None:
             with _saying_what_it_means():
                 self.write(run)
@@ -109,6 +111,7 @@ class Checkpointing:
         if self._checked or self._folder is None:
             return
         self._checked = True
+        # Walks through the state as a checkpoint would, but writes nothing: it may be large.
         with run.account.stage("checkpoints"), _saying_what_it_means():
             check_state(run.state())
 
@@ -125,6 +128,7 @@ class Checkpointing:
     def write_if_best(self, run: Checkpointed) -> None:
         """Keep a separate checkpoint if the last evaluation is the best so far."""
         best, step = run.result.best, run.result.elapsed_steps
+        # The best point of the curve is that of the last evaluation only if it lies at this step.
         if self._folder is None or best is None or best[0] != step:
             return
         try:

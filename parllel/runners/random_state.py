@@ -19,6 +19,7 @@ def random_state() -> State:
     version, words, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state()
     state: State = {
+        # An array, as 625 numbers would fill pages of JSON.
         "python": {"version": version, "words": np.array(words, np.uint64), "gauss": gauss},
         "numpy": {
             "name": name,
@@ -28,6 +29,7 @@ def random_state() -> State:
             "cached": float(cached),
         },
     }
+    # Not imported for this: what has not been imported has not drawn anything.
     torch = sys.modules.get("torch")
     if torch is not None:
         state["torch"] = torch.get_rng_state().numpy().copy()

@@ -49,6 +49,7 @@ class RowLog:
         """Log the seconds by stage, and the steps per second of sampling and learning alone."""
         # Without evaluations and checkpoints, whose share depends on settings of the log.
         busy = seconds["sampling"] + seconds["optimising"]
+        # The bound is for clocks too coarse to see a small batch.
         self._logger.log_value("time/steps_per_second", steps / max(busy, 1e-9))
         for name, value in seconds.items():
             self._logger.log_value(f"time/{name}_s", value)
@@ -83,6 +84,7 @@ class RowLog:
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers of a row, as Python's."""
+    # What is no number would not be logged, and need not be something that can be saved.
     found = {name: value for name, value in row.items() if isinstance(value, (Real, np.bool_))}
     return {
         name: value.item() if isinstance(value, np.generic) else value

@@ -122,9 +122,11 @@ class Runner:
         drawn however the run ends.
         """
         result = self.result
+        # Cleared, as a runner that was stopped may be run again.
         result.stopped_by = self._stop_reason = None
         with ExitStack() as stack:
             stack.enter_context(mark_errors(within_training=True))
+            # Before any of them is started: if one fails to start, those before it are closed too.
             for callback in self.callbacks:
                 stack.callback(callback.close)
             stack.enter_context(self.logger.catch_warnings())
@@ -294,7 +296,9 @@ class Runner:
                 changed by then, so the runner is of no more use.
         """
         self._parts.load_state(state)
+        # Parts first: they are what may not fit, and say so before the counters change.
         self.result.load_state(state)
+        # Not saved but asked again, as a resumed run may have another target.
         self.result.solved = self._is_solved()
         self._begun, self._next_row = bool(state["begun"]), int(state["next_row"])
         self._row.load_state(state["row"])
@@ -327,6 +331,7 @@ def _check_bounds(
     for name, value in (("n_steps", n_steps), ("log_interval_steps", log_interval_steps)):
         if value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
+    # No return is at least NaN, so such a run would never be solved, without a word.
     if target_return is not None and math.isnan(target_return):
         raise ValueError("target_return: expected a number or None, got nan")
     if target_return is not None and eval_sampler is None:

@@ -44,6 +44,7 @@ class SavedParts:
         self._own = {"sampler": sampler, "algorithm": algorithm}
         if eval_sampler is not None:
             self._own["eval_sampler"] = eval_sampler
+        # No copy: scripts append callbacks that need the runner, which is there only after this.
         self._callbacks = callbacks
 
     def state(self) -> State:
@@ -88,5 +89,6 @@ class SavedParts:
 def _load(name: str, part: Any, state: State) -> None:
     try:
         part.load_state(state)
+    # What parts raise for a state of another shape; anything else keeps its own type.
     except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error

@@ -40,6 +40,7 @@ class StopSignals:
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        # A handler runs between two instructions of whatever is at work, so it does no more than note it.
         if self.received is None:
             self.received = signal.Signals(number).name
             self._announce(self.received)
@@ -80,6 +81,7 @@ def ended_by_sigterm(doing: str) -> Iterator[None]:
         # A second one ends the process at once, should closing hang.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         print(f"SIGTERM while {doing}", file=sys.stderr, flush=True)
+        # An exception, so that every `with` on the way out closes what it holds.
         raise SystemExit(128 + number)
 
     if ours:

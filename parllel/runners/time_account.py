@@ -37,6 +37,7 @@ class TimeAccount:
 
     def see_parts(self, seconds: Mapping[str, float]) -> None:
         """Take in how long the parts of one batch took."""
+        # As shares: the batch that was measured may be longer or shorter than the others.
         total = sum(seconds.values())
         self._shares = {name: value / total for name, value in seconds.items()} if total else {}
 

@@ -20,6 +20,8 @@ def mark_errors(*, within_training: bool) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
+        # On the exception itself, which may pass through several of these contexts, and other code in
+        # between.
         if not hasattr(error, _MARK):
             setattr(error, _MARK, within_training)
         raise
@@ -36,6 +38,7 @@ def within_training(error: BaseException) -> bool:
 def raised_by_us(error: BaseException) -> bool:
     """Return whether a part of this package refused something, and no environment in a worker did."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # The last frame of a worker's error is ours in any case, as it is raised again in this process.
     if not frames or isinstance(error.__cause__, WorkerTracebackError):
         return False
     package = str(frames[-1].f_globals.get("__name__", "")).partition(".")[0]
@@ -61,9 +64,12 @@ def _place_of(error: BaseException, ours: Sequence[str]) -> str:
     place = ""
     found: BaseException | None = error
     while found is not None and not place:
+        # The last one found counts: the innermost line of the user's code.
         for frame, line in traceback.walk_tb(found.__traceback__):
             file = frame.f_code.co_filename
+            # What was compiled from a string, or frozen, has a name but no file.
             if Path(file).is_file() and not any(Path(file).is_relative_to(path) for path in ours):
                 place = f"{file}:{line}"
+        # An error that was turned into another has lost its way through the user's code; its cause has not.
         found = found.__cause__
     return place

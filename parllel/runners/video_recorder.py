@@ -87,6 +87,7 @@ class VideoRecorder(Callback):
     def before_evaluation(self, elapsed_steps: int) -> None:
         """Begin a video, if one is due."""
         due = self._schedule(elapsed_steps, self._n_evaluations)
+        # Counted whether it is recorded or not, as schedules go by the number of evaluations.
         self._n_evaluations += 1
         if not due:
             return
@@ -124,6 +125,7 @@ class VideoRecorder(Callback):
             self._warn(error)
 
     def _give_up(self, error: Exception) -> None:
+        # For the rest of the evaluation, or the warning would come again with each step.
         self.close()
         self._warn(error)
 

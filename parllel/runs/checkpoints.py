@@ -49,8 +49,10 @@ class Checkpoints:
         if step < 0:
             raise ValueError(f"step: expected at least 0, got {step}")
         self.folder.mkdir(parents=True, exist_ok=True)
+        # Of processes that were killed while they wrote; no other one writes here, as the run is locked.
         for leftover in self.folder.glob("step-*.zip.*.tmp"):
             _remove(leftover)
+        # Zeros, so that other programs that sort by name list them in order.
         path = self.folder / f"step-{step:012d}.zip"
         save_state(path, state)
         # Only now that the new one is complete may older ones go.
@@ -80,6 +82,7 @@ class Checkpoints:
         paths = self.paths()
         if not paths:
             raise FileNotFoundError(f"{self.folder}: there is no checkpoint")
+        # Older ones are there for this: a disk may damage what was written in full.
         for path in reversed(paths):
             try:
                 return path, load_state(path)

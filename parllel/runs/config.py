@@ -82,6 +82,7 @@ def config_values(config: Any) -> dict[str, Any]:
 
 def _values(value: Any, at: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # What `__init__` does not take could not be given back to it.
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return {name: _values(getattr(value, name), join_path(at, name)) for name in fields}
     if isinstance(value, Mapping):
@@ -91,6 +92,7 @@ def _values(value: Any, at: str) -> Any:
         return {name: _values(part, join_path(at, name)) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_values(part, f"{at}[{i}]") for i, part in enumerate(value)]
+    # Before Python's types: np.float64 is a float too, and would stay numpy's.
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, PurePath):

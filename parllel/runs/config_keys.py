@@ -52,10 +52,12 @@ def _is_short_for(name: str, long: str) -> bool:
     if len(words) > 1 and name == "".join(word[:1] for word in words):
         return True
     parts = name.split("_")  # ent_coef: the beginnings of some of the words, in order
+    # Beginnings of one or two letters fit nearly every name.
     return len(min(parts, key=len)) > 2 and _begin_some(parts, words)
 
 
 def _begin_some(parts: list[str], words: list[str]) -> bool:
+    # One iterator for all parts, so that each is looked for after the one before.
     left = iter(words)
     return all(any(word.startswith(part) for word in left) for part in parts)
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+# A repository on a slow network must not keep a run from starting.
 TIMEOUT_S = 10.0
 
 # In the form that `git apply` takes, for the whole repository, whatever the user's own settings are.
@@ -24,6 +25,7 @@ def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, by
     `dirty`: whether tracked files differ, None if git took too long to say. It is None if there is no
     repository, or no git. Nothing is raised.
     """
+    # Asked of git itself, as its files lie elsewhere in worktrees and submodules.
     root = _git(folder, "rev-parse", "--show-toplevel")
     if root is None:
         return None, b""
@@ -47,6 +49,7 @@ def _git(folder: str | os.PathLike[str], *arguments: str) -> bytes | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(Path(folder)), *arguments],
+            # It must not wait for an answer, should it ask for anything.
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=TIMEOUT_S,
@@ -59,4 +62,5 @@ def _git(folder: str | os.PathLike[str], *arguments: str) -> bytes | None:
 
 
 def _text(output: bytes | None) -> str | None:
+    # Names of branches and folders may be bytes that are no text.
     return None if output is None else output.decode(errors="replace").strip()

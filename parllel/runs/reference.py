@@ -81,6 +81,7 @@ def _problem(thing: Any, module: ModuleType | None, name: str, file: str | None)
         found = operator.attrgetter(name)(module)
     except AttributeError:
         found = None
+    # By identity: a decorator, say, may have left something else under the name.
     if found is not thing:
         return "something else has its name in its module"
     if module.__name__ == "__main__" and (file is None or not Path(file).is_file()):
@@ -142,6 +143,7 @@ def _import(where: str, load: Callable[[], Imported]) -> Imported:
     _importing.append(where)
     try:
         return load()
+    # No Exception to Python: it would end the program that only looked for a function.
     except SystemExit as error:
         raise ValueError(
             f"{where}: cannot be imported, as it ends the program (status {error.code}); what a script "
@@ -157,6 +159,7 @@ def _import(where: str, load: Callable[[], Imported]) -> Imported:
 def _is_of(found: str | None, file: str | None) -> bool:
     if found is None or file is None:
         return False
+    # Through links, as one file may be reached by several paths.
     return Path(found).resolve() == Path(file).resolve()
 
 
@@ -170,6 +173,7 @@ def _origin(name: str) -> str | None:
 
 
 def _load_script(file: Path) -> ModuleType:
+    # Of the whole path, as scripts of one name lie in many folders.
     digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]
     name = f"{_PREFIX}{re.sub(r'[^a-zA-Z0-9]', '_', file.stem)}_{digest}"
     if name in sys.modules:

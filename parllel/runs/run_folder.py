@@ -30,6 +30,7 @@ PACKAGES = (
     *("parllel", "numpy", "numba", "gymnasium", "torch"),
     *("mujoco", "ale-py", "pettingzoo", "mpe2"),
 )
+# What is larger is hardly code.
 LARGEST_DIFFERENCE = 1_000_000  # bytes
 
 
@@ -55,6 +56,7 @@ class RunFolder:
         while True:
             path = base / (name if number == 1 else f"{name}-{number}")
             try:
+                # mkdir decides: a name that was free when asked for could be taken before it is made.
                 path.mkdir(parents=True)
                 break
             except FileExistsError:
@@ -69,6 +71,7 @@ class RunFolder:
             FileNotFoundError: if there is no such folder.
             ValueError: if it is not that of a run.
         """
+        # Past `__init__`, which makes a new folder.
         folder = cls.__new__(cls)
         folder.path, folder._made = Path(path), []
         if folder.path.is_file():
@@ -89,6 +92,7 @@ class RunFolder:
     @cached_property
     def checkpoints(self) -> Checkpoints:
         """The states that the run can go on from."""
+        # One object, as the runner sets how many it keeps.
         return Checkpoints(self.path / "checkpoints")
 
     @cached_property
@@ -219,6 +223,7 @@ class RunFolder:
 
     def _write(self, name: str, values: Mapping[str, Any]) -> None:
         """Write JSON so that a reader finds the old file or the new one, never half."""
+        # By default a string: changes of a config may hold paths, and are there to be read.
         text = json.dumps(values, indent=2, default=str) + "\n"
         with replaced_file(self.path / name) as file:
             file.write(text.encode())

@@ -55,6 +55,8 @@ def hold_lock(path: Path) -> Iterator[None]:
             os.write(handle, f"{os.getpid()}\n".encode())
         yield
     finally:
+        # In a child that was forked within the `with` it is closed already, and the number may be another
+        # file's.
         if handle in _held:
             _held.remove(handle)
             os.close(handle)
@@ -63,6 +65,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 def lock_is_held(path: Path) -> bool:
     """Return whether a process holds the lock of a file, which may be missing."""
     try:
+        # Not for writing, so that one may look at runs of other users.
         handle = os.open(path, os.O_RDONLY)
     except OSError:
         return False

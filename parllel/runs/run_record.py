@@ -117,6 +117,7 @@ def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -
         config=dict(config),
         build_function=Reference(**held.pop("build")),
         config_class=None if config_class is None else Reference(**config_class),
+        # Without what only later versions know.
         **{name: held[name] for name in names & set(held)},
     )
 

@@ -42,6 +42,7 @@ class RunResult:
 
         The one before training does not count, as the mode of an untrained policy may be good by luck.
         """
+        # A mean over returns that are not finite is no evaluation to keep.
         found = [
             point for point in self.curves["evaluation"] if point[0] > 0 and math.isfinite(point[1])
         ]

@@ -110,6 +110,7 @@ class _Arrays:
 def _write(file: BinaryIO, structure: Any, arrays: _Arrays) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         content = {"arrays": arrays.entries, "state": structure}
+        # A ZipInfo has the date 1980 unless it is given one, so equal states make equal files.
         archive.writestr(zipfile.ZipInfo(_STRUCTURE), json.dumps(content))
         member = zipfile.ZipInfo(_ELEMENTS)
         member.file_size = (
@@ -176,6 +177,7 @@ def _dtype(name: Any) -> np.dtype[Any]:
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
         raise ValueError(f"expected the dtype of an array, got {name!r:.80}")
     dtype = np.dtype(name)
+    # Other spellings of the same dtype are none that `save_state` writes.
     if dtype.str != name or not dtype.itemsize:
         raise ValueError(f"expected the dtype of an array, got {name!r}")
     return dtype

@@ -38,6 +38,7 @@ def to_json(value: Any, add: Callable[[_Array, str], int], at: str) -> Any:
     """
     if isinstance(value, np.ndarray):
         return f"{_ARRAY}{add(value, at)}"
+    # Before strings and floats, which some of numpy's scalars are too.
     if isinstance(value, np.generic):
         return f"{_ARRAY}{add(np.asarray(value), at)}"
     if isinstance(value, str):
@@ -90,6 +91,7 @@ def _below(at: str, key: Any) -> str:
 def _key_to_json(key: Any, at: str) -> str:
     if isinstance(key, str):
         return _TEXT + key if key.startswith(_KEY_MARKS) else key
+    # To Python True is an int, and would come back as the key 1.
     if isinstance(key, int) and not isinstance(key, bool):
         return f"{_INT}{key}"
     raise TypeError(f"{at}: keys must be strings or ints, got {key!r}")
@@ -108,6 +110,7 @@ def _from_tensor(tensor: Any, torch: Any, at: str) -> tuple[_Array, str]:
     dtype = str(tensor.dtype).removeprefix("torch.")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"{at}: expected a dense tensor, got {tensor.layout} with dtype {dtype}")
+    # On the CPU, so that it can be loaded where there is no such device.
     tensor = tensor.detach().cpu()
     if tensor.dtype.is_floating_point and not hasattr(np, dtype):
         # Numpy has no bfloat16; its bits are those of integers as wide.
