@@ -102,12 +102,14 @@ class EnvironmentShare:
         return first.index, first.spaces
 
     def _check_spaces(self) -> None:
+        # `Environments` compares those of one group; all groups of a cage share one batch and one agent.
         groups = [envs for envs in self.groups if envs is not None]
         for envs in groups:
             check_alike(envs.spaces, groups[0].spaces, envs.index, groups[0].index)
 
     def run(self, operation: int, group: int, row: int) -> None:
         """Do a row of a group."""
+        # Even then the caller posts its done word: main waits for one from every worker.
         envs = self.groups[group]
         if envs is None:
             return
@@ -174,9 +176,8 @@ class EnvironmentShare:
                 rows = envs.bind(action, NamedArrayTuple(**fields), columns)
                 self._rows.append(rows)
                 self.batch = rows.batch
-                bound.append(
-                    places_of(rows)
-                )  # main compares: a wrong column would spoil another's rows
+                # Main compares them: a wrong column would spoil another process's rows.
+                bound.append(places_of(rows))
             if policy is not None and samples is not None:
                 policy.bind(samples, columns)
                 self._of_policies.append(goes_over(policy, samples, columns))
@@ -223,9 +224,8 @@ class EnvironmentShare:
         for envs, share in zip(self.groups, self._shares, strict=True):
             if envs is not None:
                 envs.load_states(states[share], salt)
-                self._needs_reset[share] = (
-                    envs.needs_reset
-                )  # an episode of the checkpoint may be over
+                # An episode of the checkpoint may be over.
+                self._needs_reset[share] = envs.needs_reset
 
     def get(self, name: str) -> list[list[Any]]:
         """Return an attribute of each environment by group; METHOD stands for what can be called."""
@@ -238,6 +238,7 @@ class EnvironmentShare:
         for group in self._envs():
             for env in group:
                 set_env_attribute(env, name, value)
+        # Of the shape of other answers, which main sorts by column without knowing the call.
         return [[None] * len(group) for group in self._envs()]
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:

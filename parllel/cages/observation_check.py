@@ -79,7 +79,7 @@ class ObservationCheck:
         # Before the bounds, against which a wrong shape would be broadcast.
         if array.shape != shape:
             raise ValueError(f"{what}: expected shape {shape}, got {array.shape}")
-        # Into a buffer of integers numpy cuts fractions without a word. The other way, nothing is lost.
+        # Into a buffer of integers numpy cuts fractions without a word.
         if array.dtype.kind == "f" and space.dtype is not None and space.dtype.kind in "biu":
             raise TypeError(f"{what}: expected dtype {space.dtype}, got {array.dtype}")
         return array

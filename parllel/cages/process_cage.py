@@ -129,6 +129,7 @@ class ProcessCage(RemoteCage):
             index,
             partial(_await_spaces, self._conversation, index),
             reset_automatically=reset_automatically,
+            # Private memory: the reply to each row brings the flag.
             needs_reset=np.ones(1, bool),
         )
 
@@ -144,6 +145,7 @@ class ProcessCage(RemoteCage):
         # No more than the cage reads or writes: each field that is sent has to be shareable.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         [bound] = self._ask("bind", action, fields, columns.start, columns.stop)
+        # Compared once, here: rows are written without a check, and a wrong place would be silent.
         names, shares = [self._child.name], [[slice(0, 1)]]
         check_places([[bound]], names, shares, columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
@@ -182,6 +184,7 @@ class ProcessCage(RemoteCage):
         self._check_idle(what, bound=True)
         if group:
             check_group(group, 1, self._child.name)
+        # A reset may also write the row that follows the batch.
         check_row(t, self._rows + (op == OP_RESET), self._child.name)
         # In a few bytes without pickling, as this is sent for each step.
         number = self._conversation.next_number()
@@ -240,6 +243,7 @@ class ProcessCage(RemoteCage):
         if not self._final:
             return []
         self._final = False
+        # Sorted out by the worker, so that observations that are not wanted are not pickled.
         [found] = self._ask("final", truncated_only)
         return [FinalObservation(*final) for final in found]
 
@@ -250,6 +254,7 @@ class ProcessCage(RemoteCage):
 
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of the environment."""
+        # A sampler asks all of its cages before it waits for the first; by itself, the cage asks now.
         if self._pending is None or self._pending[0] != "states":
             self.start_environment_states()
         _, reply = self._finish(("states",), "")
@@ -259,6 +264,7 @@ class ProcessCage(RemoteCage):
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
         check_states(states, 1, self._child.name)
+        # The worker knows: the state may be that of an environment that waits.
         [self._needs_reset[0]] = self._ask("load_states", list(states), salt)
 
     # ------------------------------------------------------------------ plain face
@@ -295,6 +301,7 @@ class ProcessCage(RemoteCage):
 
     def _start_plain(self, op: str, outs: dict[str, Any], *args: Any) -> None:
         self._check_idle(op)
+        # The worker would refuse it as well, but only where the result is awaited.
         if op != "reset" and self._needs_reset[0]:
             raise WrongStateError(f"{self._child.name}: stepped before a reset")
         given = check_outs(outs, self._child.name)

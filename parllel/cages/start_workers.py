@@ -101,6 +101,7 @@ def start_pool(
         # With fewer cores than processes a spin would keep the core from the process it waits for.
         spin_us = SPIN_US if n_workers < usable_cores() else 0.0
     lines, sleep_slots = size.allocate(kind)
+    # Shares cover all columns, so the last one tells how many environments there are.
     flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
     needs_reset: NDArray[np.bool_] = np.asarray(flags)
     needs_reset[:] = True  # before any worker starts, as those write it from then on
@@ -114,10 +115,12 @@ def start_pool(
     def makes(participant: int) -> list[Callable[[], Environments] | None]:
         return [make(share) if share.start < share.stop else None for share in shares[participant]]
 
+    # Made once, as it packs what is registered with gymnasium at this moment, for all workers alike.
     target = WithRegistry(serve)
     try:
         for w in range(n_workers):
             cores = settings.cores
+            # From the beginning again where there are fewer cores than workers.
             core = None if cores is None else cores[w % len(cores)]
             # Of two that share a core one is to move, not both: so each avoids those before it.
             others = [threading.get_native_id(), *(worker.child.pid for worker in pool.workers)]
@@ -149,6 +152,7 @@ def _start(
     settings: PoolSettings,
 ) -> Conversation:
     index = settings.index
+    # With the numbers of its environments, by which messages about a worker name what it was stepping.
     ranges = [(index + s.start, index + s.stop - 1) for s in of_worker.shares if s.start < s.stop]
     parts = [f"{first}" if first == last else f"{first}-{last}" for first, last in ranges]
     name = f"worker {of_worker.worker} (environments {', '.join(parts)})"

@@ -147,6 +147,7 @@ class SynchronizedProcessCage(RemoteCage):
     @property
     def groups(self) -> list[slice]:
         """Columns of each group, relative to the cage's first."""
+        # A copy, so that a caller cannot change by which columns the cage goes.
         return list(self._groups)
 
     @property
@@ -182,6 +183,7 @@ class SynchronizedProcessCage(RemoteCage):
         """Bind the cage to its columns; the buffer becomes known to the workers if it is not yet."""
         self._check_idle("set_samples_buffer")
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
+        # Checked here, as each process sees its own share of the columns only.
         B = fields["reward"].shape[1]
         if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self.n:
             raise ValueError(
@@ -228,6 +230,7 @@ class SynchronizedProcessCage(RemoteCage):
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Let the workers step a group with random actions."""
+        # All that may be wrong is looked at one by one: random rows are few.
         self._refuse(RANDOM, t, group)
         self._rows.start(RANDOM, t, group)
 
@@ -326,8 +329,10 @@ class SynchronizedProcessCage(RemoteCage):
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
         self._check_idle("load_environment_states")
+        # Here, as each process takes its part without knowing how many there are in all.
         check_states(states, self.n, self._name)
         self._pool.call("load_states", list(states), salt)
+        # The states bring episodes in progress, so rows may start without a reset.
         self._rows.reset_elsewhere()
 
     def _ask(self, op: str, *args: Any) -> list[Any]:
@@ -365,6 +370,7 @@ class SynchronizedProcessCage(RemoteCage):
     def _check_idle(self, method: str, groups: Sequence[int] | None = None) -> None:
         """Raise if the cage has ended or is doing something; waits until it is made."""
         self._pool.check_open(self._name)
+        # By default all groups: most calls concern environments of each.
         for group in range(len(self._groups)) if groups is None else groups:
             check_group(group, len(self._groups), self._name)
             doing = self._rows.in_progress(group)
@@ -382,4 +388,5 @@ def _name(index: int, n: int) -> str:
 
 def _by_column(parts: list[list[list[Any]]]) -> list[Any]:
     """Return what each process returned by group, in the order of the columns."""
+    # Groups are adjacent columns, and so are the shares of a group, in the order of the processes.
     return [value for group in zip(*parts, strict=True) for share in group for value in share]
