@@ -53,18 +53,19 @@ def agent_for(
     Discrete, MultiDiscrete and MultiBinary actions are drawn from a softmax for each choice, those of a Box
     from a normal distribution.
 
-    Observations of a Box are seen by two separate networks, for policy and value. If they are images, a Box
-    of uint8 with 2 to 4 dimensions, policy and value share a `CnnEncoder`. What is chosen from a Discrete
-    or MultiDiscrete space becomes a 1 among zeros. The parts of a Dict or Tuple are encoded each by itself,
-    and seen side by side.
+    Observations of a Box go into two separate networks, for policy and value. If they are images, a Box of
+    uint8 with 2 to 4 dimensions, policy and value share a `CnnEncoder`. Observations of a Discrete or
+    MultiDiscrete space are one-hot encoded. The parts of a Dict or Tuple are encoded separately, and their
+    features concatenated.
 
     Args:
         spaces: of the environments: `cages[0].spaces`.
-        seeds: of "model" and "agent".
-        hidden_sizes: units of the layers of policy and value; default (64, 64), and none above an image.
+        seeds: source of the seeds named "model" and "agent".
+        hidden_sizes: units of the hidden layers of policy and value; default (64, 64), or none after the
+            convolutions of an image.
         initial_log_std: of a normal distribution; 0 is a standard deviation of 1.
-        policy_gain: of the policy's last layer; with 0 the agent begins with the same policy in all states,
-            so that an evaluation before training shows no luck in the first weights.
+        policy_gain: scale of the initial weights of the policy's last layer; with 0 the untrained policy is
+            the same in all states, so that an evaluation before training does not depend on lucky weights.
         convolutions: for images; default `CONVOLUTIONS_2015` from 36 x 36 pixels on, else
             `CONVOLUTIONS_SMALL`.
         compute_dtype: of the convolutions, see `CnnEncoder`.
@@ -102,7 +103,7 @@ def agents_for(
 
     Args:
         spaces: of the environments: Dict spaces by agent, see `parllel.envs.ParallelEnvAdapter`.
-        seeds: of the models and agents, by name.
+        seeds: source of the seeds of models and agents, by name.
         sharing: "independent" gives each agent a model of its own; "shared" gives all of them one, which also
             gets the number of the agent.
         device: where the models compute.
@@ -159,7 +160,7 @@ def distribution_for(space: gym.Space[Any]) -> Distribution:
     raise TypeError(
         "agent_for: expected actions of a Discrete space, a MultiDiscrete or MultiBinary one of one "
         "dimension, or a Box of floats, "
-        f"got {space}; {hint or 'give a PgAgent a model and a Distribution of yours'}"
+        f"got {space}; {hint or 'give a PgAgent a model and a Distribution of your own'}"
     )
 
 
@@ -259,7 +260,7 @@ def _model(
 
 
 def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
-    """Return height and width of the images of a space, nothing if they are none."""
+    """Return the height and width of the images of a space; () if it holds no images."""
     if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3, 4):
         return ()
     image = space.shape[1:] if len(space.shape) == 4 else space.shape
@@ -270,14 +271,14 @@ def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:
 
 
 def _space_with_id(observations: Sequence[gym.Space[Any]]) -> Box:
-    """Return the space of an observation beside the number of its agent, as a 1 among zeros."""
+    """Return the space of an observation together with the one-hot number of its agent."""
     first = observations[0]
     if any(space.shape != first.shape for space in observations):
         raise ValueError(f"agents_for: shared: expected equal observations, got {observations}")
     if not isinstance(first, Box) or _image_sides(first):
         raise ValueError(
             f"agents_for: shared: expected observations that are vectors, got {first}; give an "
-            "EnsembleAgent a SharedModel of yours"
+            "EnsembleAgent a SharedModel of your own"
         )
     # Bounds do not matter: only the shape of this space is used, for the size of the model's input.
     size = int(np.prod(first.shape)) + len(observations)

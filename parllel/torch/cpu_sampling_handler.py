@@ -1,4 +1,4 @@
-"""The handler of agents that are trained on another device than they sample on."""
+"""A handler that samples on the CPU with an agent that is trained on another device."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from parllel.torch.handler import TorchHandler
 class CpuSamplingHandler(TorchHandler):
     """Let a copy of the agent on the CPU sample, while the agent itself is trained elsewhere.
 
-    Small models act faster on the CPU than a batch of observations travels to a GPU and back. At the start of
-    each batch, and of each evaluation, the copy takes over the parameters.
+    Small models act on the CPU in less time than it takes to move observations to a GPU and actions back.
+    The copy gets the agent's parameters at the start of each batch and of each evaluation.
 
     Args:
         agent: what is trained, on any device. Its noise, its recurrent state and its checkpoints are as they
             would be without this handler.
 
     Raises:
-        TypeError: if the agent is no PgAgent.
+        TypeError: if the agent is not a PgAgent.
     """
 
     def __init__(self, agent: PgAgent) -> None:
@@ -35,12 +35,12 @@ class CpuSamplingHandler(TorchHandler):
         super().__init__(twin)
 
     def start_batch(self) -> None:
-        """Take over the parameters, then do what every handler does."""
+        """Copy the parameters, then do what every handler does."""
         self.update_parameters()
         super().start_batch()
 
     def eval_mode(self) -> None:
-        """Take over the parameters, then let the copy exploit."""
+        """Copy the parameters, then let the copy of the agent exploit."""
         self.update_parameters()
         super().eval_mode()
 

@@ -21,12 +21,13 @@ class TorchHandler(Handler):
 
     Args:
         agent: any.
-        threads: how many PyTorch computes with on the CPU, in this whole process. Default one for models of
-            fewer than 200 000 parameters, which more would slow down, unless something else has been chosen
-            before: by `torch.set_num_threads`, or by OMP_NUM_THREADS or MKL_NUM_THREADS.
+        threads: number of PyTorch's threads on the CPU, for the whole process. By default one for models of
+            fewer than 200 000 parameters, which more threads would slow down, unless another number has been
+            chosen: by `torch.set_num_threads`, or by OMP_NUM_THREADS or MKL_NUM_THREADS.
 
     Raises:
-        TypeError, ValueError: if the agent is none, or `threads` is less than one.
+        TypeError: if `agent` is not an Agent.
+        ValueError: if `threads` is less than one.
     """
 
     def __init__(self, agent: Agent, *, threads: int | None = None) -> None:

@@ -22,7 +22,7 @@ def load_module_state(module: nn.Module, state: Mapping[str, NDArray[Any]]) -> N
     """Copy arrays into the parameters and buffers of `module`, which stay where they are.
 
     Raises:
-        ValueError: if names or shapes differ; nothing has been copied then.
+        ValueError: if names or shapes differ; nothing is copied in that case.
     """
     own = module.state_dict()
     if own.keys() != state.keys():

@@ -31,13 +31,13 @@ class SmallPolicyHandler(TorchHandler):
 
     Use it in place of `TorchHandler` for the policies that are usual with low-dimensional
     observations, on the CPU. With two layers of 64 units a step of 16 environments takes a sixth of
-    the time, since nearly all of it was spent on the way into PyTorch. The gain shrinks with the
+    the time, since nearly all of it was the overhead of calls into PyTorch. The gain shrinks with the
     arithmetic: twice as fast with 128 environments; nothing with layers of 256 units and that many.
 
     `start_batch` copies the parameters; `step` then gives the actions that `TorchHandler` would give
     with the same noise, and values and log probabilities that differ by roundings of float32.
     Everything else is PyTorch's: learning, evaluation, and the values of final observations.
-    A parameter that is changed within a batch counts from the next one on.
+    A parameter that is changed within a batch takes effect with the next one.
 
     Args:
         agent: a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a
@@ -73,7 +73,7 @@ class SmallPolicyHandler(TorchHandler):
     def worker_policy(self) -> Callable[[], SmallWorkerPolicy]:
         """Return what `SynchronizedProcessCage.set_policy` takes; no worker imports PyTorch for it.
 
-        From then on `start_batch` lets the workers know the parameters. The samples need a field
+        From then on `start_batch` also publishes the parameters to the workers. The samples need a field
         `agent.noise`, which it fills.
         """
         if self._shared is None:
@@ -189,7 +189,7 @@ def _check_class(name: str, value: object, classes: tuple[type[Any], ...]) -> No
 
 
 def _check_modules(model: nn.Module) -> None:
-    """Refuse whatever makes the model compute something else than its class says."""
+    """Refuse modules that compute something other than their classes do."""
     for name, module in model.named_modules(prefix="agent.model"):
         hooks = (module._forward_hooks, module._forward_pre_hooks)
         # `module.forward = ...` replaces the method of this object alone, and its class still looks right.

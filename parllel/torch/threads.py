@@ -1,8 +1,8 @@
 """How many threads PyTorch computes with on the CPU.
 
 Its default, a thread for each core, makes training of small networks two to six times as slow as one thread:
-an operation is over sooner than the threads have met, and on a busy machine each waits for the slowest. The
-number counts for the whole process, so it is chosen once for all models in it.
+an operation takes less time than its threads need to synchronise, and on a busy machine all wait for the
+slowest. The number applies to the whole process, so it is chosen once for all models in it.
 """
 
 from __future__ import annotations

@@ -171,7 +171,10 @@ def test_choices_become_ones_and_parts_lie_side_by_side():
     ("action", "message"),
     [
         (gs.Dict(a=gs.Discrete(2)), "agents_for takes those of several agents"),
-        (gs.MultiDiscrete([[2, 2], [2, 2]]), "give a PgAgent a model and a Distribution of yours"),
+        (
+            gs.MultiDiscrete([[2, 2], [2, 2]]),
+            "give a PgAgent a model and a Distribution of your own",
+        ),
         (gs.Box(0, 9, (2,), np.int64), "or a Box of floats, got Box"),
     ],
 )

@@ -10,7 +10,7 @@ from parllel.torch.distributions import Categorical
 
 
 class CategoricalPgAgent(PgAgent):
-    """Choose one of `n_actions`; actions are int64 and count from `start`, as those of a Discrete space.
+    """Choose one of `n_actions`; actions are int64 and count from `start`, as in a Discrete space.
 
     Args: see `PgAgent`; the model returns logits [N, n_actions]. For several choices at once give
         a `MultiDiscrete` to a `PgAgent`.

@@ -21,7 +21,7 @@ class EnsembleAgent(PgAgent):
 
     Args:
         model: takes the tree of observations and returns `(params, value)`, both by agent: a
-            `parllel.torch.models.SharedModel`, or a model of yours in which agents may see each
+            `parllel.torch.models.SharedModel`, or your own model, in which agents may see each
             other's observations.
         distributions: by agent.
         seed, device: see `PgAgent`.

@@ -1,4 +1,4 @@
-"""What an algorithm has to know of several agents that it trains."""
+"""What an algorithm needs to know about several agents that it trains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parllel.types import Tree
 
 
 class LearningGroup(NamedTuple):
-    """Agents whose actions come from one set of parameters, which no other agent's come from."""
+    """Agents that share one set of parameters, which no other agent uses."""
 
     names: tuple[str, ...]
     parameters: list[nn.Parameter]

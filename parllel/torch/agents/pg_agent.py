@@ -31,8 +31,8 @@ class PgAgent(Agent):
         device: where the model computes.
 
     Attributes:
-        trained: of a twin that only samples the agent whose parameters it copies, which are those of `state`
-            and loaded as well; else None.
+        trained: for a twin that only samples, the agent whose parameters it copies: `state` returns the
+            parameters of that agent, and `load_state` loads them into both. None otherwise.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PgAgent(Agent):
         return {"model": self.model}
 
     def twin_on(self: AgentT, device: torch.device | str) -> AgentT:
-        """Return an agent with a copy of the model on another device, and with all else in common.
+        """Return an agent with a copy of the model on another device, which shares everything else.
 
         The two share the generator of the noise and what is remembered of environments, so one of them can
         sample while the other is trained. Each has parameters of its own; see `trained`.

@@ -22,7 +22,7 @@ class RecurrentPgAgent(PgAgent):
 
     What it remembers of each environment, the state of the model and the previous action, starts at zero and
     is kept apart for sampling and for eval mode. Its info is `value` [N] and `log_prob` [N] of the action,
-    and what else is asked for here.
+    and what `prev_action` and `store_rnn_state` ask for.
 
     Args:
         model: takes `(observation, rnn_state)` and `prev_action` if there is one, all of T rows, and returns
@@ -30,10 +30,10 @@ class RecurrentPgAgent(PgAgent):
             `CategoricalRecurrentPgModel`.
         distribution: what the model's `params` are parameters of.
         prev_action: an example of one action, which asks for the previous action: the model is given it, and
-            `agent_info.prev_action` keeps it for the algorithm. None does without. The first step raises
-            ValueError if the example is of another shape, or of whole numbers where actions are not.
-        store_rnn_state: also keep the state before each step, as `agent_info.rnn_state`. An algorithm can do
-            without: it computes states anew from `agent.initial_rnn_state`.
+            `agent_info.prev_action` keeps it for the algorithm. With None there is none. The first
+            step raises ValueError if the example has another shape, or whole numbers where actions are not.
+        store_rnn_state: also keep the state before each step, as `agent_info.rnn_state`. Algorithms do
+            not need it: they compute states anew from `agent.initial_rnn_state`.
         seed, device: see `PgAgent`.
     """
 
@@ -140,11 +140,11 @@ class RecurrentPgAgent(PgAgent):
         return buffer_map(lambda leaf: leaf[indices].clone(), memory.rnn_state)
 
     def reset(self) -> None:
-        """Forget all environments of the present mode."""
+        """Forget all environments, in the current mode."""
         self._memories.pop(self._evaluating, None)
 
     def reset_one(self, env_indices: EnvIndices) -> None:
-        """Forget some environments of the present mode."""
+        """Forget some environments, in the current mode."""
         memory, indices = self._remembered(env_indices)
         # One row, which is broadcast over all environments that are forgotten.
         start = buffer_map(lambda leaf: leaf[:1], self._start(1))

@@ -28,7 +28,7 @@ class MultiAgentPpoInputs(PpoInputs):
     `return_` are [N, K].
 
     Attributes:
-        alive: bool [N, K], who took part in a step, or None where everybody always does.
+        alive: bool [N, K], which agents took part in each step, or None if all always do.
     """
 
     alive: Tensor | None
@@ -54,8 +54,8 @@ class MultiAgentPPO(PPO):
     parameters is the mean over their steps; others are trained as if each had a PPO of its own, gradient
     clipping included. `kl_limit` alone is common to all: it is compared with the mean over agents.
 
-    Reads, by agent, the fields that PPO reads, and `env.env_info.alive` if it is there: what an agent
-    did not take part in does not count.
+    Reads, by agent, the fields that PPO reads, and `env.env_info.alive` if it is there: steps that an
+    agent did not take part in do not count for it.
 
     Diagnostics are the means over all agents, and for each agent `<name>/<agent>`. The gradient norm is
     that of all parameters.
@@ -64,7 +64,7 @@ class MultiAgentPPO(PPO):
 
     Raises:
         ValueError: if an argument is out of range.
-        TypeError: if the agent is a single one.
+        TypeError: if `agent` is a single agent.
     """
 
     def __init__(self, agent: MultiAgent, **settings: Any) -> None:
@@ -80,7 +80,7 @@ class MultiAgentPPO(PPO):
         self._columns = [[places[name] for name in group.names] for group in self._groups]
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
-        """Do what PPO does; the explained variance is worked out for each agent, and its mean."""
+        """Do what PPO does, with the explained variance of each agent, and the mean of these."""
         diagnostics = dict(super().optimize_agent(elapsed_steps, samples))
         # Over all agents together, as PPO does it, differences between the agents' returns would be
         # explained.

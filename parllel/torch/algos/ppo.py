@@ -41,13 +41,13 @@ class PPO(Algorithm):
         value_loss_coeff, entropy_loss_coeff: weights of `value_loss` (half the mean squared
             error) and of the entropy bonus.
         clip_grad_norm: largest norm of all gradients together; None only measures it.
-        kl_limit: estimated divergence from the sampling policy at which the batch is left, before
-            the update that showed it is made; None never stops.
+        kl_limit: estimated divergence from the sampling policy above which no further update is made
+            from this batch, checked before each update; None never stops.
         seed: of the shuffling.
 
     Raises:
         ValueError: if an argument is out of range.
-        TypeError: if an argument is no number, or `epochs` or `minibatches` no whole one.
+        TypeError: if an argument is not a number, or `epochs` or `minibatches` is not an integer.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class PPO(Algorithm):
 
 
 def mean(x: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the mean of `x` [N] over valid entries; what stands in the others does not matter."""
+    """Return the mean of `x` [N] over valid entries; the values of the others do not matter."""
     if valid is None:
         return x.mean()
     # Not x * valid, in which a NaN that does not count would remain one. The clamp is for minibatches in

@@ -1,4 +1,4 @@
-"""What one update of PPO looks at."""
+"""The inputs of one update of PPO."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parllel.types import Tree
 
 @dataclass(frozen=True)
 class PpoInputs:
-    """A batch or a minibatch of N steps; a subclass may add fields, which are selected alike.
+    """A batch or a minibatch of N steps; a subclass may add fields, from which `select` selects as well.
 
     Attributes:
         agent: keyword arguments of the agent's `evaluate` besides the action: `observation`

@@ -12,7 +12,7 @@ from parllel.torch.distributions.distribution import Distribution
 class Categorical(Distribution):
     """One of `n` actions; parameters are unnormalised logits [..., n], actions int64 [...].
 
-    The first action is `start`, as that of a Discrete space.
+    The first action is `start`, as in a Discrete space.
 
     A logit of -inf masks an action: it is never drawn and adds nothing to entropy or divergence.
     At least one logit must be finite.
@@ -62,7 +62,7 @@ class Categorical(Distribution):
         return (p * (log_p - log_q).masked_fill(p == 0, 0.0)).sum(dim=-1)
 
     def sample_and_log_prob(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both; the index of the one serves as that of the other."""
+        """Return both, from the same index."""
         # Arguments by position, and one log-softmax: this runs at each step, and each detour costs
         # microseconds.
         index = torch.argmax(params + noise, -1, True)

@@ -20,8 +20,8 @@ class CategoricalEncoderPgModel(nn.Module):
     Heads are orthogonal with gain `policy_gain` and 1 (value), after Andrychowicz et al. 2021.
 
     Args:
-        encoder: maps observations to features [N, encoder.n_features]: a `CnnEncoder`, `TreeEncoder`, or a
-            module of yours.
+        encoder: maps observations to features [N, encoder.n_features]: a `CnnEncoder`, `TreeEncoder`, or
+            your own module.
         hidden_sizes: units of the layers between features and outputs, which policy and value do not share;
             may be empty.
         n_actions: number of logits; for `MultiDiscrete` the sum of `nvec`.

@@ -17,14 +17,14 @@ from parllel.types import Tree
 class SharedModel(nn.Module):
     """Pass the observations of all agents through one model, in one go.
 
-    The agents' observations, [N, ...] each, are laid one after the other, [K * N, ...]; parameters and values
+    The agents' observations, [N, ...] each, are concatenated to [K * N, ...]; parameters and values
     come back by agent. So all agents have observation and action spaces of equal shape.
 
     Args:
         model: returns `(params, value)`, see `parllel.torch.models`.
         names: of the K agents, in the order of their ids.
         one_hot: append the agent's id, K numbers of which one is 1, to its flattened observation, so that a
-            model that takes `observation_size + K` numbers needs not know of agents. Otherwise the
+            model that takes `observation_size + K` numbers need not know about agents. Otherwise the
             model gets it as the keyword `agent_id`, int64 [K * N].
 
     Further keyword inputs, [N, ...], are repeated for every agent.

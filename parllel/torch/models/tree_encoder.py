@@ -14,7 +14,7 @@ from parllel.types import Tree
 
 
 class TreeEncoder(nn.Module):
-    """Lay the features of all parts of an observation side by side, [N, n_features].
+    """Concatenate the features of all parts of an observation, [N, n_features].
 
     Args:
         encoders: by the names that the parts have in the tree (those of a Dict space; "_0", "_1", ... for a
@@ -58,10 +58,10 @@ class FlatEncoder(nn.Module):
 class OneHotEncoder(nn.Module):
     """Turn choices [N] or `[N, *shape]` into a 1 for what was chosen and 0 for the rest, [N, n_features].
 
-    What is none of the choices, such as the zeros of an example, has no 1.
+    A value that is none of the choices, such as the zeros of an example, becomes zeros alone.
 
     Args:
-        counts: from how many each of the flattened choices is.
+        counts: number of options of each of the flattened choices.
         starts: the least value of each.
     """
 
