@@ -19,27 +19,33 @@ from numpy.typing import DTypeLike, NDArray
 from parllel.arrays import Array
 from parllel.errors import ClosedError
 
+# What samplers, transforms and minibatches index by, with the corners in which numpy has rules of its own.
 LOCATIONS: tuple[Any, ...] = (
     ...,
     (),
     0,
+    # Row numbers that were computed come as numpy's integers.
     np.int64(3),
     slice(1, 3),
     slice(None, None, -1),
     slice(3, None, -2),
+    # Cut at the end, as a list would do it.
     slice(2, 99),
     (1, 2),
     (0, -1, -2),
     (..., 0),
     (slice(None), slice(None, None, -2)),
+    # One row twice, as in a minibatch drawn with replacement.
     [2, 0, 2],
     np.array([[0, 1], [3, 3]]),
     (slice(None), [2, 0]),
     ([0, 3], [1, 2]),
+    # With a slice between two lists, numpy moves their common dimension to the front.
     ([0, 3], slice(1, None), [1, 0]),
     np.array([True, False, False, True]),
     (slice(None), np.array([False, True, True])),
     np.eye(4, 3, dtype=bool),
+    # An empty minibatch, which keeps the other dimensions.
     [],
 )
 
@@ -56,6 +62,7 @@ class ArrayContract:
     def filled(self, padding: int = 0, windows: int = 1) -> tuple[Array, NDArray[np.int64]]:
         """Return an array and the body that was written into it, row by row."""
         array = self.make(self.shape, np.int64, padding, windows * self.shape[0])
+        # From 1, since a zero could be memory that was never written.
         body = 1 + np.arange(int(np.prod(self.shape)), dtype=np.int64).reshape(self.shape)
         for t, row in enumerate(body):
             array[t] = row
@@ -80,6 +87,7 @@ class ArrayContract:
 
     @pytest.mark.parametrize("location", LOCATIONS, ids=repr)
     def test_write_lands_where_numpy_writes(self, location: Any) -> None:
+        # Both ways, as numpy's view of a list is a copy, in which the second one would be lost.
         for through_view in (False, True):
             array, body = self.filled()
             value = -np.arange(body[location].size).reshape(body[location].shape)
@@ -104,6 +112,7 @@ class ArrayContract:
 
     def test_numpy_view_is_not_a_copy(self) -> None:
         array, body = self.filled()
+        # Compiled loops write to what `np.asarray` returns: all of it would be lost in a copy.
         np.asarray(array)[1, 2, 0] = np.asarray(array[2:])[1, 0, 0] = 50
         body[1, 2, 0] = body[3, 0, 0] = 50
         np.testing.assert_array_equal(np.asarray(array), body)
@@ -111,6 +120,8 @@ class ArrayContract:
 
     def test_rows_are_not_counted_from_the_end(self) -> None:
         array, body = self.filled()
+        # With padding, row -1 is the row before the batch. Code that is used without padding too must get an
+        # error there, and not the last row.
         for location in (-1, [-1], (-1, 0), slice(-1, None), slice(0, -1)):
             with pytest.raises(IndexError, match="row -1"):
                 array[location]
@@ -121,6 +132,7 @@ class ArrayContract:
 
     def test_iteration_ends(self) -> None:
         array, body = self.filled()
+        # Python counts up until an IndexError comes, so padding rows would follow, or no end at all.
         rows = [np.asarray(row) for row in itertools.islice(array, 10)]
         np.testing.assert_array_equal(rows, body)
         array.close()
@@ -128,6 +140,8 @@ class ArrayContract:
     def test_equality_is_by_place(self) -> None:
         array, _ = self.filled()
         other, _ = self.filled()
+        # Fields are compared to find out whether they are one memory. Equal numbers are no sign of that: new
+        # buffers are all zeros.
         assert array == array[...] == array[0:4]
         assert array[[1, 2]] == array[1:3]
         assert array[1] != array[2]
@@ -165,6 +179,7 @@ class ArrayContract:
         view, seen = array[1:], np.asarray(array)
         array.close()
         array.close()
+        # numpy's view is still there, and must not point to memory that has been given back: a crash.
         np.testing.assert_array_equal(seen, body)
         with pytest.raises(ClosedError, match=r"after close\(\)"):
             np.asarray(view)
@@ -194,6 +209,8 @@ class RotatingArrayContract(ArrayContract):
 
     @pytest.mark.parametrize("padding", [1, 3, 4])
     @pytest.mark.parametrize("windows", [1, 3])
+    # With one window the rows are copied to the beginning; with several they are the next rows of the memory.
+    # An agent with a memory, or a bootstrap value, would otherwise see the wrong row once per batch.
     def test_what_followed_a_batch_starts_the_next(self, padding: int, windows: int) -> None:
         array = self.make(self.shape, np.int64, padding, windows * 4)
         for batch in range(2 * windows + 1):
@@ -206,6 +223,7 @@ class RotatingArrayContract(ArrayContract):
 
     def test_views_stay_where_they_were_made(self) -> None:
         array, body = self.filled(padding=1, windows=2)
+        # The last batch may still be in use, as it is by a learner beside the sampler.
         views = [array[1:3], array[[3, 1]], array[1:3].next]
         array.rotate()
         for view, expected in zip(views, (body[1:3], body[[3, 1]], body[2:4]), strict=True):

@@ -39,6 +39,7 @@ class CountingAgent(Agent):
         if noise is None:
             drawing = self.mode == "sample"
             noise = self._draw(1, len(value))[0] if drawing else np.zeros(len(value), np.int32)
+        # Whole numbers, so that rounding in another dtype cannot change the action.
         action = (np.floor(value).astype(np.int64) + noise) % self.n_actions
         return action, NamedTuple(value=value.astype(np.float32), draw=noise)
 
@@ -111,11 +112,14 @@ class RecurrentCountingAgent(CountingAgent):
         previous = self.previous[self.mode == "eval"]
         seen = fingerprint(observation)
         value = seen + memory[env_indices]
+        # Copied, as indexing by a slice gives a view, which changes below.
         before = previous[env_indices].copy()
         if noise is None:
             drawing = self.mode == "sample"
             noise = self._draw(1, len(value))[0] if drawing else np.zeros(len(value), np.int32)
         action = (np.floor(value).astype(np.int64) + noise + before) % self.n_actions
+        # It depends on the order of what was seen, so a step that is left out, or done twice, shows in all
+        # that follow. Numbers below 16 are exact in float32.
         memory[env_indices] = (2 * memory[env_indices] + np.floor(seen)) % 16
         previous[env_indices] = action
         return action, NamedTuple(value=value.astype(np.float32), draw=noise, prev_action=before)
@@ -127,6 +131,7 @@ class RecurrentCountingAgent(CountingAgent):
 
     def state(self) -> State:
         """Return the state of the generator and the memory of sampling."""
+        # That of evaluations is left out, as each of them begins by clearing it.
         memory = {"remembered": self.remembered[False], "previous": self.previous[False]}
         return {**super().state(), **{name: array.copy() for name, array in memory.items()}}
 
@@ -156,6 +161,7 @@ def fingerprint(observation: Tree) -> NDArray[np.float64]:
     All numbers of an observation, leaf after leaf, are added up with the weights 1, 2, 3, ... For those of
     `CountingEnv` the sum is exact in float32.
     """
+    # With a weight for each number, as a plain sum would not show that two have changed places.
     total: Any = 0.0
     weight = 0
     for _, leaf in buffer_leaves(observation):

@@ -61,9 +61,11 @@ class CountingEnv(gym.Env[Any, Any]):
         self.observation_space = space_of(layout)
         self.action_space = spaces.Discrete(4) if action_space is None else action_space
         self.render_mode = "rgb_array"
+        # An attribute of the simulator, for cages to read and to set.
         self.gravity = 9.8
         self.actions: list[Any] = []
         self.closed = 0
+        # As simulators do that return a view of their own memory: what is kept of it changes with each step.
         self._reused = observation_of(layout, 0, 0, 0) if reuse else None
         self._mark = 0
         self._episode = -1
@@ -76,6 +78,7 @@ class CountingEnv(gym.Env[Any, Any]):
         """Begin the next episode; a seed determines the mark in all observations."""
         super().reset(seed=seed)
         if seed is not None or self._episode < 0:
+            # It shows from which seed an observation comes, and so from which column.
             self._mark = int(self.np_random.integers(1, LARGE))
         self._episode += 1
         self._step = 0
@@ -88,6 +91,7 @@ class CountingEnv(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
         """Count a step, and end the episode after its last one."""
         if self._step >= self._length:
+            # Real environments play on or crash; this one does not let a missed reset pass.
             raise RuntimeError(f"stepped without a reset, after {self._step} of {self._length}")
         self.actions.append(action)
         self._step += 1
@@ -97,6 +101,7 @@ class CountingEnv(gym.Env[Any, Any]):
             end = ("terminated", "truncated")[self._episode % 2]
         terminated = over and end in ("terminated", "both")
         truncated = over and end in ("truncated", "both")
+        # Eighths are exact in float32, so tests can compare without a tolerance.
         reward = self._step + action_number(action) / 8
         return self._observation(), reward, terminated, truncated, self._info()
 
@@ -111,11 +116,12 @@ class CountingEnv(gym.Env[Any, Any]):
             "step": self._step,
             "episode": self._episode,
             "half": np.array([self._step / 2], np.float32),
+            # Nothing that a buffer can store: cages must leave it alone unless it is asked for.
             "note": f"episode {self._episode}",
         }
 
     def state(self) -> State:
-        """Return the counters and the generator's state."""
+        """Return the counters; the generator is saved with that of every environment."""
         return {name: getattr(self, name) for name in _STATE}
 
     def load_state(self, state: State) -> None:
@@ -195,6 +201,7 @@ def _overwrite(target: Tree, value: Tree) -> Tree:
         return target
     if isinstance(target, tuple):
         return tuple(_overwrite(old, new) for old, new in zip(target, value, strict=True))
+    # A number cannot be changed in place.
     if np.ndim(target) == 0:
         return value
     target[...] = value

@@ -43,6 +43,7 @@ class CountingParallelEnv:
         self.seeds: list[int | None] = []
         self.closed = 0
         self._step = 0
+        # Of different sizes and kinds, so that what belongs to one agent does not fit another.
         self._spaces = {
             name: (
                 spaces.Box(-INF, INF, (i + 2,), np.float32),
@@ -70,6 +71,7 @@ class CountingParallelEnv:
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         """Count a step; agents whose episode is over leave."""
+        # Those who leave in this step still get an observation and a reward, as in PettingZoo.
         there = self.agents
         if set(actions) != set(there):
             raise RuntimeError(f"expected actions of {there}, got those of {sorted(actions)}")

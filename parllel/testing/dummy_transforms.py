@@ -20,6 +20,7 @@ class _Affine:
         self.batches = 0
 
     def __call__(self, array: Any) -> Any:
+        # Rounded once, at the end, as in the plain loop that results are compared with.
         moved = np.asarray(array, np.float64) * self.scale + self.shift + self.drift * self.batches
         return moved.astype(np.float32)
 
@@ -65,6 +66,7 @@ class RecordingStepTransform(StepTransform):
     def transform_step(self, samples: Samples, t: int, columns: slice) -> None:
         """Write row `t`."""
         self.calls.append((self.name, "step", t))
+        # Looked up in each call, so that a view of another batch cannot be the reason of a failure.
         source, target = field_at(samples, self.source), field_at(samples, self.target)
         pairs = zip(buffer_leaves(source), buffer_leaves(target), strict=True)
         for (_, read), (_, written) in pairs:

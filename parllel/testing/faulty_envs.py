@@ -64,18 +64,26 @@ def _hang() -> None:
 
 
 def _hang_in_c() -> None:
+    # PyDLL, since CDLL would release the lock: no thread and no signal handler of Python can run.
     ctypes.PyDLL(None).sleep(3600)  # keeps the interpreter lock
 
 
 # The ways to fail; all but the first few end the process or keep it from ever answering.
 FAULTS: Mapping[str, Callable[[], Any]] = {
+    # It cannot be sent to the main process, which must report it all the same.
     "unpicklable": _raise_unpicklable,
+    # `hasattr` and `getattr` with a default take it for a missing attribute.
     "attribute_error": _raise_attribute_error,
+    # Easily taken for the pipe between worker and main process.
     "broken_pipe": _raise_broken_pipe,
+    # No Exception, so most handlers let it pass.
     "system_exit": lambda: sys.exit(3),
+    # Without any clean-up, as after an abort in a native library.
     "exit": lambda: os._exit(3),
     "segfault": _segfault,
+    # What the kernel does to a process when memory runs out.
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    # Alive by every sign, but it never answers, and not even SIGTERM reaches it.
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "hang": _hang,
     "hang_in_c": _hang_in_c,
@@ -139,16 +147,19 @@ class FaultyEnv(CountingEnv):
 # Malformed observations, for layouts of arrays.
 MALFORMED_OBSERVATIONS: Mapping[str, Callable[[], Any]] = {
     "wrong shape": lambda: np.zeros(7, np.float32),
+    # From an environment that is a vector of one.
     "too many dimensions": lambda: np.zeros((1, 3), np.float32),
     "scalar": lambda: 1.0,
     "NaN": lambda: np.array([1.0, np.nan, 0.0], np.float32),
     "infinity": lambda: np.array([1.0, -np.inf, 0.0], np.float32),
+    # Finite as the environment returns it, infinite as the buffer stores it.
     "beyond float32": lambda: np.array([1.0, 1e39, 0.0]),
     "None": lambda: None,
     "string": lambda: "three numbers",
     "strings": lambda: np.array(["a", "b", "c"]),
     "ragged": lambda: [[1.0, 2.0], [3.0]],
     "object": lambda: np.array([None, 1.0, 2.0], object),
+    # Stored in a float array it would lose its imaginary part, with nothing but a warning.
     "complex": lambda: np.zeros(3, np.complex64),
     "dict": lambda: {"observation": np.zeros(3, np.float32)},
 }
@@ -164,6 +175,7 @@ MALFORMED_REWARDS: Mapping[str, Callable[[], Any]] = {
 MALFORMED_FLAGS: Mapping[str, Callable[[], Any]] = {
     "None": lambda: None,
     "int": lambda: 1,
+    # A string that is true.
     "string": lambda: "False",
     "array": lambda: np.zeros(1, bool),
 }
@@ -229,11 +241,13 @@ class CrowdedEnv(CountingEnv):
         super().__init__(**options)
         print("an environment that talks", flush=True)
         self._stop = threading.Event()
+        # The interpreter would wait for it at its exit.
         threading.Thread(target=self._stop.wait, daemon=False).start()
         command = [sys.executable, "-c", "import time; time.sleep(3600)"]
         self._processes = [subprocess.Popen(command)]
         self.pids = [process.pid for process in self._processes]
         if fork:
+            # The worker's pipes stay open in it: no end of file shows the main process that the worker died.
             pid = os.fork()
             if pid == 0:
                 time.sleep(3600)
@@ -243,5 +257,6 @@ class CrowdedEnv(CountingEnv):
     def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
         """Print a line, and step."""
         print("step", action, flush=True)
+        # As libraries in C print: replacing `sys.stdout` does not catch it.
         os.write(1, b"past Python\n")
         return super().step(action)

@@ -98,12 +98,15 @@ class LeakGuard:
     ) -> None:
         try:
             left = self._wait()
+            # Before they are removed: the command line of a process is gone with it.
             report = _describe(left) if left is not None else ""
             if left is not None:
+                # Whatever the test's outcome: one leak must fail one test, and not all that follow.
                 _remove(left)
             _collect_children(self._before.processes)
         finally:
             _adopt_orphans(self._adopted_before)
+        # A leak after a failure is a consequence, and would hide the failure.
         if report and error is None:
             raise LeakError(f"left behind:\n{report}")
 
@@ -126,6 +129,7 @@ class LeakGuard:
 
     def _left(self) -> Holdings | None:
         now, before = Holdings.now(), self._before
+        # By identity, which includes the time of its start: ids are used again.
         known = {entry.identity for entry in before.processes}
         left = Holdings(
             frozenset(entry for entry in now.processes if entry.identity not in known),
@@ -133,6 +137,7 @@ class LeakGuard:
             now.descriptors - before.descriptors,
             now.segments - before.segments,
         )
+        # Only then, as it reads the maps of all processes.
         if left.segments:
             foreign = _used_by_others(left.segments, now.processes)
             left = Holdings(left.processes, left.threads, left.descriptors, left.segments - foreign)
@@ -264,6 +269,7 @@ def _adopt_orphans(wanted: bool) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
+    # Nested guards: an inner one must not end what an outer one set.
     before = ctypes.c_int(0)
     libc.prctl(_GET_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     if bool(before.value) != wanted:

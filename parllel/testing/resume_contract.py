@@ -53,7 +53,9 @@ class ResumeContract:
             with suppress(InterruptedRunError):
                 stopped = self._run(folder, Interruption(batches, how))
                 assert stopped.stopped_by == how
+                # Otherwise there is nothing left to resume, and all that follows is true of itself.
                 assert stopped.elapsed_steps < expected.elapsed_steps
+            # Another process would find them elsewhere: where they were left, they would be right by chance.
             _disturb_global_generators()
             result = self._run(folder, Interruption(None, ""), resume=True)
             assert result.elapsed_steps == expected.elapsed_steps
@@ -103,6 +105,7 @@ class Interruption(Callback):
             return
         self._left -= 1
         if self._left == 0 and self._how.startswith("SIG"):
+            # A signal and not a flag of the runner, as this is how users and schedulers stop runs.
             os.kill(os.getpid(), signal.Signals[self._how])
         elif self._left == 0:
             raise InterruptedRunError
@@ -115,6 +118,7 @@ def _disturb_global_generators() -> None:
 
 def rows_of(folder: RunFolder) -> list[dict[str, str]]:
     """Return the rows of a run's CSV without times and rates."""
+    # The text of the file, so that floats must agree to the last digit.
     with (folder.path / "progress.csv").open(newline="") as file:
         return [
             {name: value for name, value in row.items() if not name.startswith("time/")}
@@ -132,6 +136,7 @@ def assert_equal_states(found: Any, expected: Any, at: str = "state") -> None:
     """Compare trees of arrays and JSON values exactly; the error names the first difference."""
     assert type(found) is type(expected), f"{at}: {found!r}, expected {expected!r}"
     if isinstance(expected, dict):
+        # In the same order as well, since files keep it and a diff of two states should be empty.
         assert list(found) == list(expected), at
         for name in expected:
             assert_equal_states(found[name], expected[name], f"{at}.{name}")
@@ -143,6 +148,7 @@ def assert_equal_states(found: Any, expected: Any, at: str = "state") -> None:
         assert found.dtype == expected.dtype, at
         np.testing.assert_array_equal(found, expected, err_msg=at)
     else:
+        # NaN equals NaN here, such as the mean return before the first episode has ended.
         assert found == expected or (found != found and expected != expected), (
             f"{at}: {found!r}, expected {expected!r}"
         )

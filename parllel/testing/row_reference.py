@@ -57,6 +57,7 @@ def seeds_of(seed: Any) -> tuple[int, int]:
     """Return what a cage seeds its environment and its action space with."""
     if not isinstance(seed, np.random.SeedSequence):
         seed = np.random.SeedSequence(seed)
+    # Written out here: taken from the cages, it would agree with them whatever they do.
     first, second = seed.generate_state(2)
     return int(first), int(second)
 
@@ -76,6 +77,7 @@ def simulate(
     batch, whose first row is then the reset observation.
     """
     observation, _ = env.reset(seed=seeds_of(seed)[0])
+    # Environments may return one array each time, with new numbers in it.
     observation = copy.deepcopy(observation)
     zeros = example_of(env.observation_space)
     records, rewards, ended = [], [], False
@@ -91,6 +93,7 @@ def simulate(
             rewards.append(float(reward))
             if terminated or truncated:
                 record.final.append((t, observation))
+                # By the definition, where cages add it up step by step.
                 discounted = sum(r * discount**k for k, r in enumerate(rewards))
                 record.trajs.append((len(rewards), sum(rewards), discounted))
                 rewards = []
@@ -140,6 +143,7 @@ def plain(tree: Tree, t: int, column: int) -> Tree:
     def convert(node: Tree) -> Tree:
         if isinstance(node, NamedTuple):
             return {name: convert(part) for name, part in node._asdict().items()}
+        # A copy, since the next batch overwrites the cell.
         return None if node is None else np.array(node[t, column])
 
     return convert(tree)
@@ -162,6 +166,7 @@ def assert_same_batches(found: Sequence[BatchRecord], expected: Sequence[BatchRe
         for (t, one), (_, other) in zip(mine.final, theirs.final, strict=True):
             assert_same_tree(one, other, f"batch {k}: final observation of row {t}")
         assert len(mine.trajs) == len(theirs.trajs), f"batch {k}: trajs"
+        # Not exactly: sums in another order round differently.
         np.testing.assert_allclose(mine.trajs, theirs.trajs, rtol=1e-12)
 
 
@@ -175,6 +180,7 @@ def assert_same_tree(found: Tree, expected: Tree, what: str) -> None:
         for name, part in parts.items():
             assert_same_tree(there[name], part, f"{what}.{name}")
     else:
+        # What the environment returned, as narrow as the buffer stores it.
         dtype = np.asarray(found).dtype
         np.testing.assert_array_equal(found, np.asarray(expected).astype(dtype), err_msg=what)
 
@@ -190,6 +196,7 @@ def make_samples(
     """Allocate the fields that a cage of such environments reads and writes."""
 
     def kept(leaf: Any) -> Field:
+        # Actions in the dtype of their space: rounded ones would not be those that `simulate` plays.
         return Field(leaf, dtype=np.asarray(leaf).dtype)
 
     flag = np.bool_(False)
@@ -219,6 +226,7 @@ def make_samples(
 
 def draw_actions(space: spaces.Space[Any], seed: int, batches: int, T: int) -> list[list[Any]]:
     """Return actions for `simulate`, by batch and row."""
+    # Seeding the space itself would change what its environment samples.
     space = copy.deepcopy(space)
     space.seed(seed)
     return [[space.sample() for _ in range(T)] for _ in range(batches)]

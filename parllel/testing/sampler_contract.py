@@ -87,19 +87,23 @@ class SamplerContract:
                 check_trajs(trajs, expected)
 
     def test_batches_are_those_of_a_plain_loop(self) -> None:
+        # 24 rows, more than the longest round of episodes takes (1 + 2 + 11 steps).
         self.check(SamplerSetup(4, ENVIRONMENTS), 6)
 
     def test_batches_of_one_row(self) -> None:
+        # The first row is the last one too, so all that is done before or after other rows falls together.
         self.check(SamplerSetup(1, ENVIRONMENTS[:2]), 9)
 
     def test_batches_of_the_fewest_environments(self) -> None:
         self.check(SamplerSetup(7, ENVIRONMENTS[: self.fewest], seed=5), 3)
 
     def test_nested_observations(self) -> None:
+        # Trees take ways of their own through buffers, transforms and final observations.
         factories = tuple(partial(make, layout="dict") for make in ENVIRONMENTS)
         self.check(SamplerSetup(5, factories, step_transforms=(DOUBLED, SHIFTED)), 3)
 
     def test_environments_that_reuse_their_arrays(self) -> None:
+        # An observation that is kept without a copy holds the numbers of a later step.
         factories = tuple(partial(make, reuse=True) for make in ENVIRONMENTS)
         self.check(SamplerSetup(5, factories), 3)
 
@@ -115,12 +119,14 @@ class SamplerContract:
         setup = SamplerSetup(3, ENVIRONMENTS, step_transforms=(DOUBLED, SHIFTED))
         with self.sampler(setup) as sampler:
             for batch in range(3):
+                # Statistics that move while a batch is sampled would give its rows different scales.
                 assert sampler.stats == {"RecordingStepTransform/batches": batch}
                 sampler.collect_batch(batch * setup.batch_spec.size)
 
     def test_equal_seeds_give_equal_samples(self) -> None:
         setup = SamplerSetup(4, ENVIRONMENTS, seed=1)
         marks = []
+        # A run with the seed of another must repeat it, also after others in the same process.
         for seed in (1, 1, 2):
             with self.sampler(replace(setup, seed=seed)) as sampler:
                 samples, _ = sampler.collect_batch(0)
@@ -157,6 +163,7 @@ class SamplerContract:
             for batch in range(3):
                 sampler.collect_batch(batch)
             state, agent = sampler.state(), sampler.handler.agent.state()
+            # A state without the environments would be accepted too, and begin new episodes.
             assert sampler.unsaved_environments == {}
         # Another seed, so that nothing is right because it would have been anyway.
         with self.sampler(replace(setup, seed=setup.seed + 1)) as sampler:
@@ -189,6 +196,7 @@ class SamplerContract:
     def test_an_environment_that_raises_leaves_the_rest_closable(self) -> None:
         import pytest
 
+        # In the first column and in the last: the others may not have started, or be in the middle of a step.
         for position in (0, 2):
             factories: list[Any] = list(ENVIRONMENTS[:3])
             factories[position] = partial(FaultyEnv, "step", number=6, lengths=20)
@@ -201,6 +209,7 @@ class SamplerContract:
 def check_samples(samples: Samples, expected: SimulatedBatch) -> None:
     """Compare all fields of a batch, and the rows after it where they count."""
     leaves = dict(buffer_leaves(samples))
+    # None may be missing from the simulation: a field that nothing writes would go unnoticed.
     assert set(leaves) == set(expected.fields)
     for path, leaf in leaves.items():
         wanted = expected.fields[path]
@@ -208,12 +217,13 @@ def check_samples(samples: Samples, expected: SimulatedBatch) -> None:
         assert leaf.dtype == wanted.dtype, f"{path}: dtype"
         np.testing.assert_array_equal(np.asarray(leaf), wanted[:T], err_msg=path)
         if len(wanted) > T:
-            behind = np.asarray(leaf[leaf.last + 1])
-            np.testing.assert_array_equal(behind, wanted[T], err_msg=f"{path}, row T")
+            after = np.asarray(leaf[leaf.last + 1])
+            np.testing.assert_array_equal(after, wanted[T], err_msg=f"{path}, row T")
 
 
 def check_trajs(trajs: Sequence[TrajInfo], expected: SimulatedBatch) -> None:
     """Compare the episodes that ended in a batch, whatever their order."""
     wanted: list[Any] = [traj for column in expected.trajs for traj in column]
     found = [(traj.length, traj.return_, traj.discounted_return) for traj in trajs]
+    # Sorted, as it depends on processes and groups which episode is reported first.
     np.testing.assert_allclose(sorted(found), sorted(wanted), rtol=1e-12)

@@ -28,6 +28,7 @@ from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingS
 from parllel.transforms import add_transform_fields
 from parllel.types import BatchSpec
 
+# A power of two: with rewards in eighths, discounted sums are exact in any order.
 DISCOUNT = 0.5
 
 
@@ -82,6 +83,7 @@ class CagesOf:
                 stack.callback(cage.close)
                 cages.append(cage)
                 first += size
+            # All are made: from here on they are the caller's to close.
             stack.pop_all()
         return cages
 
@@ -154,6 +156,7 @@ class SamplerSetup:
         options: dict[str, Any] = {"traj_info": DiscountedTrajInfo, **self.cage_options}
         if self.recurrent:
             options["reset_automatically"] = False
+        # Workers inherit shared memory when they start; a Cage has no workers.
         if self.storage == "shared" and (self.make_cages or self.make_cage) is not Cage:
             options["buffers"] = samples
         if self.make_cages is not None:
@@ -170,6 +173,7 @@ class SamplerSetup:
             raise
         return cages
 
+    # By hand, since `allocate_samples` belongs to parllel_patterns, which parllel may not import.
     def _allocate(self, handler: Handler, transforms: list[Any]) -> Samples:
         memory: Any = {
             "storage": self.storage,
@@ -181,6 +185,7 @@ class SamplerSetup:
         action, agent_info = agent_examples(handler, observation)
         examples = Samples(
             agent=AgentSamples(
+                # In full width, as actions index.
                 action=Field(action, dtype=np.asarray(action).dtype),
                 agent_info=agent_info,
                 final_value=np.float32(0),
@@ -198,6 +203,7 @@ class SamplerSetup:
         if self.recurrent:
             samples = add_fields(samples, {"env.valid": False}, self.batch_spec, **memory)
             state = {"agent.initial_rnn_state": initial_state_example(handler)}
+            # What an agent remembers is stored once for a batch, from where it starts.
             one_row = BatchSpec(1, self.batch_spec.B)
             samples = add_fields(samples, state, one_row, **memory)
         samples = add_transform_fields(samples, transforms, self.batch_spec, **memory)

@@ -40,6 +40,7 @@ class SimulatedColumn:
     """One environment that is reset within the step that ends its episode."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: np.random.SeedSequence) -> None:
+        # One for the environment and one for its action space, as one for both would give equal draws.
         first, second = (int(word) for word in seed.generate_state(2))
         self.env = env
         env.action_space.seed(second)
@@ -80,6 +81,7 @@ def simulate(
             columns, generator.integers(0, decorrelation_steps + 1, len(columns)), strict=True
         ):
             for _ in range(count):
+                # Random steps from the seeded action space, not from the agent.
                 column.step(column.env.action_space.sample())
             column.take_trajs()
     noise = np.random.default_rng(setup.seed)
@@ -98,6 +100,7 @@ def _batch(
     T, B = setup.T, len(columns)
     n_actions = columns[0].env.action_space.n  # type: ignore[attr-defined]
     look = observer(setup, columns[0].env.observation_space, number)
+    # For the whole batch at once, as the handler asks an agent for it.
     draws = noise.integers(0, 1000, (T, B), dtype=np.int32)
     cells: dict[str, list[list[Any]]] = defaultdict(lambda: [[] for _ in range(T + 1)])
 
@@ -111,6 +114,7 @@ def _batch(
             put(t, {**seen, "agent.agent_info.value": np.float32(value)})
             action = (int(np.floor(value)) + int(draws[t, b])) % int(n_actions)
             final, reward, terminated, truncated, info = column.step(action)
+            # Of the observation that a reset replaces: the next row is of another episode.
             final_value = np.float32(look(final)[1] if truncated else 0)
             put(
                 t,
@@ -129,6 +133,7 @@ def _batch(
     for column in columns:
         seen, value = look(column.observation)
         put(T, {**seen, "agent.agent_info.value": np.float32(value)})
+    # Only observations and values have anything in row T.
     fields = {path: np.array([row for row in rows if row]) for path, rows in cells.items()}
     for make in setup.batch_transforms:
         transform = make()
@@ -148,15 +153,18 @@ def observer(
         nodes = {"env.observation": dict(_leaves(space, observation))}
         for transform in transforms:
             affine = transform.affine
+            # All rows of a batch by the statistics before it; those of its own count from the next one on.
             shift = affine.shift + affine.drift * number
             nodes[transform.target] = {
                 path: (leaf.astype(np.float64) * affine.scale + shift).astype(np.float32)
                 for path, leaf in nodes[transform.source].items()
             }
+        # Without a transform that writes it, the agent sees what the environment returned.
         nodes.setdefault("agent.observation", nodes["env.observation"])
         numbers = np.concatenate(
             [leaf.astype(np.float64).reshape(-1) for leaf in nodes["agent.observation"].values()]
         )
+        # `fingerprint` of one observation, written out.
         value = sum(weight * float(x) for weight, x in enumerate(numbers, start=1))
         return {at + path: leaf for at, node in nodes.items() for path, leaf in node.items()}, value
 

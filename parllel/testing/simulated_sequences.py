@@ -6,15 +6,19 @@ Nothing of cages, handlers, agents, transforms or buffers takes part: their rule
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.testing.sampler_setup import DISCOUNT, SamplerSetup
-from parllel.testing.simulated_batches import SimulatedBatch, observer
+from parllel.testing.simulated_batches import Leaves, SimulatedBatch, observer
 from parllel.types import Tree
 
+Look: TypeAlias = Callable[[Tree], tuple[Leaves, float]]
+# What has a row T with something in it, besides the value.
 OBSERVED = ("env.observation", "agent.observation", "agent.doubled")
 
 
@@ -22,6 +26,7 @@ class SimulatedPlayer:
     """An environment that waits for the next batch after its episode, with the agent that plays it."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: np.random.SeedSequence) -> None:
+        # One for the environment and one for its action space, as in SimulatedColumn.
         first, second = (int(word) for word in seed.generate_state(2))
         self.env = env
         env.action_space.seed(second)
@@ -74,54 +79,17 @@ def _batch(
     number: int,
 ) -> SimulatedBatch:
     T, B = setup.T, len(players)
-    space = players[0].env.observation_space
-    look = observer(setup, space, number)
+    look = observer(setup, players[0].env.observation_space, number)
     draws = noise.integers(0, 1000, (T, B), dtype=np.int32)
-    cells: dict[str, dict[tuple[int, int], Any]] = {}
-
-    def put(t: int, b: int, values: dict[str, Any]) -> None:
-        for path, value in values.items():
-            cells.setdefault(path, {})[t, b] = np.asarray(value)
-
+    # Before anything is played: the agent trains on the batch from the state in which it began.
     initial = np.array([[player.memory for player in players]], np.float32)
+    # Step transforms write valid rows only; without any, the agent sees the environment's own memory.
+    shown = ("env.observation",) if setup.step_transforms else OBSERVED
+    cells: dict[str, dict[tuple[int, int], Any]] = {}
     for b, player in enumerate(players):
-        for t in range(T):
-            seen, number_seen = look(player.observation)
-            value = number_seen + player.memory
-            put(t, b, {**seen, "agent.agent_info.value": np.float32(value)})
-            before = player.previous
-            action = (int(np.floor(value)) + int(draws[t, b]) + before) % int(
-                player.env.action_space.n  # type: ignore[attr-defined]
-            )
-            final, reward, terminated, truncated, info = player.step(
-                action, int(np.floor(number_seen))
-            )
-            final_value = look(final)[1] + player.memory if truncated else 0
-            put(
-                t,
-                b,
-                {
-                    "agent.action": np.int64(action),
-                    "agent.agent_info.draw": draws[t, b],
-                    "agent.agent_info.prev_action": np.int64(before),
-                    "agent.final_value": np.float32(final_value),
-                    "env.reward": np.float32(reward),
-                    "env.terminated": terminated,
-                    "env.truncated": truncated,
-                    "env.done": terminated or truncated,
-                    "env.env_info.step": np.int64(info["step"]),
-                    "env.env_info.half": info["half"],
-                    "env.valid": True,
-                },
-            )
-            if player.over:  # the environment's last observation stays, all else is zero from here
-                raw, _ = look(final)
-                shown = ("env.observation",) if setup.step_transforms else OBSERVED
-                put(t + 1, b, {p: x for p, x in raw.items() if p.startswith(shown)})
-                break
-        else:
-            seen, value = look(player.observation)
-            put(T, b, {**seen, "agent.agent_info.value": np.float32(value + player.memory)})
+        for t, values in _played(player, look, draws[:, b], shown):
+            for path, value in values.items():
+                cells.setdefault(path, {})[t, b] = np.asarray(value)
     fields = {path: _filled(path, values, T, B) for path, values in cells.items()}
     fields["agent.initial_rnn_state"] = initial
     for make in setup.batch_transforms:
@@ -130,6 +98,48 @@ def _batch(
         affine = transform.affine
         fields[transform.target] = (numbers * affine.scale + affine.shift).astype(np.float32)
     return SimulatedBatch(fields, [])
+
+
+def _played(
+    player: SimulatedPlayer, look: Look, draws: NDArray[np.int32], shown: tuple[str, ...]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Play one column of a batch; yield row numbers with what is stored in them, by path.
+
+    draws: [T].  shown: paths that hold the last observation of an episode as well.
+    """
+    T = len(draws)
+    for t, draw in enumerate(draws):
+        seen, number_seen = look(player.observation)
+        value = number_seen + player.memory
+        yield t, {**seen, "agent.agent_info.value": np.float32(value)}
+        before = player.previous
+        n_actions = int(player.env.action_space.n)  # type: ignore[attr-defined]
+        action = (int(np.floor(value)) + int(draw) + before) % n_actions
+        final, reward, terminated, truncated, info = player.step(action, int(np.floor(number_seen)))
+        # With the memory after the step: it has seen all but the final observation.
+        final_value = look(final)[1] + player.memory if truncated else 0
+        yield (
+            t,
+            {
+                "agent.action": np.int64(action),
+                "agent.agent_info.draw": draw,
+                "agent.agent_info.prev_action": np.int64(before),
+                "agent.final_value": np.float32(final_value),
+                "env.reward": np.float32(reward),
+                "env.terminated": terminated,
+                "env.truncated": truncated,
+                "env.done": terminated or truncated,
+                "env.env_info.step": np.int64(info["step"]),
+                "env.env_info.half": info["half"],
+                "env.valid": True,
+            },
+        )
+        if player.over:  # the environment's last observation stays, all else is zero from here
+            raw, _ = look(final)
+            yield t + 1, {path: x for path, x in raw.items() if path.startswith(shown)}
+            return
+    seen, value = look(player.observation)
+    yield T, {**seen, "agent.agent_info.value": np.float32(value + player.memory)}
 
 
 def _filled(path: str, values: dict[tuple[int, int], Any], T: int, B: int) -> Any:

@@ -56,6 +56,7 @@ class StepTransformContract(TransformRules):
         valid = np.ones((T, B), bool)
         if "valid" in samples.env._fields:
             valid = np.asarray(samples.env.valid)
+        # Row T follows only where the last row did not end an episode; with resets inside, it always does.
         live = valid[-1] & ~np.asarray(samples.env.done)[-1] | valid.all()
         for t in range(T + 1):
             row = live if t == T else valid[t]
@@ -69,6 +70,7 @@ class StepTransformContract(TransformRules):
         for buffer in (samples, grouped):
             write_numbers(buffer, 2)
         self.run_rows(transform, samples)
+        # Uneven, and the later columns first: groups come as their environments are ready.
         self.run_rows(other, grouped, (slice(1, 4), slice(0, 1)))
         self.assert_same(self.written(other, grouped), self.written(transform, samples))
 
@@ -76,6 +78,7 @@ class StepTransformContract(TransformRules):
         transform, samples = self.made(1)
         write_numbers(samples, 2)
         before = self.written(transform, samples)
+        # While one group is transformed, workers write to the rows of the other.
         transform.transform_step(samples, 1, slice(1, 3))
         for path, numbers in self.written(transform, samples).items():
             numbers[1, 1:3] = before[path][1, 1:3]
@@ -83,6 +86,7 @@ class StepTransformContract(TransformRules):
 
     def test_a_row_does_not_depend_on_later_ones(self) -> None:
         results = []
+        # What is in later rows is the batch before, or half written.
         for garbage in (50, 60):
             transform, samples = self.made(1)
             write_numbers(samples, 2)
@@ -100,6 +104,7 @@ class StepTransformContract(TransformRules):
         before = copy.deepcopy(transform.state())
         write_numbers(samples, 2)
         self.run_rows(transform, samples)
+        # Evaluations and truncated episodes use the statistics too, and must leave them alone.
         transform.transform_final(buffer_map(np.array, _row(samples.env.observation, 0)))
         assert_equal_states(transform.state(), before)
 
@@ -107,12 +112,15 @@ class StepTransformContract(TransformRules):
         transform, samples = self.made(1)
         if not any(_is_seen(path) for path in transform.fields(samples)):
             return  # the agent sees nothing of it
+        # The one that is inherited returns raw observations, which the agent was never trained on.
         said = type(transform).transform_final is not StepTransform.transform_final
         assert said, "transform_final is not implemented"
         write_numbers(samples, 2)
         self.run_rows(transform, samples)
+        # N differs from call to call: as many episodes as happen to end.
         for t, columns in ((0, slice(0, 4)), (3, slice(1, 2))):
             raw = buffer_map(lambda leaf, b=columns: leaf[b], _row(samples.env.observation, t))
+            # A copy, to see whether it is changed: it may be the environment's own memory.
             given = buffer_map(np.array, raw)
             final = transform.transform_final(given)
             shown = _row(samples.agent.observation, t)

@@ -75,6 +75,7 @@ class TransformRules:
             path: numbers[path]
             for at in paths
             for path, _ in buffer_leaves(field_at(samples, at), at)
+            # Declared by transforms of advantages, but written while sampling, by the handler.
             if not path.startswith(WRITTEN_BY_HANDLER)
         }
 
@@ -92,6 +93,7 @@ class TransformRules:
     def test_it_writes_what_it_declares_and_nothing_else(self) -> None:
         transform = self.make_transform()
         samples = self.buffer(transform)
+        # Twice: a transform may find nothing to write in one batch, or write only in its first.
         for seed in range(2):
             write_numbers(samples, seed)
             before = numbers_of(samples)
@@ -100,22 +102,26 @@ class TransformRules:
             for path, numbers in numbers_of(samples).items():
                 if path not in own:
                     np.testing.assert_array_equal(numbers, before[path], err_msg=path)
+            # What stays as it was either is not written, or should not have been declared.
             changed = [path for path in own if not np.array_equal(own[path], before[path])]
             assert changed == list(own)
 
     def test_it_asks_for_the_same_fields_when_they_are_there(self) -> None:
         transform = self.make_transform()
         before = _leaf_shapes(transform.fields(self.make_samples(False)))
+        # Samplers ask again with all fields allocated, and refuse a buffer that lacks what is asked for.
         assert _leaf_shapes(transform.fields(self.buffer(transform))) == before
 
     def test_it_reads_no_more_than_it_declares(self) -> None:
         transform, samples = self.made(1)
+        # None declares nothing, so there is nothing to hold it to.
         if transform.reads is None:
             return
         other = self.make_transform()
         disturbed = self.buffer(other)
         write_numbers(disturbed, 1)
         paths = [*transform.reads, *self.also_reads, *self.in_place, *WRITTEN_BY_HANDLER]
+        # A field that is read and not declared escapes the check of the order: its values could be old.
         write_numbers(disturbed, 99, but=_keys_at(disturbed, paths))
         self.run(other, disturbed)
         self.assert_same(self.written(other, disturbed), self.written(transform, samples))
@@ -127,6 +133,7 @@ class TransformRules:
         write_numbers(disturbed, 1)
         own = [path for path in other.fields(disturbed) if path not in WRITTEN_BY_HANDLER]
         keys = _keys_at(disturbed, own)
+        # Buffers are used again: numbers of the batch before must not be added to.
         write_numbers(disturbed, 99, but=_all_keys(disturbed) - keys)
         self.run(other, disturbed)
         self.assert_same(self.written(other, disturbed), self.written(transform, samples))
@@ -136,9 +143,11 @@ class TransformRules:
     def test_a_transform_that_takes_its_state_goes_on_as_it_would(self) -> None:
         transform, samples = self.made(1)
         state = copy.deepcopy(transform.state())
+        # What a checkpoint cannot hold is an error after the first batches of a run, so it must be one here.
         check_state(state)
         other = self.make_transform()
         elsewhere = self.buffer(other)
+        # A copy, to see that it keeps no reference to the state that it was given.
         other.load_state(copy.deepcopy(state))
         assert_equal_states(other.state(), state)
         for seed in (2, 3):
@@ -151,6 +160,7 @@ class TransformRules:
     def test_it_goes_on_in_another_buffer(self) -> None:
         transform, samples = self.made(1)
         other, _ = self.made(1)
+        # As samplers do that switch buffers: views of the old one must not be used any more.
         moved = self.buffer(other)
         for one, buffer in ((transform, samples), (other, moved)):
             write_numbers(buffer, 2)
@@ -166,6 +176,7 @@ class TransformRules:
                 write_numbers(samples, seed)
                 valid = np.asarray(samples.env.valid)
                 assert not valid.all()
+                # Two kinds of garbage must give one result. NaN would find out only what adds up.
                 disturb(samples, ~valid, garbage + seed)
                 self.run(transform, samples)
             states.append(transform.state())
@@ -179,6 +190,7 @@ class TransformRules:
 def disturb(samples: Samples, where: NDArray[np.bool_], seed: int) -> None:
     """Change some cells of all fields that environments and agent write, except ends of episodes."""
     rng = np.random.default_rng(seed)
+    # These say which cells count. With other ends, results may rightly differ.
     ends = _keys_at(
         samples, [f"env.{name}" for name in ("terminated", "truncated", "done", "valid")]
     )

@@ -63,6 +63,7 @@ def write_numbers(samples: Samples, seed: int, *, but: Iterable[int] = ()) -> No
     rng, done = np.random.default_rng(seed), set(but)
     for _, leaf in buffer_leaves(samples):
         if isinstance(leaf, Array) and leaf.block.key not in done:
+            # Once for each memory: `agent.observation` may be `env.observation` under another path.
             done.add(leaf.block.key)
             for rows in rows_of(leaf):
                 rows[...] = _random(rng, rows)
@@ -73,6 +74,7 @@ def write_numbers(samples: Samples, seed: int, *, but: Iterable[int] = ()) -> No
         return
     terminated, truncated = np.asarray(env.terminated), np.asarray(env.truncated)
     T, B = terminated.shape
+    # With T = 5, columns with no end, with one and with several.
     ends = rng.random((T, B)) < 0.3
     if "valid" in env._fields:
         # An environment stops at its first end: nothing is valid after it.
@@ -103,6 +105,7 @@ def rows_of(array: Array) -> list[NDArray[Any]]:
 
 def _random(rng: np.random.Generator, like: NDArray[Any]) -> NDArray[Any]:
     if like.dtype.kind == "f":
+        # Neither centred nor of unit variance, so that normalising shows.
         return rng.normal(2.0, 3.0, like.shape)
     most = {"b": 2, "i": 9, "u": 256}[like.dtype.kind]
     return rng.integers(0, most, like.shape)
