@@ -60,6 +60,7 @@ from parllel.errors import WrongStateError
 from parllel.processes import Child, preload_in_forkserver
 from parllel.types import State, Tree
 
+# The fork server imports this and what it needs once, instead of each worker.
 preload_in_forkserver(__name__)
 
 
@@ -198,6 +199,7 @@ class ProcessCage(RemoteCage):
         if group:
             check_group(group, 1, self._child.name)
         kind, reply = self._finish(("row", "decorrelation"), "finish_row() without a start")
+        # Random steps report no episodes, and reset an environment whose episode they end.
         if kind == "row":
             _, _, self._needs_reset[0], self._completed, self._final = ROW_REPLY.unpack(reply)
 
@@ -317,6 +319,7 @@ class ProcessCage(RemoteCage):
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
         _, reply = self._finish(("plain",), "await_step() without a step_async()")
         stepped: StepResult
+        # In one answer: asking for the flag would be a second way there and back for each step.
         stepped, self._needs_reset[0] = self._conversation.value_of(reply)
         self._completed = True  # perhaps: this reply does not say, so the next collection asks
         return stepped

@@ -262,6 +262,7 @@ class SynchronizedProcessCage(RemoteCage):
             raise WrongStateError(f"{self._name}: decorrelation: no samples buffer was set")
         check_row(t, self._rows.T + 1, self._name)
         check_counts(counts, self.n, self._name)
+        # Of every group, as random steps are taken by all environments of the cage.
         if not all(self._rows.begun):
             raise WrongStateError(f"{self._name}: stepped before a reset")
         # Checked here for all of them: if a worker refused, the others would have taken their steps already.
@@ -270,6 +271,7 @@ class SynchronizedProcessCage(RemoteCage):
                 raise WrongStateError(
                     f"{self._name}: environment {self._index + i} stepped before a reset"
                 )
+        # Python's ints: numpy's are much longer when pickled.
         args = [int(count) for count in counts], t
         self._decorrelation = self._pool.begin_call("decorrelate", args), args
 
@@ -318,6 +320,7 @@ class SynchronizedProcessCage(RemoteCage):
         # Each process reports by group; by group and then by process is the order of the columns.
         by_group = zip(*found, strict=True)
         for completed, final in (part for parts in by_group for part in parts):
+            # Added to what is there: the last fetch may have been for the other of the two methods.
             self._completed += unpack(self._traj_info, completed)
             self._final += [FinalObservation(*one) for one in final]
 

@@ -85,9 +85,9 @@ class Worker:
         try:
             self._use_batch(batch)
             self._row_ops[op](t, everyone)
-        except (
-            WrongStateError
-        ) as error:  # raised before the environment did anything, so all goes on
+        # Raised before the environment did anything, so all goes on. After any other error its state is
+        # unknown, and the worker ends.
+        except WrongStateError as error:
             conversation.send(conversation.error(number, error))
             return True
         # After the last write to the row, which the parent reads as soon as it has this.
