@@ -99,7 +99,6 @@ class Logger:
         """
         self._check_open()
         step = _integer(step)
-        # First, so that a row at which a writer fails does not come again with the next.
         row, self._row = self._row, {}
         if row:
             self._to_all(lambda writer: writer.write(step, row))

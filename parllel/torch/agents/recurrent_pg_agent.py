@@ -216,8 +216,8 @@ class RecurrentPgAgent(PgAgent):
         memory = self._memories.get(self._evaluating)
         size = 0 if memory is None else len(next(iter(_leaves(memory))))
         if memory is None or size < stop:
-            # It grows with the environments that are seen, as nothing says beforehand how many there are. One
-            # row at least, as an agent that was never asked for any still has a state to show.
+            # It grows with the environments that are seen, as nothing says beforehand how many there are.
+            # One row at least: a memory is returned for no indices, too.
             more = self._start(max(stop - size, 1))
             memory = more if memory is None else buffer_map(_joined, memory, more)
             self._memories[self._evaluating] = memory
