@@ -311,7 +311,7 @@ def cage_part(samples: Samples, *, agent_info: bool = False) -> tuple[Tree, dict
     Raises:
         TypeError: if `samples` is not a buffer of samples.
     """
-    # A tree of one's own may have the same fields; but samplers and transforms rely on the classes.
+    # Another tree may have the same fields, but samplers and transforms rely on the classes.
     if not isinstance(samples, Samples) or not isinstance(samples.env, EnvSamples):
         raise TypeError(f"samples: expected Samples(agent, env), got {type(samples).__name__}")
     # No more than these travels to workers: other fields may be local, or belong to transforms.
