@@ -70,6 +70,7 @@ class CageHooks:
         try:
             cage.set_samples_buffer(samples, slice(FIRST, FIRST + n))
         except BaseException:
+            # Its workers would outlive the test that failed.
             close_quietly(cage)
             raise
         return cage, samples
@@ -108,6 +109,7 @@ def run_groups(cage: CageInterface, method: str, *args: Any, **options: Any) -> 
     groups = range(len(cage.groups))
     for group in groups:
         getattr(cage, method)(*args, group=group, **options)
+    # Against the order of the start: no group may depend on another having been finished.
     for group in reversed(groups):
         cage.finish_row(group)
 
@@ -138,6 +140,7 @@ def record_columns(
             at_row(step)
             step += 1
             run_groups(cage, "start_row", t)
+            # As a list, since the cage changes its flags in place.
             needs.append(cage.needs_reset.tolist())
         _record_batch(cage, samples, needs, T, columns, first)
         buffer_rotate(samples.env)

@@ -63,6 +63,8 @@ class CageRowContract(CageHooks):
     @pytest.mark.parametrize("automatic", [True, False], ids=["automatic", "wait"])
     @pytest.mark.parametrize("layout", ["box", "dict"])
     def test_columns_are_those_of_plain_loops(self, layout: str, automatic: bool) -> None:
+        # With one array for all observations, as simulators have it: a row that is stored late, or a final
+        # observation that is kept without a copy, has the numbers of a later step.
         factories = self.factories(end="alternate", layout=layout, reuse=True)
         actions = self.actions()
         cage, samples = self.bound(factories, reset_automatically=automatic)
@@ -74,6 +76,7 @@ class CageRowContract(CageHooks):
             assert_same_batches(found[i], expected)
             waits = [wait for batch in expected for wait in batch.needs_reset[: len(batch.rewards)]]
             taken = [action for batch in actions[i] for action in batch]
+            # Waiting environments get no actions: a step after the end is undefined in Gymnasium.
             assert acted[i] == [a for a, wait in zip(taken, waits, strict=True) if not wait]
 
     def test_neighbouring_columns_are_left_alone(self) -> None:
@@ -86,11 +89,13 @@ class CageRowContract(CageHooks):
             for t in range(T):
                 run_groups(cage, "start_row", t)
             for leaf in leaves:
+                # Other cages write there at the same time.
                 np.testing.assert_array_equal(np.asarray(leaf)[:, [0, self.n + 1]], 1)
             assert np.asarray(samples.env.reward)[:, FIRST].tolist() == [1, 2, 3, 1, 1]
 
     def test_infos_are_read_only_where_asked_for(self) -> None:
         factories, actions = self.factories(), self.actions()
+        # Infos may hold anything, so a buffer without them must not make a cage look into them.
         cage, samples = self.bound(factories, info=False)
         with cage:
             found = record_columns(cage, samples, actions)
@@ -109,6 +114,7 @@ class CageRowContract(CageHooks):
         for i in range(self.n):
             expected = draw_actions(space, seeds_of(SEEDS[i])[1], 1, T)
             taken = [plain(samples.agent.action, t, FIRST + i) for t in range(T)]
+            # Of the action space's own generator, in order: random exploration can be repeated.
             assert_same_tree(taken, expected[0], f"actions of column {i}")
             rewards = simulate(factories[i](), SEEDS[i], expected)[0].rewards
             found = read_batch(samples, FIRST + i, T).rewards
@@ -117,6 +123,7 @@ class CageRowContract(CageHooks):
     @pytest.mark.parametrize("everyone", [True, False])
     def test_a_reset_begins_the_next_episode(self, everyone: bool) -> None:
         """Reset those that wait, or all; an episode that is cut short is not reported."""
+        # The first and the last end, so that columns are taken from the right end of each worker's share.
         lengths = [2, 9, 9, 9, 2][: self.n]
         ends = [length == 2 for length in lengths]
         factories = [partial(CountingEnv, length) for length in lengths]
@@ -152,6 +159,7 @@ class CageRowContract(CageHooks):
         cage, samples = self.bound([partial(CountingEnv, 4)] * self.n)
         with cage:
             run_groups(cage, "start_reset", 0)
+            # Through two ends, not at all, into an episode, to its end: the next row begins at all places.
             run(cage, "start_decorrelation", [10, 0, 3, 4, 1][: self.n], 0)
             assert cage.needs_reset.tolist() == [False] * self.n
             assert cage.collect_completed_trajs() == []
@@ -163,6 +171,7 @@ class CageRowContract(CageHooks):
             trajs = cage.collect_completed_trajs()
             assert [traj.length for traj in trajs] == [4, 4][: self.n]
             drawn = draw_actions(spaces.Discrete(4), seeds_of(SEEDS[0])[1], 1, 10)[0]
+            # Two of the rewards come from decorrelation: without them the return would be too small.
             assert trajs[0].return_ == 1 + 2 + 3 + 4 + (drawn[8] + drawn[9]) / 8
             final = [(found.row, found.column) for found in cage.collect_final_observations()]
             assert sorted(final, reverse=True) == [(1, FIRST), (0, FIRST + 2)][: self.n]
@@ -175,6 +184,7 @@ class CageRowContract(CageHooks):
 
     @pytest.mark.parametrize("kind", [TrajInfo, LongestStep])
     def test_trajectories_span_batches(self, kind: Any) -> None:
+        # A power of two, so that discounted sums are exact.
         options = {"discount": 0.5, **({"base": 4.0} if kind is LongestStep else {})}
         cage, samples = self.bound(self.factories(), traj_info=partial(kind, **options))
         actions = self.actions()
@@ -206,6 +216,7 @@ class CageRowContract(CageHooks):
         seeds = SEEDS[: self.n]
         factories = [partial(CountingEnv, (2, 3, 5), random_lengths=True)] * self.n
         found = []
+        # Twice the same, then one other: only its own column may differ.
         for chosen in (seeds, seeds, [*seeds[:-1], 9]):
             cage, samples = self.bound(factories, seeds=chosen)
             with cage:
@@ -232,6 +243,7 @@ class CageRowContract(CageHooks):
             for method in ("start_reset", "finish_row"):
                 for group in {0, last}:
                     getattr(cage, method)(group=group)
+            # One group alone, both in either order, and finished in the order of their start or against it.
             for t, order in enumerate(([0], [0, last], [last, 0], [last], [0])):
                 order = list(dict.fromkeys(order))
                 for group in order:
@@ -248,6 +260,7 @@ class CageRowContract(CageHooks):
 
     def test_two_cages_share_a_buffer(self) -> None:
         n = self.n
+        # As evaluations and mixed environments have it: none may write beyond its own columns.
         samples = make_samples(CountingEnv(), T, 2 * n, storage=self.storage)
         factories = [partial(CountingEnv, 9)] * n
         with (
@@ -274,6 +287,7 @@ class CageRowContract(CageHooks):
         with cage:
             run_groups(cage, "start_reset", 0)
             run_groups(cage, "start_row", 0)
+            # Shorter than the first, so that a row number that was right there is wrong here.
             other = make_samples(CountingEnv(), 3, n + 2, storage=self.storage)
             cage.set_samples_buffer(other, slice(FIRST, FIRST + n))
             run_groups(cage, "start_row", 2)

@@ -33,14 +33,17 @@ class CageRulesContract(CageHooks):
                 with pytest.raises(ValueError, match=message):
                     cage.set_samples_buffer(make_samples(env, T, n), slice(0, n))
             samples = make_samples(CountingEnv(), T, n + 1)
+            # Too many, too few, beyond the end, and counted from the end, which slices of numpy would accept.
             for columns in (slice(0, n + 1), slice(0, n - 1), slice(2, n + 2), slice(-1, n - 1)):
                 with pytest.raises(ValueError, match=f"columns: expected {n} of the {n + 1}"):
                     cage.set_samples_buffer(samples, columns)
             with pytest.raises(TypeError, match="expected Samples"):
                 cage.set_samples_buffer(samples.env, slice(0, n))
+            # Without a row T there is no place for what the last step led to.
             unpadded = samples.env._replace(observation=samples.env.observation[:T])
             with pytest.raises(ValueError, match=r"env\.observation: expected padding"):
                 cage.set_samples_buffer(samples._replace(env=unpadded), slice(0, n))
+            # After all refusals the cage must still take one that fits.
             cage.set_samples_buffer(samples, slice(1, n + 1))
             run_groups(cage, "start_reset", 0)
 
@@ -57,6 +60,7 @@ class CageRulesContract(CageHooks):
                 cage.finish_row()
             run_groups(cage, "start_reset", 0)
             cage.start_row(0)
+            # In processes, all of these would read or write what a worker is writing.
             for method, args in self._calls(samples):
                 with pytest.raises(WrongStateError, match="is not finished"):
                     getattr(cage, method)(*args)
@@ -72,6 +76,7 @@ class CageRulesContract(CageHooks):
             with pytest.raises(WrongStateError, match=r"finish_row\(\) without a start"):
                 cage.finish_row()
             assert self.clocks(samples, 2) == [[0, 2]] * n
+            # A call that was refused in one place must not have started another group.
             assert [len(acted) for acted in self.each(cage.actions)] == [2] * n
 
     def _calls(self, samples: Any) -> list[tuple[str, tuple[Any, ...]]]:
@@ -88,6 +93,7 @@ class CageRulesContract(CageHooks):
             ("render", ()),
         ]
 
+    # Row -1 may be padding and row T + 1 the next batch: both are memory that exists.
     @pytest.mark.parametrize("t", [-1, T + 1])
     def test_rows_outside_the_batch_are_refused(self, t: int) -> None:
         cage, samples = self.bound([NINE] * self.n)
@@ -114,6 +120,7 @@ class CageRulesContract(CageHooks):
                 with pytest.raises(IndexError, match=rf"group {group}: expected 0"):
                     cage.finish_row(group)
                 cage.finish_row()
+            # What was refused has stepped nothing: only group 0 moved.
             steps = [len(acted) for acted in self.each(cage.actions)]
             first = cage.groups[0]
             assert steps == [2 * (first.start <= i < first.stop) for i in range(self.n)]
@@ -153,6 +160,7 @@ class CageRulesContract(CageHooks):
     @pytest.mark.parametrize("phase", ["constructor", "reset", "step"])
     def test_what_an_environment_raises_arrives_as_itself(self, phase: str) -> None:
         number = 1 if phase == "constructor" else 2
+        # In the first and the last: they may be in different processes, whose errors come by different ways.
         for column in {0, self.n - 1}:
             faulty: Any = partial(FaultyEnv, phase, number=number, lengths=9)
             factories: list[Any] = [NINE] * self.n
@@ -162,6 +170,7 @@ class CageRulesContract(CageHooks):
                 self._fail(factories, samples, column)
             assert caught.value.number == number
             said = notes_of(caught.value)
+            # The number is that of the whole sampler, as users count: the cage has those from 4 on.
             assert f"in environment {4 + column}" in said
             assert ("while it was made" if phase == "constructor" else f"during {phase}") in said
 
@@ -206,6 +215,7 @@ class CageRulesContract(CageHooks):
             run_groups(cage, "start_row", 0)
             pictures = [int(picture.max()) for picture in self.each(cage.render())]
             assert pictures == [1, 0, 1, 1, 1][:n]
+            # Each arrives as it is, whether or not it goes through a pipe.
             for value in (3.0, {"a": [1]}, (2,)):
                 cage.gravity = value
                 assert self.each(cage.gravity) == [value] * n
@@ -217,12 +227,14 @@ class CageRulesContract(CageHooks):
 
     def test_a_failing_attribute_or_method_leaves_the_environments_well(self) -> None:
         with self.made([CountingEnv] * self.n) as cage:
+            # `_mark` is there, but what begins with an underscore is the environment's own affair.
             for name in ("weather", "_mark"):
                 with pytest.raises(AttributeError, match=name):
                     getattr(cage, name)
             with pytest.raises(
                 AttributeError, match=r"an attribute 'gravitiy' to set; near names: .*'gravity'"
             ):
+                # Setting a misspelt name would make a new attribute, and leave the old value in use.
                 cage.gravitiy = 3.0
             assert not hasattr(cage, "gravitiy")
             with pytest.raises(ValueError, match="sunshine"):
@@ -233,6 +245,7 @@ class CageRulesContract(CageHooks):
                 cage.env_method("add")
             assert self.each(cage.gravity) == [9.8] * self.n
 
+    # As in most scripts. Plain pickle refuses them.
     def test_factories_may_be_lambdas(self) -> None:
         length = 2
         with self.made([lambda: CountingEnv(length)] * self.n) as cage:
@@ -251,9 +264,11 @@ class CageRulesContract(CageHooks):
         with pytest.raises(ClosedError, match=r"used after close\(\)"):
             cage.gravity = 1.0
         assert (cage.n, cage.groups[-1].stop) == (self.n, self.n)
+        # Samples may still be read: closing a cage takes no memory from its buffer.
         assert self.clocks(samples, 0) == [[0, 0]] * self.n
 
     def test_closing_before_something_is_finished(self) -> None:
+        # An error in the middle of a batch closes cages whose workers are still stepping.
         for method, args in (("start_reset", (0,)), ("start_decorrelation", ([3] * self.n, 0))):
             cage, _ = self.bound([CountingEnv] * self.n)
             run_groups(cage, "start_reset", 0)

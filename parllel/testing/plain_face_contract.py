@@ -28,6 +28,7 @@ OUTS = {
     "out_info": "info",
 }
 
+# All that starts a plain step. Each must be refused while anything else is unfinished.
 PLAIN_CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("step_async", (0,)),
     ("random_step_async", ()),
@@ -69,6 +70,7 @@ class PlainFaceContract(SingleCageHooks):
                 cage.step_async(k % 4)
                 found = cage.await_step()
                 after, reward, terminated, truncated, info = env.step(k % 4)
+                # Before the reset within the step: a value after a truncation is computed from this one.
                 assert_same_tree(found.next_observation, after, "next_observation")
                 if terminated or truncated:
                     after, _ = env.reset()
@@ -79,10 +81,12 @@ class PlainFaceContract(SingleCageHooks):
                 assert cage.needs_reset.tolist() == [False]
             assert [traj.length for traj in cage.collect_completed_trajs()] == [3, 1, 4, 3, 1]
             assert cage.collect_completed_trajs() == []
+            # Those belong to rows; a plain step returns its own as `next_observation`.
             assert cage.collect_final_observations() == []
 
     @pytest.mark.parametrize("out", sorted(OUTS))
     def test_each_part_can_go_out_alone(self, out: str) -> None:
+        # Episodes of one step, so that what a step led to and what a reset gave are two observations.
         cage, places = self.with_outs(partial(CountingEnv, 1, layout="dict"))
         env = CountingEnv(1, layout="dict")
         env.reset(seed=seeds_of(SEEDS[0])[0])
@@ -94,6 +98,7 @@ class PlainFaceContract(SingleCageHooks):
             cage.step_async(3, **{out: places[out][1, FIRST]})
             result = cage.await_step()
             part = OUTS[out]
+            # A result that held it too would be a second copy, which is what writing in place saves.
             with pytest.raises(WrongStateError, match=f"'{part}' was written to {out}"):
                 getattr(result, part)
             written = plain(places[out], 1, FIRST)
@@ -116,6 +121,7 @@ class PlainFaceContract(SingleCageHooks):
             outs = {name: place[1, FIRST] for name, place in places.items()}
             cage.random_step_async(**outs)
             result = cage.await_step()
+            # The action that the environment got: a sample drawn a second time would be another one.
             (action,) = cage.actions
             assert plain(places["out_action"], 1, FIRST) == action
             assert plain(places["out_reward"], 1, FIRST) == 1 + action / 8
@@ -133,6 +139,7 @@ class PlainFaceContract(SingleCageHooks):
             cage.reset_async()
             cage.await_step()
             cage.random_step_async()
+            # The action space has a seed of its own, so that random steps can be repeated.
             space.seed(seeds_of(SEEDS[0])[1])
             assert_same_tree(cage.await_step().action, space.sample(), "action")
 
@@ -147,6 +154,7 @@ class PlainFaceContract(SingleCageHooks):
         ],
         ids=str,
     )
+    # From a buffer, a Dict comes as a named tuple and a Discrete as an array: environments expect neither.
     @pytest.mark.parametrize("buffered", [False, True])
     def test_actions_arrive_whole(self, space: Any, buffered: bool) -> None:
         factory = partial(CountingEnv, 9, action_space=space)
@@ -173,6 +181,7 @@ class PlainFaceContract(SingleCageHooks):
             cage.await_step()
             with pytest.raises(KeyError, match="b"):
                 _step(cage, {"a": 1})
+            # The cage is as it was: the call that was refused has started nothing.
             cage.step_async({"a": 1, "b": np.zeros(2)})
             assert cage.await_step().reward == 1 + 1 / 8
 
@@ -210,6 +219,7 @@ class PlainFaceContract(SingleCageHooks):
             assert cage.needs_reset.tolist() == [True]
             with pytest.raises(WrongStateError, match="before a reset"):
                 cage.step_async(1)
+            # Not one call that was refused has reached the environment.
             assert cage.actions == [1, 1]
 
     def test_arguments_are_checked(self) -> None:
@@ -218,6 +228,7 @@ class PlainFaceContract(SingleCageHooks):
             cage.await_step()
             with pytest.raises(TypeError, match="out_reward: expected an Array or node, got 3"):
                 cage.step_async(0, out_reward=3)
+            # A misspelt `out_` would leave its place in the buffer as it was, unnoticed.
             with pytest.raises(TypeError, match=r"unexpected arguments \['out_observation'\]"):
                 cage.random_step_async(out_observation=np.zeros(3))
             assert cage.actions == []
@@ -240,6 +251,7 @@ class PlainFaceContract(SingleCageHooks):
                     cage.step_async(0)
                     last = cage.await_step()
                 assert last.next_observation[2] == 2
+            # Each reset of either face began one episode, and none was begun twice.
             assert seen == [[k, 0] for k in range(6)]
 
     def test_methods_are_called_as_if_they_were_the_cages(self) -> None:
@@ -248,6 +260,7 @@ class PlainFaceContract(SingleCageHooks):
             assert cage.env_method("add", left=2, right=-2) == 0
             with pytest.raises(ValueError, match="sunshine"):
                 cage.fail("sunshine")
+            # A name that the environment lacks is an AttributeError, also where a process stands between.
             assert not hasattr(cage, "weather")
             cage.reset_async()
             assert cage.await_step().observation[1:].tolist() == [0, 0]
