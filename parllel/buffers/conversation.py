@@ -141,7 +141,7 @@ class Conversation:
         raise self._why_not_taken(not_taken, doing)
 
     def _why_not_taken(self, error: WorkerError, doing: str) -> BaseException:
-        """Return why the child did not take a request; one that is dead may have left word of that."""
+        """Return why the child did not take a request; one that is dead may have said before why."""
         if not isinstance(error, WorkerTimeoutError):
             return self.last_words(doing)
         self.break_off(error)

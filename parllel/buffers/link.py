@@ -61,6 +61,7 @@ class Link:
         self.timeout_s = 60.0
         self._connection = connection
         self._child = child
+        # By keys that are the same at both ends: a node gets its key when it is made, and keeps it.
         self._nodes: dict[int, Array | NamedArrayTuple] = {}
 
     # ------------------------------------------------------------------ sending

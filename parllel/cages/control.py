@@ -75,6 +75,7 @@ class ControlSize:
 
     def allocate(self, kind: str) -> tuple[Array, SleepSlots | None]:
         """Return the lines, and what waits of some kinds need besides, to hand to the workers."""
+        # One slot more than workers, as main sleeps too.
         sleep_slots = SleepSlots(self.n_lines, self.n_workers + 1) if kind == "semaphore" else None
         n_lines = self.n_lines + self.n_workers * MAIL_LINES
         return SharedMemoryArray((n_lines, LINE_WORDS), np.int32), sleep_slots
@@ -152,13 +153,13 @@ class Control:
     def _mail_word(self, worker: int) -> int:
         return self.size.done_line(self.size.n_groups, worker) * LINE_WORDS + _PAYLOAD
 
-    def tell_rows(self, group: int, worker: int, rows: int) -> None:
+    def report_rows(self, group: int, worker: int, rows: int) -> None:
         """Say how many rows of a rollout a worker has finished."""
         # A store without a post: nothing waits for it, and a post would wake main for each row.
         self._words[self.size.done_line(group, worker) * LINE_WORDS + _PAYLOAD] = rows
 
-    def rows_told(self, group: int) -> list[int]:
+    def rows_reported(self, group: int) -> list[int]:
         """Return how many rows of its rollout each worker says that it has finished, of a group."""
         first = self.size.done_line(group) * LINE_WORDS + _PAYLOAD
-        told: list[int] = self._words[first::LINE_WORDS][: self.size.n_workers].tolist()
-        return told
+        rows: list[int] = self._words[first::LINE_WORDS][: self.size.n_workers].tolist()
+        return rows

@@ -158,6 +158,7 @@ class EnvironmentShare:
 
     def set_policy(self, make: MakePolicy) -> None:
         """Make a policy for each group; environments and policies are to be bound next."""
+        # By a function that was sent: the object may hold what cannot be pickled, such as a model.
         self._policies = [None if envs is None else make_policy(make) for envs in self.groups]
 
     def bind(
@@ -207,10 +208,12 @@ class EnvironmentShare:
     @property
     def collects_values(self) -> bool:
         """Whether what `collect` returns holds nothing that only cloudpickle can pickle."""
+        # A TrajInfo of the user's may be of a class that the script defines; numbers of episodes are not.
         return all(envs is None or envs.packs_numbers for envs in self.groups)
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[column]` random steps of each environment, of all groups."""
+        # All processes get the same request, with what concerns every column, and take their part of it.
         for envs, share in zip(self.groups, self._shares, strict=True):
             if envs is not None:
                 envs.decorrelate(counts[share], t)

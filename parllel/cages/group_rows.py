@@ -77,7 +77,7 @@ class GroupRows:
         """Let all workers do a row; `t` is the number of rows in a rollout."""
         self._doing[group] = operation, t
         self._due[group] = self.to_collect = True
-        self.ready[group] = 0
+        self.ready[group] = 0  # its rows are the workers' from here on: another start is refused
         self._numbers[group] = self._command(operation, group, t)
 
     def finish(self, group: int) -> bool:
@@ -99,6 +99,7 @@ class GroupRows:
             except Exception:  # not KeyboardInterrupt: the row goes on, and can be finished
                 self._disown(group)
                 raise
+        # Not before: if Ctrl-C ends the wait, `finish` finds the row still in progress.
         self._numbers[group] = 0
         self.begun[group] = True
         self.ready[group] = self.T

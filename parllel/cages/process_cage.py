@@ -118,7 +118,7 @@ class ProcessCage(RemoteCage):
         # worker answers in order, and each answer is waited for by the method that belongs to its kind.
         self._pending: tuple[str, str, int] | None = None
         self._child = Child(
-            WithRegistry(serve),
+            WithRegistry(serve),  # the worker does not run the script that registers environments
             (make,),
             inherited=buffers,
             name=f"cage {index}",
@@ -178,6 +178,7 @@ class ProcessCage(RemoteCage):
         check_row(t, self._rows + 1, self._child.name)
         check_counts(counts, 1, self._child.name)
         whole = [int(count) for count in counts]  # numpy's are much longer when pickled
+        # The batch comes along here as well, as this may be the first that the worker hears of it.
         number = self._conversation.ask("decorrelate", whole, t, self._batch)
         self._pending = "decorrelation", "decorrelation", number
 
@@ -251,6 +252,7 @@ class ProcessCage(RemoteCage):
 
     def start_environment_states(self) -> None:
         """Ask the worker; `environment_states` waits for the answer."""
+        # Apart from the wait, so that the workers of many cages answer at the same time.
         self._check_idle("environment_states")
         self._pending = "states", "environment_states", self._conversation.ask("states")
 
@@ -259,7 +261,7 @@ class ProcessCage(RemoteCage):
         # A sampler asks all of its cages before it waits for the first; by itself, the cage asks now.
         if self._pending is None or self._pending[0] != "states":
             self.start_environment_states()
-        _, reply = self._finish(("states",), "")
+        _, reply = self._finish(("states",), "")  # no words: the request was made above, or before
         states: list[State] = self._conversation.value_of(reply)
         return states
 
@@ -355,7 +357,7 @@ class ProcessCage(RemoteCage):
 
         Raises what the environment's `close` raises, and WorkerError if it dies or hangs, afterwards.
         """
-        self.start_close()
+        self.start_close()  # nothing, if all cages of a sampler were asked before
         self._conversation.close()
 
 

@@ -95,6 +95,7 @@ def start_pool(
     """
     shares, n_workers = settings.shares, settings.n_workers
     size = ControlSize(n_workers, len(shares[0]))
+    # Chosen here for all of them: processes that wait for the same words use the same kind.
     kind = available_kinds()[0] if settings.wait is None else settings.wait
     spin_us = settings.spin_us
     if spin_us is None:
@@ -105,6 +106,7 @@ def start_pool(
     flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
     needs_reset: NDArray[np.bool_] = np.asarray(flags)
     needs_reset[:] = True  # before any worker starts, as those write it from then on
+    # Before any worker, so that it can end those that were started, whatever goes wrong from here on.
     pool = WorkerPool(
         Control(size, lines, kind, spin_us, sleep_slots), settings.timeout_s, shares, [lines, flags]
     )
@@ -112,8 +114,8 @@ def start_pool(
         # It imports numba, which takes a third of a second: once, instead of in each worker.
         preload_in_forkserver("parllel.waits.compiled")
 
-    def makes(participant: int) -> list[Callable[[], Environments] | None]:
-        return [make(share) if share.start < share.stop else None for share in shares[participant]]
+    def makes(process: int) -> list[Callable[[], Environments] | None]:
+        return [make(share) if share.start < share.stop else None for share in shares[process]]
 
     # Made once, as it packs what is registered with gymnasium at this moment, for all workers alike.
     target = WithRegistry(serve)

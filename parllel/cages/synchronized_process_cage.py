@@ -73,7 +73,7 @@ class SynchronizedProcessCage(RemoteCage):
         buffers: tree of arrays in "shared" storage, which can be handed over at the start alone.
         wait: kind of the waits, see `parllel.waits`; default the best that works here.
         spin_us: the longest spin, in microseconds; default 1000, or 0 if there is no core for each process.
-        cores: core numbers to pin the workers to, in turn; default no pinning.
+        cores: core numbers to pin the workers to, one after the other; default no pinning.
 
     Attributes and methods of the environments are reached as through a VectorizedCage, by lists.
 
@@ -175,7 +175,7 @@ class SynchronizedProcessCage(RemoteCage):
         self._rows.unbind()
         self._has_policy = False
         self._pool.call("set_policy", policy)
-        self._has_policy = True
+        self._has_policy = True  # only now: after an error some processes have none
 
     # ------------------------------------------------------------------ rows
 
@@ -197,6 +197,7 @@ class SynchronizedProcessCage(RemoteCage):
             f"{self._name}: main process",
         ]
         n = len(bound)  # main, which comes last, may have no share
+        # Before any row: a process that is bound elsewhere would write the columns of others.
         check_places(bound, names[:n], self._pool.shares[:n], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
         self._rows.bind(
@@ -238,7 +239,7 @@ class SynchronizedProcessCage(RemoteCage):
         """Let the policies act and the environments step for rows 0 to T - 1, without a signal between."""
         if not self._has_policy:
             super().start_rollout(T, group)  # raises
-        self._refuse(ROLLOUT, 0, group)
+        self._refuse(ROLLOUT, 0, group)  # of row 0, with which every rollout begins
         if not 1 <= T <= self._rows.T:
             raise ValueError(f"{self._name}: rollout: T: expected 1 to {self._rows.T}, got {T}")
         self._rows.start(ROLLOUT, T, group)
@@ -276,7 +277,7 @@ class SynchronizedProcessCage(RemoteCage):
         self._decorrelation = self._pool.begin_call("decorrelate", args), args
 
     def finish_row(self, group: int = 0) -> None:
-        """Step what is this process's to step, and wait for the workers."""
+        """Step this process's own share, and wait for the workers."""
         # Without a row in progress it is a decorrelation that is to be finished, or nothing was started.
         if self._pool.broken is not None or not self._rows.finish(group):
             self._finish_decorrelation(group)
@@ -339,7 +340,7 @@ class SynchronizedProcessCage(RemoteCage):
         self._rows.reset_elsewhere()
 
     def _ask(self, op: str, *args: Any) -> list[Any]:
-        self._check_idle(args[0] if args else op)
+        self._check_idle(args[0] if args else op)  # messages name the attribute rather than "get"
         return _by_column(self._pool.call(op, *args))
 
     def close(self) -> None:
@@ -382,7 +383,7 @@ class SynchronizedProcessCage(RemoteCage):
             if doing is not None:
                 raise WrongStateError(f"{self._name}: {method}: {doing} is not finished")
         if self._spaces is None:
-            _ = self.spaces
+            _ = self.spaces  # waits, and raises what went wrong while the environments were made
 
 
 def _name(index: int, n: int) -> str:

@@ -82,12 +82,12 @@ class SynchronizedWorker:
         self._size = settings.size
         self._conversation = ChildConversation(connection, buffers)
         self._control = Control(settings.size, lines, settings.kind, settings.spin_us, sleep_slots)
-        self._participant = EnvironmentShare(
+        self._share = EnvironmentShare(
             makes,
             settings.shares,
             np.asarray(needs_reset),
             reset_automatically=settings.reset_automatically,
-            after_row=self._tell_rows,
+            after_row=self._report_rows,
         )
         self._placement = Placement(settings.others)
 
@@ -98,7 +98,7 @@ class SynchronizedWorker:
         gc.freeze()
         try:
             conversation = self._conversation
-            conversation.send(conversation.answer(FIRST_WORDS, self._participant.made))
+            conversation.send(conversation.answer(FIRST_WORDS, self._share.made))
             wait, control = self._control.wait, self._control
             handled, more = 0, True
             while more:
@@ -108,23 +108,23 @@ class SynchronizedWorker:
                     handled = self._size.following(handled)
                     operation, group, row, batch = control.record(handled)
                     # Before any command: a call such as "decorrelate" writes rows of the batch, too.
-                    if batch != self._participant.batch:
-                        self._participant.use_batch(batch)
+                    if batch != self._share.batch:
+                        self._share.use_batch(batch)
                     if operation == CALL:
                         more = self._call(handled, row)
                     else:
-                        self._participant.run(operation, group, row)
+                        self._share.run(operation, group, row)
                         # After the last write to the row: main reads it as soon as it sees the number.
                         wait.post(self._size.done_line(group, self._worker), handled)
                         # Only now, while the agent acts: nothing waits for what these do.
-                        self._participant.prepare(group, row)
+                        self._share.prepare(group, row)
                         self._placement.check()
         # SystemExit too, which an environment may raise: main is to hear of every end.
         except BaseException as error:
             self._fail(error)
         self._placement.close()
         with contextlib.suppress(Exception):
-            self._participant.close()
+            self._share.close()
 
     def _fail(self, error: BaseException) -> None:
         """Report that this worker does nothing any more, and why.
@@ -136,10 +136,10 @@ class SynchronizedWorker:
         # group, or of a call, if this failed in a reset ahead of time.
         for group in range(self._size.n_groups + 1):
             self._control.wait.post(self._size.done_line(group, self._worker), FAILED)
-        self._conversation.fail(error, lambda: self._participant.collect(False, True))
+        self._conversation.fail(error, lambda: self._share.collect(False, True))
 
-    def _tell_rows(self, group: int, rows: int) -> None:
-        self._control.tell_rows(group, self._worker, rows)
+    def _report_rows(self, group: int, rows: int) -> None:
+        self._control.report_rows(group, self._worker, rows)
 
     def _read_call(self) -> tuple[str, tuple[Any, ...]]:
         # Waits: main advances `go` first, and then sends to one worker after the other.
@@ -156,10 +156,10 @@ class SynchronizedWorker:
         if row == BY_PIPE:
             op, args = self._read_call()
         # Collected after every batch, so it is worth the quicker pickling where that can be had.
-        plain = op == "collect" and self._participant.collects_values
+        plain = op == "collect" and self._share.collects_values
         # After any other failure in a step the environment's state is unknown, so the worker ends.
         survived = (WrongStateError,) if op == "decorrelate" else (Exception,)
-        function = self._participant.calls[op]
+        function = self._share.calls[op]
         reply = self._conversation.reply_to(number, survived, function, *args, plain=plain)
         done = self._size.done_line(self._size.n_groups, self._worker)
         # Main waits for the answer to "close" on the pipe alone, as it does with every child.

@@ -27,6 +27,7 @@ from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.errors import WrongStateError
 
 ROW = b"R"
+# "<": without gaps, and alike in both processes; they begin with HEAD, as every message with a number does.
 ROW_REQUEST = struct.Struct("<ciBiI?")  # ROW, number, op, row, batch, everyone
 ROW_REPLY = struct.Struct("<ci???")  # ROW, number, needs_reset, completed, final
 OP_STEP, OP_RANDOM, OP_RESET = range(3)
@@ -76,6 +77,7 @@ class Worker:
         # fail too, or hang.
         except BaseException as error:
             conversation.fail(error, lambda: (self._envs.take_completed(), self._final(False)))
+        # After "close" this does nothing; after a failure its reason has been sent.
         with contextlib.suppress(Exception):
             self._envs.close()
 
@@ -125,6 +127,7 @@ class Worker:
 
     def _bind(self, action: Any, fields: dict[str, Any], lo: int, hi: int) -> Bound:
         self._rows = self._envs.bind(action, NamedArrayTuple(**fields), slice(lo, hi))
+        # The parent compares them with its own column before it asks for a row.
         return places_of(self._rows)
 
     def _use_batch(self, number: int) -> None:

@@ -74,7 +74,7 @@ class WorkerPool:
         self.unfinished: list[int] = []
         self._deaths: Deaths | None = None
         self._timeout_s = timeout_s
-        self._memory = memory
+        self._memory = memory  # freed with the pool: the words and flags of a cage that has ended
         self._next_look = 0.0
         self._calls = control.size.n_groups  # done words of calls follow those of the groups
 
@@ -155,7 +155,7 @@ class WorkerPool:
         """Wait for all workers, and look now and then whether they live."""
         wait, n = self.control.wait, len(self.workers)
         first = self.control.size.done_line(group)
-        left_s, told = self._timeout_s, self.control.rows_told(group)
+        left_s, done = self._timeout_s, self.control.rows_reported(group)
         while True:
             # Before each wait: a worker that is gone will never write the word.
             self._check_workers(group, number, doing)
@@ -163,9 +163,9 @@ class WorkerPool:
             if wait.wait_each(first, n, number, POLL_S) == n:
                 return
             left_s -= counted_s(began, POLL_S)
-            rows = self.control.rows_told(group)
-            if rows != told:  # a rollout that gets on has time for each row
-                told, left_s = rows, self._timeout_s
+            rows = self.control.rows_reported(group)
+            if rows != done:  # the time-out is that of one row, so progress begins it anew
+                done, left_s = rows, self._timeout_s
             if left_s <= 0:
                 # Once more: a death in the last slice explains more than that the time is up.
                 self._check_workers(group, number, doing)

@@ -124,7 +124,7 @@ class WatchedProcess:
         `join` alone would also wait for a grandchild that holds what it watches.
         """
         if self._await_death(timeout_s) and self._process.exitcode is None:
-            self._process.join(timeout_s)  # the word of the fork server is on its way
+            self._process.join(timeout_s)  # the fork server, its parent, has yet to report the code
         return self._process.exitcode
 
     # ------------------------------------------------------------------ ending

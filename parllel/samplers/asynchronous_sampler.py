@@ -44,7 +44,7 @@ class AsynchronousSampler(Sampler):
             algorithm.optimize_agent(elapsed_steps, samples)
             sampler.publish()
 
-    Batches are in shared memory, on two sides by turns. A sampler whose buffer was allocated with
+    Batches are in shared memory, alternately on two sides. A sampler whose buffer was allocated with
     `switching=True` writes them there itself; those of any other are copied.
 
     Args:
@@ -113,7 +113,7 @@ class AsynchronousSampler(Sampler):
         """Return the batch that was made meanwhile, and begin the next.
 
         The samples stay as they are until the next call. Episodes of batches that were dropped come along.
-        The inner sampler is told `elapsed_steps`; for a batch made ahead, with the steps of this one added.
+        The inner sampler gets `elapsed_steps`; for a batch made ahead, with the steps of this one added.
         """
         self._await_ready()
         # After that, as waited_s is about batches, not about building.
@@ -228,6 +228,7 @@ class AsynchronousSampler(Sampler):
         """
         if self._conversation.broken is None:
             self._await_ready()
+        # Of the last answer, not asked for: the process is at work on the batch ahead.
         return self._inner_state
 
     def load_state(self, state: State) -> None:
@@ -306,5 +307,6 @@ class AsynchronousSampler(Sampler):
             self._close_weights()
 
     def _close_weights(self) -> None:
+        # Its mapping in the sampling process goes with that process.
         if self._published is not None:
             self._published.shared.close()

@@ -75,6 +75,7 @@ class SamplingWorker:
         conversation = self._conversation
         try:
             more = True
+            # None: the parent is gone or has closed its end, so there is nothing left to answer.
             while more and (request := conversation.next_request()) is not None:
                 more = self._call(*conversation.read_call(request))
         # SystemExit too. Reported before anything is closed, as that may fail too, or hang.
