@@ -198,7 +198,7 @@ class EnvironmentShare:
     ) -> list[tuple[Packed, list[tuple[Any, ...]]]]:
         """Return for each group the packed episodes and final observations since the last call."""
         found: list[tuple[Packed, list[tuple[Any, ...]]]] = []
-        # Both in one answer: main asks once per batch, and keeps what it was not asked for.
+        # Both in one answer: main asks once per batch, and keeps the other one until it is wanted.
         for envs in self.groups:
             final = [] if envs is None else envs.take_final(truncated_only=truncated_only)
             packed: Packed = [] if envs is None else envs.take_packed(at_once=at_once)
@@ -208,7 +208,7 @@ class EnvironmentShare:
     @property
     def collects_values(self) -> bool:
         """Whether what `collect` returns holds nothing that only cloudpickle can pickle."""
-        # A TrajInfo of the user's may be of a class that the script defines; numbers of episodes are not.
+        # A user's TrajInfo may be of a class that the script defines; packed episodes are plain numbers.
         return all(envs is None or envs.packs_numbers for envs in self.groups)
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:

@@ -109,7 +109,7 @@ class ProcessCage(RemoteCage):
             index=index,
             check=check,
         )
-        # Only then is agent_info bound, and so introduced to the worker.
+        # Only if it does is agent_info bound, and so introduced to the worker.
         self._sees_agent_info = sees_agent_info(traj_info)
         # Of the buffer that the cage is bound to: rows, number of the current batch, how many there are.
         self._rows = self._batch = self._n_batches = 0
@@ -261,7 +261,7 @@ class ProcessCage(RemoteCage):
         # A sampler asks all of its cages before it waits for the first; by itself, the cage asks now.
         if self._pending is None or self._pending[0] != "states":
             self.start_environment_states()
-        _, reply = self._finish(("states",), "")  # no words: the request was made above, or before
+        _, reply = self._finish(("states",), "")  # no message: one is pending by now
         states: list[State] = self._conversation.value_of(reply)
         return states
 

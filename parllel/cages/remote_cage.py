@@ -66,6 +66,7 @@ class RemoteCage(CageInterface):
     @property
     def spaces(self) -> Spaces:
         """The spaces of each environment; waits until all are made."""
+        # Once: they never change, and are needed for each message that names the environment.
         if self._spaces is None:
             try:
                 self._spaces = self._await_spaces()
@@ -77,7 +78,7 @@ class RemoteCage(CageInterface):
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether each environment has ended and waits for a reset, [n]."""
-        return self._needs_reset
+        return self._needs_reset  # not a copy: it follows what the environments do
 
     @property
     def reset_automatically(self) -> bool:

@@ -147,7 +147,7 @@ class SynchronizedProcessCage(RemoteCage):
     @property
     def groups(self) -> list[slice]:
         """Columns of each group, relative to the cage's first."""
-        # A copy, so that a caller cannot change by which columns the cage goes.
+        # A copy, so that a caller cannot change the cage's own.
         return list(self._groups)
 
     @property
@@ -351,7 +351,7 @@ class SynchronizedProcessCage(RemoteCage):
         """
         pool = self._pool
         if pool.broken is not None:
-            # All has ended, and why was raised then. From now on it is closed, as if all had been well.
+            # Everything ended with the failure, which was raised then. From now on it counts as closed.
             pool.broken, pool.rescued = "used after close()", None
             return
         busy = any(self._rows.in_progress(group) for group in range(len(self._groups)))

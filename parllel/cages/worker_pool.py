@@ -139,7 +139,7 @@ class WorkerPool:
             try:
                 self.main.run(operation, group, t)
             except BaseException as error:
-                # Of a worker's failure, noticed by `after_row`, all has been ended already.
+                # After a worker's failure, which `after_row` notices, everything has been ended already.
                 if self.broken is None:
                     self._end_failed(error, set())
                 raise
@@ -164,7 +164,7 @@ class WorkerPool:
                 return
             left_s -= counted_s(began, POLL_S)
             rows = self.control.rows_reported(group)
-            if rows != done:  # the time-out is that of one row, so progress begins it anew
+            if rows != done:  # the time-out is for one row, so progress restarts it
                 done, left_s = rows, self._timeout_s
             if left_s <= 0:
                 # Once more: a death in the last slice explains more than that the time is up.
@@ -366,7 +366,7 @@ class WorkerPool:
 
     def end(self, why: BaseException | None) -> None:
         """End all processes, whatever they are doing; `why` is for later calls."""
-        # First, so that nothing is asked any more, even if what follows is interrupted.
+        # First, so that nothing is asked of it any more, even if what follows is interrupted.
         self.broken = reason_of(why)
         # Goes backwards: main's environments, the workers, and the memory when no process is left to use it.
         with contextlib.ExitStack() as stack:

@@ -133,7 +133,7 @@ class Child(WatchedProcess):
         # Only once the pipe is empty: what the child sent before its death has been returned by then.
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise self.died_error(doing) from None
-        # Of any time: a child may fail between two requests, and the next to read hears of it.
+        # Even of an earlier request, or of none: a child may fail at any time, and the next read reports it.
         if message[:1] == EXCEPTION:
             raise_packed(message[1:], f"{self.name}, process {self.pid}, {doing}")
         return message
@@ -189,7 +189,7 @@ class Child(WatchedProcess):
     def end(self, grace_s: float = 2.0) -> None:
         """End the process as `WatchedProcess.end` does, and close the pipe."""
         try:
-            # Not closed before, which would ask it to leave as well: it may still be writing its answer.
+            # The pipe stays open until then: closing it would stop a child that is still writing its answer.
             super().end(grace_s)
         finally:
             self.connection.close()
@@ -228,7 +228,7 @@ def _start(
 
 def _other_threads() -> int:
     """Return how many threads this process has besides this one, those of native libraries included."""
-    # Of the system where it says: Python does not know the threads that native libraries have started.
+    # From the system where it can be had: Python does not know the threads that native libraries start.
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/task")) - 1
     return threading.active_count() - 1

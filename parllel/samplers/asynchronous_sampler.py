@@ -228,7 +228,7 @@ class AsynchronousSampler(Sampler):
         """
         if self._conversation.broken is None:
             self._await_ready()
-        # Of the last answer, not asked for: the process is at work on the batch ahead.
+        # From the last answer: the process is busy with the batch ahead, and its state has moved on.
         return self._inner_state
 
     def load_state(self, state: State) -> None:
