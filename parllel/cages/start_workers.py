@@ -95,12 +95,7 @@ def start_pool(
     """
     shares, n_workers = settings.shares, settings.n_workers
     size = ControlSize(n_workers, len(shares[0]))
-    # Chosen here for all of them: processes that wait for the same words use the same kind.
-    kind = available_kinds()[0] if settings.wait is None else settings.wait
-    spin_us = settings.spin_us
-    if spin_us is None:
-        # With fewer cores than processes a spin would keep the core from the process it waits for.
-        spin_us = SPIN_US if n_workers < usable_cores() else 0.0
+    kind, spin_us = _choose_wait(settings)
     lines, sleep_slots = size.allocate(kind)
     # Shares cover all columns, so the last one tells how many environments there are.
     flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
@@ -144,6 +139,15 @@ def start_pool(
         pool.end(None)  # the caller gets no pool to end, and some workers may have started
         raise
     return pool, needs_reset
+
+
+def _choose_wait(settings: PoolSettings) -> tuple[str, float]:
+    """Return kind and longest spin of the waits of all processes: those that share words use one kind."""
+    kind = available_kinds()[0] if settings.wait is None else settings.wait
+    if settings.spin_us is not None:
+        return kind, settings.spin_us
+    # With fewer cores than processes a spin would keep the core from the process it waits for.
+    return kind, SPIN_US if settings.n_workers < usable_cores() else 0.0
 
 
 def _start(
