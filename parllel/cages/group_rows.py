@@ -105,6 +105,13 @@ class GroupRows:
         self.ready[group] = self.T
         return True
 
+    def takes_batch(self, number: int) -> bool:
+        """Return whether there is such a batch, and no group has a row in progress.
+
+        Of all groups: a worker changes once for all of its groups.
+        """
+        return 0 <= number < self.n_batches and not any(self._numbers.values())
+
     def in_progress(self, group: int) -> str | None:
         """Return what a group is doing, in words; None if it is idle."""
         if not self._numbers[group]:

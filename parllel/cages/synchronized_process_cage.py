@@ -206,10 +206,12 @@ class SynchronizedProcessCage(RemoteCage):
 
     def use_batch(self, number: int) -> None:
         """Change to batch `number`, of which the workers learn with their next command."""
-        # Of all groups: a worker changes once for all its groups, so none may still be stepping.
-        self._check_idle("use_batch")
-        check_batch(number, self._rows.n_batches, self._name)
-        self._rows.use_batch(number)
+        rows = self._rows
+        # One condition, as in `start_row`.
+        if not rows.takes_batch(number) or self._decorrelation or self._pool.broken:
+            self._check_idle("use_batch")
+            check_batch(number, rows.n_batches, self._name)
+        rows.use_batch(number)
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Let the workers reset a group into row `t`."""
