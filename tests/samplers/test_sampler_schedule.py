@@ -148,7 +148,9 @@ def test_groups_have_columns_of_the_batch():
 def test_groups_that_leave_out_or_share_columns_are_refused(groups, monkeypatch):
     cage = GroupedCage([CountingEnv] * 3, n_groups=1, seeds=[0, 1, 2])
     monkeypatch.setattr(GroupedCage, "groups", groups)
-    with pytest.raises(ValueError, match="CountingEnv: groups: expected adjacent slices from 0 to 3"):
+    with pytest.raises(
+        ValueError, match="CountingEnv: groups: expected adjacent slices from 0 to 3"
+    ):
         CageColumns([cage], 3)
 
 
