@@ -32,6 +32,7 @@ from benchmarks import (
     bench_wait,
     bench_worker_policy,
 )
+from benchmarks.again import check_machine, put_into
 from benchmarks.figures import comparison_cells, count_cells
 from benchmarks.measure import Answer, Comparison, Count, describe_machine, measure
 from benchmarks.pages import results_of, update_pages
@@ -72,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "comparisons": [],
         "left_out": [],
     }
+    if options.again:
+        check_machine(options.output, machine)
     print_row("what", "measured: median (95 % interval)", "target (aim)", "met")
     for count in chosen(COUNTS, options.only):
         found = answer_count(count)
@@ -86,10 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found = as_dict(measure(comparison, pairs, batch_s))
             print_row(*comparison_cells(found))
             report["comparisons"].append(found)
+    if options.again:
+        report = put_into(options.output, report, ("counts", "comparisons"))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     print(f"\nfigures: {options.output}")
-    if options.output == RESULTS and not options.quick and not options.only:
+    if options.output == RESULTS and not options.quick and (options.again or not options.only):
         update_pages()
 
 
@@ -100,8 +105,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", metavar="NAME", help="a question, such as gae, or one variant of it"
     )
+    parser.add_argument(
+        "--again", metavar="NAME", help="the same, and put it into what OUTPUT holds"
+    )
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
+    options.only = options.only or options.again
     if not [*chosen(COUNTS, options.only), *chosen(COMPARISONS, options.only)]:
         names = ", ".join([*(count.name for count in COUNTS), *(c.name for c in COMPARISONS)])
         parser.error(f"--only: expected one of {names}, or what stands before the /")

@@ -21,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.again import check_machine, put_into
 from benchmarks.measure import describe_machine
 from benchmarks.pages import results_of, update_pages
 from benchmarks.peers import main_process
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         answers += pending()
     report["answers"] = [answer.as_dict() for answer in answers]
     if options.again:
-        report = put_into(options.output, report)
+        report = put_scenes_into(options.output, report)
     print_answers(report["answers"])
     write(report, options)
 
@@ -149,26 +150,13 @@ def answer_main(effort: Effort, quick: bool, report: dict[str, Any]) -> list[Ans
         return []
 
 
-def put_into(path: Path, report: dict[str, Any]) -> dict[str, Any]:
+def put_scenes_into(path: Path, report: dict[str, Any]) -> dict[str, Any]:
     """Return what `path` holds, with scenes and answers that were measured again in their old places."""
-    old: dict[str, Any] = json.loads(path.read_text())
-    for part in ("scenes", "answers"):
-        new = {one["name"]: one for one in report[part]}
-        old[part] = [new.pop(one["name"], one) for one in old[part]] + list(new.values())
+    old = put_into(path, report, ("scenes", "answers"))
     for name in {scene["name"] for scene in report["scenes"]}:
         old["not_measured"].pop(name, None)
     old["not_measured"] |= report["not_measured"]
     return old
-
-
-def check_machine(path: Path, here: dict[str, Any]) -> None:
-    """Raise SystemExit unless what `path` holds was measured on this machine, whatever its load was."""
-    there = json.loads(path.read_text())["machine"]
-    differing = [
-        name for name in there if name != "load_average_1min" and there[name] != here.get(name)
-    ]
-    if differing:
-        raise SystemExit(f"--again: {path} is of another machine; {', '.join(differing)} differ")
 
 
 def print_rates(result: SceneResult) -> None:

@@ -104,7 +104,7 @@ def test_scenes_can_be_measured_again(modules, tmp_path):
         "answers": [{"name": "share/b", "n": 2}],
         "not_measured": {},
     }
-    both = run_module.put_into(path, new)
+    both = run_module.put_scenes_into(path, new)
     assert both["settings"] == {"rounds": 15}
     assert both["scenes"] == [{"name": "a", "n": 1}, {"name": "b", "n": 2}]
     assert both["answers"] == [{"name": "share/a", "n": 1}, {"name": "share/b", "n": 2}]
