@@ -47,12 +47,15 @@ class RowViews:
         arrays = buffer_arrays(field)
         most = most_kept(MOST_VIEWS, self._n_rows * len(arrays), count_batches(arrays))
         self._by_batch: ByBatch[dict[tuple[Any, Any], list[Tree]]] = ByBatch(lambda _: {}, most)
-        self.use_batch(batch_number(arrays))
+        self._number = batch_number(arrays)
+        self._rows = self._by_batch.at(self._number)
 
     def use_batch(self, number: int) -> None:
         """Go over to a batch of a field that holds several."""
-        self._number = number
-        self._rows = self._by_batch.at(number)
+        # Asked for again with every row: views that are not kept for all batches are those of this one.
+        if number != self._number:
+            self._number = number
+            self._rows = self._by_batch.at(number)
 
     def rows(self, columns: slice) -> list[Tree]:
         """Return the views of `columns`, of all rows; entry T is the first row of end padding.

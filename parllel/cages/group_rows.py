@@ -60,6 +60,8 @@ class GroupRows:
         """Do no rows until the next `bind`."""
         self.T = self.n_batches = 0
         self.ready = dict.fromkeys(self.ready, 0)
+        # Every buffer has it: after a `bind` that failed a worker may have one without the batch of before.
+        self._control.use_batch(0)
 
     def use_batch(self, number: int) -> None:
         """Let further rows be those of a batch, which comes with the next command."""
@@ -90,7 +92,7 @@ class GroupRows:
         if self._due[group]:
             self._due[group] = False
             if self._pool.main is not None:
-                self._pool.take_part(*self._doing[group], group)
+                self._pool.take_part(*self._doing[group], group, number)
         # Most rows end here: whether the workers live is looked at only if it takes longer.
         found = self._wait_each(self._first_lines[group], self._n_workers, number, POLL_S)
         if found != self._n_workers:

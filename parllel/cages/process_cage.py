@@ -145,7 +145,10 @@ class ProcessCage(RemoteCage):
         """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
         # No more than the cage reads or writes: each field that is sent has to be shareable.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
-        [bound] = self._ask("bind", action, fields, columns.start, columns.stop)
+        self._check_idle("set_samples_buffer")
+        number = self._conversation.ask("bind", action, fields, columns.start, columns.stop)
+        self._rows = self._n_batches = 0  # after an error the worker may be bound elsewhere
+        bound = self._conversation.answer(number, "during bind")
         # Compared once, here: rows are written without a check, and a wrong place would be silent.
         names, shares = [self._child.name], [[slice(0, 1)]]
         check_places([[bound]], names, shares, columns.start, action, fields)

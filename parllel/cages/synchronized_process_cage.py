@@ -191,7 +191,11 @@ class SynchronizedProcessCage(RemoteCage):
             )
         # Only policies read the other fields, so without them these need not be shareable.
         for_policies = samples if self._has_policy else None
-        bound = self._pool.call("bind", for_policies, action, fields, columns.start)
+        args = for_policies, action, fields, columns.start
+        number = self._pool.begin_call("bind", args)  # what cannot be sent leaves all as it was
+        # From here on an error may leave some processes bound to this buffer, and others to the one before.
+        self._rows.unbind()
+        bound = self._pool.end_call(number, "bind", args)
         names = [
             *(worker.child.name for worker in self._pool.workers),
             f"{self._name}: main process",

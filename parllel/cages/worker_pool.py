@@ -76,6 +76,7 @@ class WorkerPool:
         self._timeout_s = timeout_s
         self._memory = memory  # freed with the pool: the words and flags of a cage that has ended
         self._next_look = 0.0
+        self._own_number = 0  # of the command of which main does its own share
         self._calls = control.size.n_groups  # done words of calls follow those of the groups
 
     def await_spaces(self, name: str) -> Spaces:
@@ -133,8 +134,9 @@ class WorkerPool:
 
     # ------------------------------------------------------------------ rows
 
-    def take_part(self, operation: int, t: int, group: int) -> None:
-        """Do main's own share of a row; whatever it raises ends the cage."""
+    def take_part(self, operation: int, t: int, group: int, number: int) -> None:
+        """Do main's own share of a row, command `number`; whatever it raises ends the cage."""
+        self._own_number = number
         if self.main is not None:
             try:
                 self.main.run(operation, group, t)
@@ -148,7 +150,8 @@ class WorkerPool:
         """Look now and then, in main's own part of a rollout, whether the workers live."""
         # A rollout is as long as a batch: without this a death would be noticed only at its end.
         if time.monotonic() > self._next_look:
-            self._check_workers(group, self.control.number, "during rollout")
+            # Not the last command of all: that may be another group's.
+            self._check_workers(group, self._own_number, "during rollout")
             self._next_look = time.monotonic() + POLL_S
 
     def await_done(self, group: int, number: int, doing: str) -> None:

@@ -38,6 +38,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     # The scripts that folders of earlier runs name may import from here what has moved.
     for place in ("parllel.runs", "parllel.pictures"):
-        if name in _import_module(place).__all__:
+        if not name.startswith("_") and name in _import_module(place).__all__:
             raise ImportError(f"{name} has moved: write `from {place} import {name}`")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

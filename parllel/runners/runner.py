@@ -60,6 +60,7 @@ class Runner:
         ValueError: if a number of steps is less than one, a target comes without an eval sampler, one of
             `state_parts` has a name that the checkpoint uses for something else, or the algorithm cannot
             learn from batches of this size.
+        TypeError: if one of `callbacks` is no Callback.
     """
 
     cycle_class: ClassVar[type[LearningCycle]] = LearningCycle
@@ -84,6 +85,7 @@ class Runner:
         console: Console | None = None,
     ) -> None:
         _check_bounds(n_steps, log_interval_steps, target_return, eval_sampler)
+        _check_callbacks(callbacks)
         self.cycle = self.cycle_class(sampler, algorithm)
         algorithm.check_batch_spec(batch_spec)  # now, and not when the first batch has been sampled
         self.batch_spec = batch_spec
@@ -336,3 +338,12 @@ def _check_bounds(
         raise ValueError("target_return: expected a number or None, got nan")
     if target_return is not None and eval_sampler is None:
         raise ValueError("target_return: expected an eval_sampler to measure it with")
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    if not isinstance(callbacks, (list, tuple)):
+        raise TypeError(f"callbacks: expected a list of Callbacks, got {callbacks!r}")
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            hint = "; call it" if isinstance(callback, type) else ""
+            raise TypeError(f"callbacks: expected Callbacks, got {callback!r}{hint}")

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from parllel.agents import Handler
-from parllel.buffers import Samples, buffer_asarray, buffer_rotate
+from parllel.buffers import (
+    Samples,
+    buffer_arrays,
+    buffer_asarray,
+    buffer_rotate,
+    count_batches,
+    moving,
+)
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import EpisodeTooLongError
 from parllel.samplers.cage_columns import CageColumns
@@ -72,6 +79,12 @@ class EvalSampler(Sampler):
         if n_episodes < B:
             raise ValueError(f"n_episodes: expected one per environment ({B}), got {n_episodes}")
         check_samples(samples, BatchSpec(1, B))
+        # Its cages stay at the first batch, and the agent would be shown rows without an observation.
+        if moving(buffer_arrays(samples)):
+            raise ValueError(
+                f"samples: expected a buffer of one batch for an evaluation, got "
+                f"{count_batches(buffer_arrays(samples))}; allocate it without n_batches and switching"
+            )
         check_handler(handler)
         check_actions(handler, cages[0])
         self.handler = handler

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from parllel.buffers import ByBatch, Samples
+from parllel.arrays import Block
+from parllel.buffers import ByBatch, Samples, buffer_arrays, moving
 
 V = TypeVar("V")
 
@@ -28,12 +29,17 @@ class BatchMemo(Generic[V]):
     def __init__(self, make: Callable[[Samples], V]) -> None:
         self._make = make
         self._samples: Samples | None = None
+        # One of the arrays that move on, if any does: it tells whether the views are those of its batch.
+        self._block: Block | None = None
+        self._generation = 0
 
     def bind(self, samples: Samples) -> V:
         """Make the views of the batch that the samples show, and forget all others; return them."""
         self._views = self._make(samples)
         self._by_batch: ByBatch[V] = ByBatch(lambda _: self._make(samples), MOST_BATCHES)
         self._samples = samples
+        self._block = next((array.block for array in moving(buffer_arrays(samples))), None)
+        self._note_batch()
         return self._views
 
     def use_batch(self, samples: Samples, number: int) -> None:
@@ -43,10 +49,21 @@ class BatchMemo(Generic[V]):
             self.bind(samples)
         else:
             self._views = self._by_batch.at(number)
+            self._note_batch()
 
     def of(self, samples: Samples) -> V:
-        """Return the views of the current batch; bind the samples first if they are new."""
-        return self._views if samples is self._samples else self.bind(samples)
+        """Return the views of the batch that the samples show, in whatever way they came to show it."""
+        if samples is not self._samples:
+            return self.bind(samples)
+        # A transform that overrides neither `bind` nor `use_batch` is not told that the batch changed.
+        block = self._block
+        if block is not None and block.generation != self._generation:
+            self.use_batch(samples, block.window_number)
+        return self._views
+
+    def _note_batch(self) -> None:
+        if self._block is not None:
+            self._generation = self._block.generation
 
     def forget(self) -> None:
         """Forget all views; the next use makes them again."""

@@ -140,7 +140,8 @@ def _memory(
     rules: StorageRules, dtypes: DtypeRules, switching: bool, n_batches: int
 ) -> dict[str, Any]:
     """Return how all fields are allocated."""
-    if not isinstance(n_batches, (int, np.integer)) or n_batches < 1:
+    whole = isinstance(n_batches, (int, np.integer)) and not isinstance(n_batches, bool)
+    if not whole or n_batches < 1:
         raise ValueError(f"n_batches: expected an int of at least 1, got {n_batches!r}")
     return {
         "storage": rules,

@@ -217,3 +217,16 @@ def test_callbacks_may_differ_when_a_run_goes_on(make_runner):
     other = make_runner(ListSampler([]), callbacks=[again, Recorder("new", [])])
     other.load_state(runner.state())
     assert counter.n == again.n == 6
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        (Callback(), "callbacks: expected a list of Callbacks, got <"),
+        ([Callback], "callbacks: expected Callbacks, got <class .*; call it"),
+        ([None], "callbacks: expected Callbacks, got None"),
+    ],
+)
+def test_what_is_no_callback_is_refused(make_runner, callbacks, message):
+    with pytest.raises(TypeError, match=message):
+        make_runner(ListSampler([]), callbacks=callbacks)

@@ -15,16 +15,22 @@ from hypothesis import strategies as st
 from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
 
 from parllel import BatchSpec
-from parllel.agents import NumpyHandler
+from parllel.agents import NumpyHandler, row_views
 from parllel.buffers import buffer_leaves
-from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
-from parllel.errors import RegistrationError
+from parllel.cages import (
+    ProcessCage,
+    SynchronizedProcessCage,
+    VectorizedCage,
+    synchronized_process_cage,
+)
+from parllel.errors import RegistrationError, WrongStateError
 from parllel.processes import Channel, Child
-from parllel.samplers import AlternatingSampler, BasicSampler, RecurrentSampler
+from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, RecurrentSampler
 from parllel.testing import CountingAgent, CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup
 from parllel.transforms import (
+    BatchMemo,
     BatchTransform,
     ClipRewards,
     EstimateAdvantage,
@@ -145,6 +151,16 @@ class KeepsOneMore(ClipRewards):
         self.seen = self.reward.copy()
 
 
+class AsksAMemo(BatchTransform):
+    """Has neither `bind` nor `use_batch`: only the memo can tell that the batch is another."""
+
+    def __init__(self):
+        self.memo = BatchMemo(lambda samples: np.asarray(samples.env.reward))
+
+    def transform_batch(self, samples):
+        self.seen = self.memo.of(samples).copy()
+
+
 class OwnHandler(NumpyHandler):
     """Keeps a view of its own."""
 
@@ -155,7 +171,7 @@ class OwnHandler(NumpyHandler):
 
 @pytest.mark.parametrize("n_batches", [1, 3])
 def test_no_view_stays_at_the_batch_before(n_batches):
-    transforms = [KeepsAView(), KeepsOneMore(-1, 1)]
+    transforms = [KeepsAView(), KeepsOneMore(-1, 1), AsksAMemo()]
     spec = BatchSpec(2, 2)
     with VectorizedCage([CountingEnv] * 2, seeds=range(2)) as cage:
         handler = OwnHandler(CountingAgent(3, seed=0))
@@ -289,9 +305,72 @@ def test_a_cage_refuses_a_batch_that_its_buffer_does_not_have(make):
         assert first.tolist() == [False, False, True]
 
 
-@pytest.mark.parametrize("n_batches", [0, 1.5, "2"])
+@pytest.mark.parametrize("n_batches", [0, 1.5, "2", True])
 def test_a_number_of_batches_that_cannot_be(n_batches):
     with VectorizedCage([CountingEnv], seeds=[0]) as cage:
         handler = NumpyHandler(CountingAgent(3, seed=0))
         with pytest.raises(ValueError, match="n_batches: expected an int of at least 1, got"):
             allocate_samples([cage], BatchSpec(2, 1), handler, n_batches=n_batches)
+
+
+class LooksBack(NumpyHandler):
+    """Reads another field, row by row, and counts the views that are made of it."""
+
+    def __init__(self, agent):
+        super().__init__(agent)
+        self.n_made = 0
+
+    def convert(self, array):
+        self.n_made += 1
+        return super().convert(array)
+
+    def agent_inputs(self, observation, rows, columns):
+        if isinstance(rows, int) and rows < 32:
+            self.row_view("env.reward", rows, columns)
+        return super().agent_inputs(observation, rows, columns)
+
+
+def test_views_that_are_not_kept_are_made_once_for_each_batch(monkeypatch):
+    monkeypatch.setattr(row_views, "MOST_VIEWS", 1)
+    with VectorizedCage([CountingEnv], seeds=[0]) as cage:
+        spec, handler = BatchSpec(32, 1), LooksBack(CountingAgent(3, seed=0))
+        samples = allocate_samples([cage], spec, handler, n_batches=3)
+        with BasicSampler(spec, [cage], handler, samples) as sampler:
+            sampler.collect_batch(0)
+            handler.n_made = 0
+            sampler.collect_batch(0)
+    assert 32 <= handler.n_made <= 33 * len(list(buffer_leaves(samples)))
+
+
+def test_after_a_buffer_that_was_refused_there_is_none(monkeypatch):
+    def refuse(*_):
+        raise RegistrationError("bound to another place")
+
+    spec = BatchSpec(2, 1)
+    with SynchronizedProcessCage([CountingEnv], n_workers=1, start_method="fork") as cage:
+        handler = NumpyHandler(CountingAgent(3, seed=0))
+        before = allocate_samples([cage], spec, handler, n_batches=4)
+        refused = allocate_samples([cage], spec, handler)
+        cage.set_samples_buffer(before, slice(0, 1))
+        cage.use_batch(3)
+        cage.start_reset(0)
+        cage.finish_row()
+        monkeypatch.setattr(synchronized_process_cage, "check_places", refuse)
+        with pytest.raises(RegistrationError, match="bound to another place"):
+            cage.set_samples_buffer(refused, slice(0, 1))
+        with pytest.raises(WrongStateError, match="no samples buffer was set"):
+            cage.start_row(0)
+        assert len(cage.render_mode) == 1  # the worker lives, and has no batch 3 to look for
+        monkeypatch.undo()
+        cage.set_samples_buffer(refused, slice(0, 1))
+        cage.start_row(0)
+        cage.finish_row()
+
+
+@pytest.mark.parametrize("options", [{"switching": True}, {"n_batches": 3}])
+def test_an_evaluation_takes_a_buffer_of_one_batch_alone(options):
+    with VectorizedCage([CountingEnv], seeds=[0]) as cage:
+        handler = NumpyHandler(CountingAgent(3, seed=0))
+        samples = allocate_samples([cage], BatchSpec(1, 1), handler, **options)
+        with pytest.raises(ValueError, match="expected a buffer of one batch for an evaluation"):
+            EvalSampler([cage], handler, samples, 1, max_steps=9)
