@@ -31,13 +31,7 @@ from parllel.cages.argument_checks import (
     check_states,
 )
 from parllel.cages.bound_places import check_places
-from parllel.cages.control import (
-    RANDOM,
-    RESET_ALL,
-    RESET_ENDED,
-    ROLLOUT,
-    STEP,
-)
+from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.group_rows import RESETS, GroupRows, words_for
 from parllel.cages.make_envs import EnvFactory
