@@ -20,7 +20,7 @@ ROWS = (
     ("samplers", "replays"),
     ("algos", "runs", "pictures"),
     ("runners",),
-    ("torch", "web"),
+    ("torch", "web", "wire", "policies"),
     ("messaging", "remote", "operators", "rollouts", "vector"),
     ("cli",),
     ("testing",),
@@ -32,8 +32,10 @@ RESERVED = {
     "ray": {"rollouts"},
     "starlette": {"web", "remote", "operators"},
     "uvicorn": {"web", "remote", "operators"},
+    "httpx2": {"remote", "operators"},
     "google": {"remote"},
-    "aiokafka": {"messaging"},
+    "msgspec": {"wire", "web", "remote", "operators", "rollouts", "messaging"},
+    "confluent_kafka": {"messaging"},
     "parllel_patterns": set(),
 }
 

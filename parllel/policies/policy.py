@@ -1,0 +1,79 @@
+"""What acts in environments, wherever it came from and whoever asks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import buffer_map
+from parllel.types import State, Tree
+
+PolicyT = TypeVar("PolicyT", bound="Policy")
+
+
+class Policy(ABC):
+    """Act in environments that the caller numbers as it likes.
+
+    Observations and actions are those of gymnasium, stacked: for each leaf of the space an array `[N, ...]`,
+    in a dict for a Dict space and a tuple for a Tuple space. What a policy remembers of an episode, and
+    what it draws, belongs to the number of an environment: it does not depend on which other environments
+    are asked for in the same call.
+
+    Attributes:
+        observation_space: of one environment; None if any will do.
+        action_space: of one environment; None if it is not known.
+    """
+
+    observation_space: gym.Space[Any] | None = None
+    action_space: gym.Space[Any] | None = None
+
+    @abstractmethod
+    def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
+        """Return the actions [N, ...] for observations [N, ...] of N environments.
+
+        env_indices: [N] int of at least 0, all different. An environment that was never reset begins its
+            first episode.
+        """
+
+    def act_one(self, observation: Tree, env_index: int = 0) -> Tree:
+        """Return the action for one observation, as one environment gives and takes them."""
+        batch = buffer_map(lambda leaf: np.asarray(leaf)[np.newaxis], observation)
+        return buffer_map(lambda leaf: leaf[0], self.act(batch, [env_index]))
+
+    def reset(
+        self,
+        env_indices: Sequence[int] | NDArray[np.intp] | None = None,
+        seeds: Sequence[int | None] | None = None,
+    ) -> None:
+        """Begin new episodes in environments; None: forget all of them.
+
+        seeds: of the episodes, [N] int of at least 0, one per environment of `env_indices`: all that is drawn
+            in an episode follows from its seed. None goes on drawing.
+        """
+
+    def state(self) -> State:
+        """Return what is remembered of episodes, and the states of generators, for a checkpoint."""
+        return {}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+
+    def close(self) -> None:
+        """Release what it holds; may be called twice."""
+
+    def __enter__(self: PolicyT) -> PolicyT:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

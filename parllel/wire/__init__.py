@@ -1,0 +1,3 @@
+"""Trees to bytes and JSON and back, without pickle."""
+
+__all__: list[str] = []
