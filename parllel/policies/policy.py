@@ -28,10 +28,12 @@ class Policy(ABC):
     Attributes:
         observation_space: of one environment; None if any will do.
         action_space: of one environment; None if it is not known.
+        recurrent: whether actions depend on what was seen earlier in an episode.
     """
 
     observation_space: gym.Space[Any] | None = None
     action_space: gym.Space[Any] | None = None
+    recurrent: bool = False
 
     @abstractmethod
     def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
