@@ -1,6 +1,7 @@
 """Runners: the loop of a training run, what is called around it, and runs built by name."""
 
 from importlib import import_module as _import_module
+from sys import _getframe
 
 from parllel.runners.asynchronous_runner import AsynchronousRunner
 from parllel.runners.callback import Callback
@@ -37,7 +38,13 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # The scripts that folders of earlier runs name may import from here what has moved.
-    for place in ("parllel.runs", "parllel.pictures"):
-        if not name.startswith("_") and name in _import_module(place).__all__:
-            raise ImportError(f"{name} has moved: write `from {place} import {name}`")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    said = f"module {__name__!r} has no attribute {name!r}"
+    if not name.startswith("_"):
+        for place in ("parllel.runs", "parllel.pictures"):
+            if name in _import_module(place).__all__:
+                said = f"{name} has moved: write `from {place} import {name}`"
+                # `from ... import` drops an AttributeError with its text, so it gets the error that it
+                # would raise; `hasattr`, and all others, get the one that they can expect.
+                if _getframe(1).f_code.co_name == "_handle_fromlist":
+                    raise ImportError(said, name=name)
+    raise AttributeError(said)

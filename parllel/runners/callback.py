@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
 from parllel.runners.runner_interface import RunnerInterface
 from parllel.types import State
+
+_HOOKS_BEGIN = ("before_", "after_")
 
 
 class Callback:
@@ -17,11 +20,21 @@ class Callback:
     They are called in the process that trains, one callback after the other in the order of the list. An
     exception that one raises ends the run. `elapsed_steps` are the environment steps sampled so far.
 
+    A subclass with a method whose name begins as those of hooks do, and is none of them, is refused with a
+    TypeError: it would never be called.
+
     Example:
         >>> class Announce(Callback):
         ...     def after_evaluation(self, elapsed_steps, trajs):
         ...         print(elapsed_steps, max(traj.return_ for traj in trajs))
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in dir(cls):
+            known = not name.startswith(_HOOKS_BEGIN) or hasattr(Callback, name)
+            if not known and callable(getattr(cls, name)):
+                raise TypeError(_unknown_hook(cls.__name__, name))
 
     def start(self, runner: RunnerInterface) -> None:
         """Get the runner, before any other call; keep it to log values, or to `stop` the run."""
@@ -62,3 +75,13 @@ class Callback:
 
     def close(self) -> None:
         """Close files and end processes; called when the run has ended, after an error too."""
+
+
+def _unknown_hook(class_name: str, name: str) -> str:
+    hooks = [one for one in vars(Callback) if one.startswith(_HOOKS_BEGIN)]
+    near = get_close_matches(name, hooks, n=1, cutoff=0.7)
+    guess = f"; did you mean {near[0]}?" if near else ""
+    return (
+        f"{class_name}.{name}: expected one of the hooks {', '.join(hooks)}, as runners call no other method "
+        f"that begins with before_ or after_{guess}"
+    )

@@ -13,9 +13,11 @@ from typing import Any, TypeAlias
 
 from rich.console import Console
 
+from parllel.errors import add_note
 from parllel.pictures import read_curve
 from parllel.runners.runner import Runner
 from parllel.runners.stop_signals import ended_by_sigterm
+from parllel.runners.user_errors import within_training
 from parllel.runs import (
     RunFolder,
     RunRecord,
@@ -121,7 +123,8 @@ def resume(
         found = _newest(folder)
         if record.outcome is not None and _has_ended(record.outcome) and not changes:
             result = _ended_result(record.outcome, found)
-            _say(console, f"{path} had ended after {result.elapsed_steps:,} steps: nothing to do.")
+            said = f"{path} had ended after {result.elapsed_steps:,} steps: nothing to do."
+            _say(console, said + _how_to_go_on(folder, record, result))
             return result, folder
         config, made = _config_and_build(record, changes, build, config_class)
         with ExitStack() as stack:
@@ -266,7 +269,30 @@ def _load(runner: Runner, checkpoint: Path, state: State) -> None:
 
 
 def _run(runner: Runner, folder: RunFolder) -> RunResult:
-    result = runner.run()
+    try:
+        result = runner.run()
+    except Exception as error:
+        _name_the_way_on(error, folder)
+        raise
+    except KeyboardInterrupt:
+        # The second Ctrl-C: without an outcome the run would count as one that failed.
+        _note_outcome(runner, folder, "SIGINT")
+        raise
+    _note_outcome(runner, folder, result.stopped_by)
+    return result
+
+
+def _name_the_way_on(error: Exception, folder: RunFolder) -> None:
+    """Add to an error how the run goes on, if there is a checkpoint."""
+    found = folder.checkpoints.paths()
+    if found and within_training(error):
+        step = int(found[-1].stem.split("-")[-1])
+        at = f"continue from the checkpoint of step {step:,} with: parllel resume {folder.path}"
+        add_note(error, at)
+
+
+def _note_outcome(runner: Runner, folder: RunFolder, stopped_by: str | None) -> None:
+    result = runner.result
     return_ = result.evaluation_return
     try:
         folder.note_outcome(
@@ -274,13 +300,24 @@ def _run(runner: Runner, folder: RunFolder) -> RunResult:
                 "elapsed_steps": result.elapsed_steps,
                 "evaluation_return": return_ if math.isfinite(return_) else None,
                 "solved": result.solved,
-                "stopped_by": result.stopped_by,
+                "stopped_by": stopped_by,
             }
         )
     except (OSError, ValueError) as error:
-        # The training is done and saved: no reason to end with an error.
+        # What was trained is saved all the same: no reason for an error, or for another one.
         runner.logger.warn(f"the result of the run could not be recorded: {error}")
-    return result
+
+
+def _how_to_go_on(folder: RunFolder, record: RunRecord, result: RunResult) -> str:
+    """Return a sentence about what makes an ended run longer, if its config has it."""
+    # A solved run would end again at once, however many steps it is given.
+    if result.solved:
+        known = "target_return" in record.config
+        return " It was solved; a higher target_return continues it." if known else ""
+    if "n_steps" not in record.config:
+        return ""
+    more = 2 * result.elapsed_steps
+    return f" More steps continue it, for instance: parllel resume {folder.path} n_steps={more}"
 
 
 def _has_ended(outcome: Mapping[str, Any]) -> bool:

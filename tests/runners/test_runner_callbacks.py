@@ -230,3 +230,29 @@ def test_callbacks_may_differ_when_a_run_goes_on(make_runner):
 def test_what_is_no_callback_is_refused(make_runner, callbacks, message):
     with pytest.raises(TypeError, match=message):
         make_runner(ListSampler([]), callbacks=callbacks)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("after_eval", r"after_; did you mean after_evaluation\?$"),
+        ("before_samplings", r"after_; did you mean before_sampling\?$"),
+        ("after_batch", r"one of the hooks before_sampling, .*, before_row, as .* or after_$"),
+    ],
+)
+def test_a_method_that_is_nearly_a_hook_is_refused(name, message):
+    with pytest.raises(TypeError, match=rf"^Misspelt\.{name}: .*{message}"):
+        type("Misspelt", (Callback,), {name: lambda self, elapsed_steps: None})
+
+
+def test_what_does_not_look_like_a_hook_may_have_any_name():
+    class Own(Callback):
+        after_steps = 100  # a number is not called
+
+        def _after_batch(self):
+            pass
+
+        def remember(self):
+            pass
+
+    assert Own().after_steps == 100

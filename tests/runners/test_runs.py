@@ -18,8 +18,10 @@ import small_run
 from rich.console import Console
 from small_run import Config, Rates, build
 
+import parllel.runners
+from parllel.errors import notes_of
 from parllel.runners import rebuild, repeat, resume, train
-from parllel.runs import RunFolder, load_state
+from parllel.runs import Checkpoints, RunFolder, load_state
 from parllel.runs.reference import Reference
 
 HERE = Path(__file__).parent
@@ -176,7 +178,10 @@ def test_an_ended_run_stays_as_it_is(whole):
     before = files_of(whole)
     text = io.StringIO()
     result, folder = resume(whole.path, console=Console(file=text, width=200))
-    assert "had ended after 60 steps: nothing to do" in text.getvalue()
+    assert text.getvalue() == (
+        f"{whole.path} had ended after 60 steps: nothing to do. More steps continue it, for instance: "
+        f"parllel resume {whole.path} n_steps=120\n"
+    )
     assert files_of(folder) == before
     outcome = whole.read_record().outcome
     assert result.evaluation_return == outcome["evaluation_return"]
@@ -187,8 +192,12 @@ def test_an_ended_run_stays_as_it_is(whole):
 def test_a_solved_run_stays_solved(tmp_path):
     first, folder = train(build, Config(target_return=-100.0), base=tmp_path)
     assert (first.solved, first.elapsed_steps) == (True, 20)
-    again, _ = resume(folder.path)
+    text = io.StringIO()
+    again, _ = resume(folder.path, console=Console(file=text, width=200))
     assert again == first
+    assert text.getvalue().endswith("It was solved; a higher target_return continues it.\n")
+    longer, _ = resume(folder.path, changes={"target_return": 1000.0})
+    assert (longer.solved, longer.elapsed_steps) == (False, 60)
 
 
 def test_an_ended_run_can_be_made_longer(whole, tmp_path):
@@ -268,9 +277,12 @@ def test_wrong_changes_change_nothing(stopped):
 
 def test_a_run_that_failed_goes_on_from_its_checkpoint(whole, tmp_path):
     config = Config(seed=4, fail_at=50)
-    with pytest.raises(FloatingPointError, match="the loss is not finite"):
+    with pytest.raises(FloatingPointError, match="the loss is not finite") as failed:
         train(build, config, base=tmp_path, name="failed")
     folder = RunFolder.open(tmp_path / "failed")
+    assert notes_of(failed.value) == [
+        f"continue from the checkpoint of step 40 with: parllel resume {folder.path}"
+    ]
     assert folder.read_record().outcome is None
     assert (folder.path / "closed").read_text() == "yes"
     with pytest.raises(FloatingPointError, match="the loss is not finite"):
@@ -279,6 +291,33 @@ def test_a_run_that_failed_goes_on_from_its_checkpoint(whole, tmp_path):
     assert_same_run(folder, whole)
     steps = [(entry["step"], entry["changes"]) for entry in folder.read_record().history]
     assert steps == [(40, {}), (40, {"fail_at": None})]
+
+
+def test_without_a_checkpoint_an_error_names_no_way_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "paths", lambda self: [])
+    with pytest.raises(FloatingPointError, match="the loss is not finite") as failed:
+        train(build, Config(fail_at=50), base=tmp_path)
+    assert notes_of(failed.value) == []
+
+
+def test_a_second_ctrl_c_is_recorded_as_a_stop(whole, tmp_path, monkeypatch):
+    def interrupted(self, elapsed_steps, samples):
+        if elapsed_steps == 30:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+        return optimize(self, elapsed_steps, samples)
+
+    optimize = small_run.Averaging.optimize_agent
+    with monkeypatch.context() as patch:
+        patch.setattr(small_run.Averaging, "optimize_agent", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(build, Config(seed=4), base=tmp_path, name="interrupted")
+    folder = RunFolder.open(tmp_path / "interrupted")
+    record = folder.read_record()
+    assert (record.outcome["stopped_by"], record.outcome["elapsed_steps"]) == ("SIGINT", 30)
+    assert not folder.in_use
+    resume(folder.path)
+    assert_same_run(folder, whole)
 
 
 def test_a_run_that_cannot_be_put_together_leaves_no_folder(whole, tmp_path):
@@ -308,6 +347,12 @@ def test_sigterm_while_a_run_is_put_together_says_so_and_leaves_no_folder(tmp_pa
 def test_scripts_of_earlier_runs_learn_where_a_name_has_moved():
     with pytest.raises(ImportError, match=r"write `from parllel\.runs import RunFolder`"):
         from parllel.runners import RunFolder  # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        from parllel.runners import Nothing  # noqa: F401
+    # Whatever looks through a module's names expects this error alone.
+    assert not hasattr(parllel.runners, "RunFolder")
+    with pytest.raises(AttributeError, match=r"write `from parllel\.runs import RunFolder`"):
+        _ = parllel.runners.RunFolder
 
 
 def test_a_config_that_could_not_be_read_back_is_refused_at_once(tmp_path):
