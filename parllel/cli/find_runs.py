@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from parllel.runs import RunFolder, RunRecord
+from parllel.runs import TRAINING, RunFolder, RunRecord
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -45,7 +45,7 @@ def state_of(folder: RunFolder, record: RunRecord) -> str:
     """Return the state of a run.
 
     "running"; "finished": all steps were done; "solved": it reached its target; "ended": by a callback;
-    "stopped": by a signal; "failed": by an exception, or killed.
+    "stopped": by a signal; "failed": by an exception, or killed. A run of another kind is never "solved".
     """
     if folder.in_use:  # first: a resumed run still has the outcome of its last part
         return "running"
@@ -53,6 +53,8 @@ def state_of(folder: RunFolder, record: RunRecord) -> str:
     outcome = record.outcome
     if outcome is None:
         return "failed"
+    if record.kind != TRAINING:
+        outcome = {"stopped_by": None, "solved": False, **outcome}
     if outcome["stopped_by"]:
         return "stopped" if outcome["stopped_by"] in signal.Signals.__members__ else "ended"
     return "solved" if outcome["solved"] else "finished"

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from parllel.cli.find_runs import find_runs, state_of
 from parllel.pictures import read_curve
-from parllel.runs import RunFolder, RunRecord
+from parllel.runs import TRAINING, RunFolder, RunRecord
 
 WIDTH = 250  # characters, of a table that is written to a file or a pipe
 
@@ -29,8 +29,9 @@ class RunLine:
     Attributes:
         path: the run's folder.
         created: local time, ISO 8601; None if the run's record cannot be read.
+        kind: "training", or another; None if the record cannot be read.
         build: the function that built the run: "module:function", or "cartpole/train_ppo.py:build" if it is
-            in a script.
+            in a script; None for a run of another kind.
         seed: from its config, if there is one.
         steps: environment steps at its last checkpoint or logged row.
         evaluation_return: mean return of the last evaluation; None without one.
@@ -41,6 +42,7 @@ class RunLine:
 
     path: str
     created: str | None
+    kind: str | None
     build: str | None
     seed: Any
     steps: int | None
@@ -81,7 +83,7 @@ def line_of(path: Path) -> RunLine:
     except Exception as error:  # one damaged run must not hide the others
         known = isinstance(error, (OSError, ValueError))
         problem = str(error) if known else f"{path}: {type(error).__name__}: {error}"
-        return RunLine(str(path), None, None, None, None, None, "damaged", size, problem)
+        return RunLine(str(path), None, None, None, None, None, None, "damaged", size, problem)
 
 
 def _line_of(folder: RunFolder, size: float) -> RunLine:
@@ -90,6 +92,7 @@ def _line_of(folder: RunFolder, size: float) -> RunLine:
     return RunLine(
         path=str(folder.path),
         created=str(record.created),
+        kind=record.kind,
         build=_build_name(record),
         seed=record.config.get("seed"),
         steps=steps,
@@ -99,12 +102,15 @@ def _line_of(folder: RunFolder, size: float) -> RunLine:
     )
 
 
-def _build_name(record: RunRecord) -> str:
+def _build_name(record: RunRecord) -> str | None:
     """Return "module:function"; for a script, whose module is `__main__`, its folder and file instead."""
-    module, _, function = record.build_function.name.partition(":")
-    file = record.build_function.file
+    build = record.build_function
+    if build is None:
+        return None
+    module, _, function = build.name.partition(":")
+    file = build.file
     if module != "__main__" or file is None:
-        return record.build_function.name
+        return build.name
     return f"{'/'.join(Path(file).parts[-2:])}:{function}"
 
 
@@ -159,6 +165,7 @@ def _facts(line: RunLine) -> list[list[str]]:
     number = _number(line.evaluation_return)
     return [
         [
+            (line.kind or "") if _is_special(line) else "",
             line.state,
             "" if line.steps is None else f"{line.steps:,} steps",
             f"return {number}" if number else "",
@@ -175,9 +182,13 @@ def _when(line: RunLine) -> str:
 
 def _table(lines: list[RunLine], build: bool) -> Table:
     """Return the runs as a table; `build` adds the column of build functions."""
+    # The column is left out where it would say the same of all runs, as most terminals are narrow.
+    kinds = any(_is_special(line) for line in lines)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
     table.add_column("when", no_wrap=True)
+    if kinds:
+        table.add_column("kind", no_wrap=True)
     if build:
         table.add_column("build", overflow="fold")
     for name in ("seed", "steps", "return"):
@@ -189,6 +200,7 @@ def _table(lines: list[RunLine], build: bool) -> Table:
             # rich takes brackets for markup: a folder `runs[old]` would lose a part of its name.
             escape(line.path),
             _when(line),
+            *([line.kind or ""] if kinds else []),
             *([escape(line.build or "")] if build else []),
             "" if line.seed is None else escape(str(line.seed)),
             "" if line.steps is None else f"{line.steps:,}",
@@ -197,6 +209,10 @@ def _table(lines: list[RunLine], build: bool) -> Table:
             f"{line.megabytes:.1f} MB",
         )
     return table
+
+
+def _is_special(line: RunLine) -> bool:
+    return line.kind not in (None, TRAINING)
 
 
 def _number(value: float | None) -> str:

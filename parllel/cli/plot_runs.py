@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from parllel.cli.find_runs import find_runs
+from parllel.cli.find_runs import find_runs, json_of
 from parllel.cli.seed_groups import groups_of, join, member, without_seed
 from parllel.pictures import Curve, plot_learning_curve, read_curve
+from parllel.runs import TRAINING
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,6 +56,13 @@ def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], lis
     found: dict[Path, Curve] = {}
     problems = []
     for path in paths:
+        kind = _kind_at(path)
+        if kind != TRAINING:
+            problems.append(
+                f"{path}: expected a training run, got one of kind {kind!r}, which has no learning curve; "
+                "`parllel runs` lists it"
+            )
+            continue
         try:
             curve = read_curve(path / "progress.csv", key)
         except FileNotFoundError:
@@ -69,6 +77,12 @@ def read_curves(paths: Iterable[Path], key: str) -> tuple[dict[Path, Curve], lis
             else:
                 problems.append(f"{path}: no number under {key!r} yet")
     return found, problems
+
+
+def _kind_at(path: Path) -> str:
+    """Return the kind of a run; "training" if its record is damaged, which is no reason to hide its curve."""
+    record = json_of(path / "run.json")
+    return str(record.get("kind", TRAINING)) if isinstance(record, dict) else TRAINING
 
 
 def curves_of(found: Mapping[Path, Curve], by: str) -> tuple[dict[str, Curve], list[str]]:

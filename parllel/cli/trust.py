@@ -22,15 +22,17 @@ def check_source(path: str, *, trusted: bool) -> None:
         trusted: whether the user gave --trust, which allows any script.
 
     Raises:
-        ValueError: for a script that is refused, naming it and how to allow it, or a folder without a run.
+        ValueError: for a script that is refused, naming it and how to allow it, or a folder without a
+            training run.
         FileNotFoundError: if the folder does not exist.
     """
     folder = RunFolder.open(path)
     record = folder.read_record()
+    source = record.source()  # even if trusted: a run of another kind names no script
     if trusted:
         return
     here, run = Path.cwd().resolve(), folder.path.resolve()
-    for reference in (record.build_function, record.config_class):
+    for reference in (source, record.config_class):
         if reference is None or reference.problem is not None:  # never imported
             continue
         if reference is record.config_class and _is_installed(reference):

@@ -111,15 +111,15 @@ def resume(
 
     Raises:
         FileNotFoundError: if the folder, or the file of the build function, is not there.
-        ValueError: if it is not the folder of a run, or damaged; if the build function cannot be found by
-            its name; if no checkpoint is whole; if the newest one does not fit the run.
+        ValueError: if it is not the folder of a training run, or damaged; if the build function cannot be
+            found by its name; if no checkpoint is whole; if the newest one does not fit the run.
         WrongStateError: if another process is using the run.
         ValueError, TypeError: for wrong changes.
     """
     check_not_importing("resume")
     folder = RunFolder.open(path)
     with folder.lock():
-        record = folder.read_record()
+        record = _training_record(folder)
         found = _newest(folder)
         if record.outcome is not None and _has_ended(record.outcome) and not changes:
             result = _ended_result(record.outcome, found)
@@ -161,7 +161,7 @@ def repeat(
     """
     check_not_importing("repeat")
     other = RunFolder.open(path)
-    config, build = _config_and_build(other.read_record(), changes, build, config_class)
+    config, build = _config_and_build(_training_record(other), changes, build, config_class)
     whole = other.path.resolve()
     folder = RunFolder(whole.parent if base is None else base, name or whole.name)
     return _train(build, config, folder, console, repeats=whole)
@@ -191,7 +191,7 @@ def rebuild(
     Raises: as `resume` does, and FileNotFoundError if there is no such checkpoint.
     """
     folder = RunFolder.open(path)
-    config, build = _config_and_build(folder.read_record(), changes, build, config_class)
+    config, build = _config_and_build(_training_record(folder), changes, build, config_class)
     warnings: list[str] = []
     checkpoints = folder.best if best else folder.checkpoints
     checkpoint, state = checkpoints.load_newest(warn=warnings.append)
@@ -204,6 +204,12 @@ def rebuild(
 
 
 # ---------------------------------------------------------------------- parts of the above
+
+
+def _training_record(folder: RunFolder) -> RunRecord:
+    record = folder.read_record()
+    record.source()  # raises for another kind, which not even a given build function makes a training run
+    return record
 
 
 def _config_and_build(

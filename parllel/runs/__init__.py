@@ -1,4 +1,4 @@
-"""The store of training runs: folders, records, configs, checkpoints and the states in them."""
+"""The store of runs: folders, records, configs, checkpoints and the states in them."""
 
 from parllel.runs.checkpoints import Checkpoints
 from parllel.runs.config import change_config, config_values, read_config
@@ -6,11 +6,12 @@ from parllel.runs.config_keys import key_paths, nearest_key
 from parllel.runs.config_reading import whole_number
 from parllel.runs.reference import Reference, check_not_importing
 from parllel.runs.run_folder import RunFolder, versions
-from parllel.runs.run_record import RunRecord
+from parllel.runs.run_record import TRAINING, RunRecord
 from parllel.runs.run_result import RunResult
 from parllel.runs.state_file import check_state, load_state, save_state
 
 __all__ = [
+    "TRAINING",
     "Checkpoints",
     "Reference",
     "RunFolder",

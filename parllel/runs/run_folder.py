@@ -22,7 +22,14 @@ from parllel.runs.config import config_values
 from parllel.runs.git_state import git_state
 from parllel.runs.reference import reference_to
 from parllel.runs.run_lock import hold_lock, lock_is_held
-from parllel.runs.run_record import RunRecord, describe_run, now, places_of, read_record
+from parllel.runs.run_record import (
+    TRAINING,
+    RunRecord,
+    describe_run,
+    now,
+    places_of,
+    read_record,
+)
 from parllel.seeding import Seeds
 
 # What numbers depend on: this package, what computes, and environments.
@@ -121,25 +128,39 @@ class RunFolder:
     # ------------------------------------------------------------------ what was run
 
     def write_record(
-        self, build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
+        self,
+        build: Any,
+        config: Any,
+        repeats: str | os.PathLike[str] | None = None,
+        *,
+        kind: str = TRAINING,
+        source: str | os.PathLike[str] | None = None,
     ) -> None:
         """Write config.json, versions.json and run.json, and git.diff if the source was changed.
 
+        Hold `lock()` before and as long as the run lasts: without it the run counts as failed until
+        `note_outcome` is called.
+
         Args:
             build: the function that puts the run together. One that cannot be found again by its name is
-                noted as such.
+                noted as such. None for a run of another kind than "training".
             config: a dataclass object or a dict.
             repeats: folder of the run that this one repeats.
+            kind: of the run, one lower-case word.
+            source: folder whose state of git is noted; default that of the build function's file.
 
         Raises:
             TypeError: if the config holds what is no JSON value.
+            ValueError: if the kind is no such word, or does not go with the build function.
             OSError: if something cannot be written.
         """
         values = config_values(config)
-        record = describe_run(build, config, repeats)
-        file = record["build"]["file"]
-        if file is not None:
-            record["git"], difference = git_state(Path(file).parent)
+        record = describe_run(kind, build, config, repeats)
+        file = (record["build"] or {}).get("file")
+        if source is None and file is not None:
+            source = Path(file).parent
+        if source is not None:
+            record["git"], difference = git_state(Path(source))
             if 0 < len(difference) <= LARGEST_DIFFERENCE:
                 with replaced_file(self.path / "git.diff") as diff:
                     diff.write(difference)
@@ -205,7 +226,7 @@ class RunFolder:
         self._write("run.json", record)
 
     def note_outcome(self, outcome: Mapping[str, Any]) -> None:
-        """Record what came of the run; see RunRecord."""
+        """Record what came of the run: see RunRecord, and for another kind what it likes."""
         record = self._read("run.json")
         self._write("run.json", {**record, "outcome": {"ended": now(), **outcome}})
 

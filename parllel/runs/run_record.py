@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +16,9 @@ from typing import Any
 from parllel.runs.config import change_config, read_config
 from parllel.runs.reference import Reference, reference_to
 
+TRAINING = "training"  # the kind of every run that a runner trains, and of folders that name none
+_KIND = re.compile(r"[a-z][a-z0-9_-]*")
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -21,8 +26,9 @@ class RunRecord:
 
     Attributes:
         path: folder of the run.
+        kind: "training", or what another part of parllel calls the runs that it writes.
         config: JSON values.
-        build_function: where to find the function that put the run together.
+        build_function: where to find the function that put the run together; None for another kind.
         config_class: where to find the config's dataclass; None for a dict.
         command: the command line that began the run.
         working_directory: of that command.
@@ -32,12 +38,14 @@ class RunRecord:
         history: a dict with `time`, `step`, `changes`, `before` (the values that were changed) and `git` for
             each time that the run was resumed.
         outcome: `ended` (time), `elapsed_steps`, `evaluation_return`, `solved` and `stopped_by` of the last
-            time that it ran; None while it runs, and if it failed or was killed.
+            time that it ran; None while it runs, and if it failed or was killed. A run of another kind has
+            `ended`, and what it noted.
     """
 
     path: Path
+    kind: str
     config: dict[str, Any]
-    build_function: Reference
+    build_function: Reference | None
     config_class: Reference | None
     command: list[str]
     working_directory: str
@@ -47,9 +55,23 @@ class RunRecord:
     history: list[dict[str, Any]]
     outcome: dict[str, Any] | None
 
+    def source(self) -> Reference:
+        """Return where to find the build function.
+
+        Raises:
+            ValueError: if this is no training run; says what can be done with it.
+        """
+        if self.build_function is None:
+            raise ValueError(
+                f"{self.path}: expected a training run, got one of kind {self.kind!r}, which has no build "
+                "function and no checkpoints; `parllel runs` lists it, and this ran it: "
+                f"{shlex.join(self.command)}"
+            )
+        return self.build_function
+
     def build(self) -> Any:
-        """Return the build function, imported; raise as `Reference.find` does."""
-        return self.build_function.find()
+        """Return the build function, imported; raise as `source` and `Reference.find` do."""
+        return self.source().find()
 
     def read_config(
         self, changes: Mapping[str, Any] | None = None, config_class: type | None = None
@@ -78,10 +100,21 @@ class RunRecord:
 
 
 def describe_run(
-    build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
+    kind: str, build: Any, config: Any, repeats: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
-    """Return what run.json holds of a run that begins now, but for the state of git."""
+    """Return what run.json holds of a run that begins now, but for the state of git.
+
+    Raises:
+        ValueError: if the kind is not one lower-case word, or a training run has no build function, or
+            another one has one.
+    """
+    if _KIND.fullmatch(kind) is None:
+        raise ValueError(f"kind: expected one lower-case word, such as {TRAINING!r}, got {kind!r}")
+    if (kind == TRAINING) != (build is not None):
+        wanted = "a" if kind == TRAINING else "no"
+        raise ValueError(f"a run of kind {kind!r}: expected {wanted} build function, got {build!r}")
     return {
+        "kind": kind,
         **places_of(build, config),
         # With the interpreter and its options, which sys.argv leaves out.
         "command": list(sys.orig_argv),
@@ -98,7 +131,7 @@ def places_of(build: Any, config: Any) -> dict[str, Any]:
     """Return what run.json says of where the build function and the config's class stand."""
     is_dict = isinstance(config, Mapping)
     return {
-        "build": dataclasses.asdict(reference_to(build)),
+        "build": None if build is None else dataclasses.asdict(reference_to(build)),
         "config_class": None if is_dict else dataclasses.asdict(reference_to(type(config))),
     }
 
@@ -110,12 +143,16 @@ def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -
         KeyError, TypeError: if something is missing or of another kind.
     """
     held = dict(values)
-    config_class = held.pop("config_class")
+    kind = held.pop("kind", TRAINING)  # earlier versions knew no other
+    build, config_class = held.pop("build"), held.pop("config_class")
+    if not isinstance(kind, str) or (kind == TRAINING) != (build is not None):
+        raise TypeError(f"kind {kind!r} with build function {build!r}")
     names = {field.name for field in dataclasses.fields(RunRecord)}
     return RunRecord(
         path=path,
+        kind=kind,
         config=dict(config),
-        build_function=Reference(**held.pop("build")),
+        build_function=None if build is None else Reference(**build),
         config_class=None if config_class is None else Reference(**config_class),
         # Without what only later versions know.
         **{name: held[name] for name in names & set(held)},

@@ -143,7 +143,9 @@ def _config_of(path: str, config_class: type) -> Any:
         folder = RunFolder.open(path)
         if folder.in_use:
             raise ValueError(f"{path}: another process is using this run; wait until it has ended")
-        return folder.read_record().read_config(config_class=config_class)
+        record = folder.read_record()
+        record.source()  # refuses a run of another kind, whose config would only seem not to fit
+        return record.read_config(config_class=config_class)
     except (OSError, ValueError, TypeError) as error:
         print(f"--resume: {error}", file=sys.stderr)
         raise SystemExit(2) from None

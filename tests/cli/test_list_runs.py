@@ -26,6 +26,7 @@ def test_what_is_said_of_a_run(call, run):
     assert line == {
         "path": str(run),
         "created": record["created"],
+        "kind": "training",
         "build": "small_build:build",
         "seed": 0,
         "steps": 60,
@@ -142,9 +143,17 @@ def test_nothing_there(call, tmp_path):
 
 def test_a_narrow_terminal_gets_lines_that_it_has_room_for(capsys):
     found = RunLine(
-        "runs/a-run-seed12", "2026-11-22T02:33:11", "a/b.py:build", 12, 15_000, -1.25, "solved", 3.0
+        "runs/a-run-seed12",
+        "2026-11-22T02:33:11",
+        "training",
+        "a/b.py:build",
+        12,
+        15_000,
+        -1.25,
+        "solved",
+        3.0,
     )
-    damaged = RunLine("runs/b", None, None, None, None, None, "damaged", 0.1, "why")
+    damaged = RunLine("runs/b", None, None, None, None, None, None, "damaged", 0.1, "why")
     _print(Console(width=60), [found, damaged])
     assert capsys.readouterr().out.splitlines() == [
         "runs/a-run-seed12",

@@ -21,7 +21,7 @@ from small_run import Config, Rates, build
 import parllel.runners
 from parllel.errors import notes_of
 from parllel.runners import rebuild, repeat, resume, train
-from parllel.runs import Checkpoints, RunFolder, load_state
+from parllel.runs import Checkpoints, RunFolder, config_values, load_state
 from parllel.runs.reference import Reference
 
 HERE = Path(__file__).parent
@@ -77,6 +77,23 @@ def test_a_run_leaves_what_it_was(whole):
     assert not whole.in_use
     assert [row["step"] for row in rows_of(whole)] == ["0", "20", "40", "60"]
     assert json.loads((whole.path / "seeds.json").read_text())["entropy"] == 4
+
+
+@pytest.mark.parametrize("given", [{}, {"build": build, "config_class": Config}], ids=["", "given"])
+@pytest.mark.parametrize("again", [resume, repeat, rebuild])
+def test_a_run_of_another_kind_is_refused(tmp_path, again, given):
+    folder = RunFolder(tmp_path, "played")
+    folder.write_record(None, config_values(Config()), kind="experiment")
+    folder.note_outcome({})
+    before = files_of(folder)
+    with ExitStack() as stack:
+        rest = (stack,) if again is rebuild else ()
+        with pytest.raises(
+            ValueError, match=r"^\S+played: .* got one of kind 'experiment', which has no build"
+        ):
+            again(folder.path, *rest, **given)
+    assert {name: held for name, held in files_of(folder).items() if name != "lock"} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["played"]
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(whole, stopped):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from parllel.runs import Checkpoints, RunFolder, versions
+from parllel.runs.git_state import git_state
 from parllel.seeding import Seeds
 
 
@@ -67,6 +68,7 @@ def test_the_start_of_a_run_is_written_down(tmp_path):
     assert record.build_function.name == f"{__name__}:build"
     assert record.build_function.file == __file__
     assert record.config_class.name == f"{__name__}:Config"
+    assert record.kind == "training"
     assert record.command == sys.orig_argv
     assert record.working_directory == os.getcwd()
     age = datetime.now().astimezone() - datetime.fromisoformat(record.created)
@@ -86,6 +88,54 @@ def test_a_config_may_be_a_dict(tmp_path):
     assert record.read_config({"ppo.rate": "1"}) == {"T": 4, "ppo": {"rate": 1.0}}
     with pytest.raises(ValueError, match=r"unknown key 'ppo.rat'; did you mean 'ppo.rate'"):
         record.read_config({"ppo.rat": "1"})
+
+
+def test_a_run_of_another_kind_has_no_build_function(tmp_path):
+    folder = RunFolder(tmp_path, "run")
+    folder.write_record(None, {"players": 2}, kind="experiment", source=Path(__file__).parent)
+    record = folder.read_record()
+    assert (record.kind, record.build_function, record.config_class) == ("experiment", None, None)
+    assert record.read_config({"players": "3"}) == {"players": 3}
+    assert record.command == sys.orig_argv
+    assert record.git == git_state(Path(__file__).parent)[0]
+    assert folder.read_versions() == versions()
+    with pytest.raises(
+        ValueError, match=r"expected a training run, got one of kind 'experiment', .*runs"
+    ):
+        record.build()
+
+
+def test_a_folder_that_names_no_kind_is_that_of_a_training_run(tmp_path):
+    folder = RunFolder(tmp_path, "run")
+    folder.write_record(build, Config())
+    record = json.loads((folder.path / "run.json").read_text())
+    del record["kind"]  # as in folders of earlier versions
+    (folder.path / "run.json").write_text(json.dumps(record))
+    assert folder.read_record().kind == "training"
+    assert folder.read_record().build() is build
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "message"),
+    [
+        (
+            "Two words",
+            None,
+            "kind: expected one lower-case word, such as 'training', got 'Two words'",
+        ),
+        ("training", None, "a run of kind 'training': expected a build function, got None"),
+        (
+            "experiment",
+            build,
+            "a run of kind 'experiment': expected no build function, got <function",
+        ),
+    ],
+)
+def test_a_kind_goes_with_its_build_function(tmp_path, kind, function, message):
+    folder = RunFolder(tmp_path, "run")
+    with pytest.raises(ValueError, match=message):
+        folder.write_record(function, {}, kind=kind)
+    assert list(folder.path.iterdir()) == []
 
 
 def test_a_config_that_json_does_not_know_is_refused(tmp_path):
@@ -208,7 +258,10 @@ def test_damaged_files_are_named(tmp_path, name, content, message):
         RunFolder.open(folder.path).read_record()
 
 
-@pytest.mark.parametrize("damage", [{"build": None}, {"build": {"nome": 1}}, "command"])
+@pytest.mark.parametrize(
+    "damage",
+    [{"build": None}, {"build": {"nome": 1}}, {"kind": 5}, {"kind": "experiment"}, "command"],
+)
 def test_a_record_of_another_form_is_damaged(tmp_path, damage):
     folder = RunFolder(tmp_path, "run")
     folder.write_record(build, Config())
