@@ -1,3 +1,17 @@
-"""Trees to bytes and JSON and back, without pickle."""
+"""Trees to bytes and JSON and back, without pickle.
 
-__all__: list[str] = []
+Raises:
+    ImportError: if msgspec is not installed.
+"""
+
+try:
+    import msgspec as _msgspec  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "msgspec":
+        raise
+    raise ImportError("parllel.wire needs msgspec: pip install 'parllel[wire]'") from error
+
+from parllel.wire.limits import Limits
+from parllel.wire.wire_error import WireError
+
+__all__ = ["Limits", "WireError"]
