@@ -29,7 +29,8 @@ def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
     handler.agent.eval_mode()
     try:
         inputs = handler.agent_inputs(converted, None, column)
-        action, agent_info = handler.agent.step(**inputs, env_indices=column)
+        answer = handler.agent.step(**inputs, env_indices=column)
+        action, agent_info = _action_and_info(answer, type(handler.agent).__name__)
     except Exception as error:
         leaves = buffer_leaves(buffer_map(np.asarray, observation), "observation")
         seen = ", ".join(f"{path} {cell.dtype} {cell.shape}" for path, cell in leaves)
@@ -39,6 +40,24 @@ def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
         handler.restore_mode()
     return buffer_map(lambda leaf: handler.to_numpy(leaf)[0], action), _info_fields(
         handler, agent_info
+    )
+
+
+def _action_and_info(answer: Any, name: str) -> tuple[Tree, Tree]:
+    """Return an agent's answer if it is a pair; `name` is that of its class."""
+    # Actions alone would be taken apart as if they were the pair: an array along its first dimension, a
+    # NamedTuple of two parts into these.
+    pair = isinstance(answer, (tuple, list)) and not isinstance(answer, NamedTuple)
+    if pair and len(answer) == 2:
+        return answer[0], answer[1]
+    got = "None" if answer is None else f"a value of type {type(answer).__name__}"
+    if pair:
+        got = f"{len(answer)} values"
+    elif hasattr(answer, "shape"):
+        got = f"an array of shape {tuple(answer.shape)}"
+    raise TypeError(
+        f"{name}.step: expected a pair (action, agent_info), got {got}; without an agent_info, return "
+        "(action, None)"
     )
 
 

@@ -47,6 +47,8 @@ from parllel.transforms import (
     StepTransform,
     Transform,
     check_fields,
+    naming,
+    note_transform,
 )
 from parllel.types import BatchSpec, State
 
@@ -128,7 +130,6 @@ class BatchSampler(Sampler):
         self._unsaved: dict[str, int] = {}
         self._arrays = buffer_arrays(samples)
         self._moving = moving_blocks(self._arrays)
-        self._transform_steps = [one.transform_step for one in self.step_transforms]
         self._bind()
         # Looked up once, as it is called for each batch.
         self._go_over = self._parts_that_go_over()
@@ -228,7 +229,7 @@ class BatchSampler(Sampler):
         """Transform row `t` of `columns` and write the agent's answer to it."""
         timer = self._timer
         began = 0.0 if timer is None else perf_counter()
-        if self._transform_steps:
+        if self.step_transforms:
             self.transform_row(t, columns)
         self.handler.step(t, columns)
         if timer is not None:
@@ -236,8 +237,12 @@ class BatchSampler(Sampler):
 
     def transform_row(self, t: int, columns: slice) -> None:
         """Apply the step transforms to row `t` of `columns`."""
-        for transform_step in self._transform_steps:
-            transform_step(self.samples, t, columns)
+        for transform in self.step_transforms:
+            try:
+                transform.transform_step(self.samples, t, columns)
+            except Exception as error:
+                note_transform(error, transform, f"transform_step, row {t}")
+                raise
 
     def bootstrap(self, columns: slice) -> None:
         """Write the value of the observation after the batch, as the agent would see it."""
@@ -257,9 +262,11 @@ class BatchSampler(Sampler):
         # statistics. Batch transforms come last, as estimates of advantages need these values.
         self._write_final_values()
         for transform in self.step_transforms:
-            transform.end_batch(self.samples)
+            with naming(transform, "end_batch"):
+                transform.end_batch(self.samples)
         for batch_transform in self.batch_transforms:
-            batch_transform.transform_batch(self.samples)
+            with naming(batch_transform, "transform_batch"):
+                batch_transform.transform_batch(self.samples)
         trajs = self.cages.completed_trajs()
         if self._timer is not None:
             self._timer.add_transforms(began)

@@ -15,6 +15,7 @@ from parllel.transforms.final_chain import (
     transform_finals,
 )
 from parllel.transforms.multi_agent_advantage import EstimateMultiAgentAdvantage
+from parllel.transforms.naming import naming, note_transform
 from parllel.transforms.normalize_advantage import NormalizeAdvantage
 from parllel.transforms.normalize_multi_agent_advantage import NormalizeMultiAgentAdvantage
 from parllel.transforms.normalize_observations import NormalizeObservations
@@ -59,6 +60,8 @@ __all__ = [
     "estimate_advantage",
     "every_nth",
     "example_of_what_is_seen",
+    "naming",
+    "note_transform",
     "note_what_is_seen",
     "optional_body_of",
     "picture_grid",

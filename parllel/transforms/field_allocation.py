@@ -25,12 +25,12 @@ from parllel.transforms.field_checks import (
     declared_paths,
     fields_of,
     identities_below,
-    naming,
     reads_of,
     writer_of,
     written_later,
     written_twice,
 )
+from parllel.transforms.naming import naming
 from parllel.transforms.transform import BatchTransform, StepTransform, Transform
 from parllel.types import BatchSpec, Tree
 
@@ -66,7 +66,7 @@ def add_transform_fields(
         fields = fields_of(transform, samples)
         name = type(transform).__name__
         _check_unwritten(samples, fields, name)
-        with naming(transform):
+        with naming(transform, "fields"):
             # A part of what the agent sees takes the place of the same part of the raw observation.
             for path in fields:
                 if path.startswith(f"{SEEN}."):

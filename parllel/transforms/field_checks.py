@@ -6,14 +6,13 @@ transform that writes it, `agent.observation` is `env.observation`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from parllel.arrays import Array
 from parllel.buffers import Samples, buffer_leaves, field_at
-from parllel.errors import add_note
+from parllel.transforms.naming import naming
 from parllel.transforms.transform import StepTransform, Transform
 
 SEEN, RAW = "agent.observation", "env.observation"
@@ -121,22 +120,12 @@ def declared_paths(transform: Transform, samples: Samples) -> list[str]:
 
 def fields_of(transform: Transform, samples: Samples) -> Mapping[str, Any]:
     """Return the fields that a transform declares; name the transform in errors."""
-    with naming(transform):
+    with naming(transform, "fields"):
         fields = transform.fields(samples)
     if not isinstance(fields, Mapping):
         name = type(transform).__name__
         raise TypeError(f"{name}: fields: expected a dict by path, got {fields!r}")
     return fields
-
-
-@contextmanager
-def naming(transform: Transform) -> Iterator[None]:
-    """Add a note with the transform's name to errors raised in this context."""
-    try:
-        yield
-    except Exception as error:
-        add_note(error, f"in {type(transform).__name__}.fields")
-        raise
 
 
 def reads_of(transform: Transform) -> Sequence[str]:

@@ -19,6 +19,7 @@ from parllel.transforms.field_checks import (
     uses_of,
     writer_of,
 )
+from parllel.transforms.naming import note_transform
 from parllel.transforms.transform import StepTransform
 from parllel.types import Tree
 
@@ -131,7 +132,11 @@ def transform_finals(
     # Taken before the first transform, which may return anything.
     n = len(next(leaf for _, leaf in buffer_leaves(observation)))
     for transform in transforms:
-        observation = transform.transform_final(observation)
+        try:
+            observation = transform.transform_final(observation)
+        except Exception as error:
+            note_transform(error, transform, "transform_final")
+            raise
         if observation is None:  # a forgotten return, which the next transform would be blamed for
             _check_final([transform], None, shapes, n)
     _check_final(transforms, observation, shapes, n)

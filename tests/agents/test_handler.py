@@ -262,6 +262,28 @@ class IdHandler(NumpyHandler):
         return inputs
 
 
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (np.zeros(1), r"an array of shape \(1,\)"),
+        (np.zeros((2, 3)), r"an array of shape \(2, 3\)"),
+        (NamedTuple(turn=np.zeros(1), push=np.zeros(1)), "a value of type NamedTuple"),
+        ((np.zeros(1), None, None), "3 values"),
+        (None, "None"),
+    ],
+)
+def test_an_answer_that_is_no_pair_is_refused(answer, got):
+    class Lean(AddingAgent):
+        def step(self, observation, *, env_indices=None, noise=None):
+            return answer
+
+    message = (
+        rf"^Lean\.step: expected a pair \(action, agent_info\), got {got}; .* \(action, None\)"
+    )
+    with pytest.raises(TypeError, match=message):
+        agent_examples(NumpyHandler(Lean()), np.ones(3, np.float32))
+
+
 def test_a_subclass_hands_over_further_inputs():
     handler = IdHandler(AddingAgent())
     samples = make_samples()

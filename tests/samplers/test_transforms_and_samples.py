@@ -428,3 +428,55 @@ def test_an_evaluation_that_was_built_first_notices_later(workshop):
     workshop.sampler([normalize], [normalize])
     with pytest.raises(ValueError, match=r"agent\.observation .* NormalizeObservations, got \[\]"):
         eval_sampler.collect_batch(0)
+
+
+class Misshapen(HalveFinals):
+    """Declares three numbers, and computes two where it is asked to."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def cut(self, array, method):
+        return array[..., :2] if method == self.method else array
+
+    def transform_step(self, samples, t, columns):
+        raw = np.asarray(samples.env.observation[t, columns])
+        samples.agent.observation[t, columns] = self.cut(raw, "transform_step")
+
+    def transform_final(self, observation):
+        return observation + self.cut(observation, "transform_final")
+
+    def end_batch(self, samples):
+        samples.agent.observation[...] = self.cut(np.zeros((SPEC.T, SPEC.B, 3)), "end_batch")
+
+
+class MisshapenReward(BatchTransform):
+    def fields(self, samples):
+        return {"env.shaped_reward": Field(np.float32(0))}
+
+    def transform_batch(self, samples):
+        samples.env.shaped_reward[...] = np.asarray(samples.env.reward)[:-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        ("transform_step", "transform_step, row 0"),
+        ("transform_final", "transform_final"),
+        ("end_batch", "end_batch"),
+    ],
+)
+def test_a_step_transform_that_writes_a_wrong_shape_is_named(workshop, method, where):
+    transform, estimate = Misshapen(method), EstimateAdvantage(0.9, 0.9)
+    sampler = workshop.sampler([transform, estimate], [transform], [estimate])
+    with pytest.raises(ValueError, match="broadcast") as caught:
+        sampler.collect_batch(0)
+    assert notes_of(caught.value) == [f"in Misshapen.{where}"]
+
+
+def test_a_batch_transform_that_writes_a_wrong_shape_is_named(workshop):
+    transform = MisshapenReward()
+    sampler = workshop.sampler([transform], [], [transform])
+    with pytest.raises(ValueError, match="broadcast") as caught:
+        sampler.collect_batch(0)
+    assert notes_of(caught.value) == ["in MisshapenReward.transform_batch"]
