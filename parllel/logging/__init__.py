@@ -1,8 +1,11 @@
-"""Logging: a Logger that is handed to who needs it, and the writers that it writes to."""
+"""Logging: a Logger and the writers that it writes to; files of records; ledgers of what must add up."""
 
 from parllel.logging.csv_writer import CsvWriter
 from parllel.logging.jsonl_writer import JsonlWriter
+from parllel.logging.ledger import Ledger, LedgerError
 from parllel.logging.logger import Logger
+from parllel.logging.read_records import read_records
+from parllel.logging.record_file import RecordFile
 from parllel.logging.replaced_file import replaced_file
 from parllel.logging.tensorboard_writer import TensorBoardWriter
 from parllel.logging.terminal_writer import TerminalWriter
@@ -13,13 +16,17 @@ from parllel.logging.writer import Level, Number, Writer
 __all__ = [
     "CsvWriter",
     "JsonlWriter",
+    "Ledger",
+    "LedgerError",
     "Level",
     "Logger",
     "Number",
+    "RecordFile",
     "TensorBoardWriter",
     "TerminalWriter",
     "TextWriter",
     "WandbWriter",
     "Writer",
+    "read_records",
     "replaced_file",
 ]

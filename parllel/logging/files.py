@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 _PROBE_NBYTES = 4096  # a block: less may fit into what the last block of a file has left
+_BLOCK_NBYTES = 4096  # that are looked through for a line break at a time
 
 
 def prepare_file(owner: str, folder: str | os.PathLike[str], name: str) -> Path:
@@ -51,14 +52,14 @@ def append(path: Path, content: bytes, header: bytes = b"") -> None:
     with path.open("a+b", buffering=0) as file:
         # Looked up before writing, to cut off there what a full disk takes in part.
         end = file.seek(0, os.SEEK_END)
-        _append_all(file, end, content if end else header + content)
+        append_all(file, end, content if end else header + content)
 
 
 def append_lines(path: Path, lines: bytes, header: bytes = b"") -> None:
     """Append whole lines as `append` does; half a line that a kill left at the end is dropped."""
     with path.open("a+b", buffering=0) as file:
-        end = _drop_half_line(file)
-        _append_all(file, end, lines if end else header + lines)
+        end = drop_half_line(file)
+        append_all(file, end, lines if end else header + lines)
 
 
 def sync_file(path: Path) -> None:
@@ -88,26 +89,45 @@ def read_lines(path: Path) -> bytes:
         return b""
 
 
-def _drop_half_line(file: io.FileIO) -> int:
-    """Return where the file ends once what follows its last whole line is gone."""
+def drop_half_line(file: io.FileIO) -> int:
+    """Cut off what follows the last line break, and return where the file ends then."""
     size = file.seek(0, os.SEEK_END)
-    if size == 0:
-        return 0
-    file.seek(size - 1)
-    if file.read(1) == b"\n":
-        return size
-    file.seek(0)
-    end = len(whole_lines(file.read()))
-    file.truncate(end)
+    end = _after_line_break(file, size)
+    if end < size:
+        file.truncate(end)
     return end
 
 
-def _append_all(file: io.FileIO, end: int, content: bytes) -> None:
+def last_line(file: io.FileIO) -> bytes:
+    """Return the last line of a file that ends with a line break; nothing of an empty one."""
+    size = file.seek(0, os.SEEK_END)
+    start = _after_line_break(file, size - 1)
+    file.seek(start)
+    return file.read(size - start)
+
+
+def _after_line_break(file: io.FileIO, end: int) -> int:
+    """Return the place after the last line break before `end`, 0 if there is none."""
+    # From the end, as the file may be large and a line is short.
+    while end > 0:
+        start = max(0, end - _BLOCK_NBYTES)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def append_all(file: io.FileIO, end: int, content: bytes) -> None:
+    """Append to a file that ends at `end`: all of the content, or nothing if this raises an OSError."""
     try:
         _write_all(file, content)
     except BaseException:
         with contextlib.suppress(OSError):  # a device has no length
-            file.truncate(end)
+            # Ctrl-C may come when all is there, and a reader has seen it.
+            if file.seek(0, os.SEEK_END) < end + len(content):
+                file.truncate(end)
         raise
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from parllel.logging.files import append_lines, prepare_file, read_lines, sync_file
+from parllel.logging.json_line import json_line
 from parllel.logging.replaced_file import replaced_file
 from parllel.logging.writer import Level, Number, Writer
 
@@ -34,7 +34,7 @@ class JsonlWriter(Writer):
 
     def write(self, step: int, values: Mapping[str, Number]) -> None:
         """Append a row."""
-        self._append({"step": step, **{key: _json_number(value) for key, value in values.items()}})
+        self._append({"step": step, **values})
 
     def message(self, level: Level, text: str) -> None:
         """Append a message; it has no step, unlike a row."""
@@ -56,8 +56,7 @@ class JsonlWriter(Writer):
             file.write(b"".join(kept))
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        # `json` would by default write NaN, which other readers refuse.
-        append_lines(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
+        append_lines(self.path, json_line("JsonlWriter", line))
 
     def sync(self) -> None:
         """Make the file survive a power cut."""
@@ -65,14 +64,6 @@ class JsonlWriter(Writer):
 
     def close(self) -> None:
         """Do nothing: the file is open only while it is written."""
-
-
-def _json_number(value: Number) -> Number | str:
-    if isinstance(value, int) or math.isfinite(value):
-        return value
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _step_of(line: bytes) -> int | None:

@@ -1,0 +1,166 @@
+"""A file of records: whole lines of JSON, numbered without a repeat.
+
+    RecordFile, one for each file            any number of read_records, of any process
+    append: one write() per record   ---->   read up to the last line break
+
+What a reader finds before a line break was written whole: the line break is the last byte of a record, and a
+file that is appended to fills from front to back. After the last one there may be half a record, of a write
+that goes on or of a writer that was killed in it. The next writer drops that half, whose number it may give
+away again, as no reader has taken it for a record.
+
+Unlike the files of a Logger this one stays open, as there may be a record for each step.
+"""
+
+from __future__ import annotations
+
+import errno
+import operator
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from parllel.logging.files import append_all, drop_half_line, last_line, prepare_file
+from parllel.logging.json_line import json_line
+from parllel.logging.read_records import parse_record
+
+_OWN_KEYS = ("kind", "seq", "version")
+
+
+class RecordFile:
+    """Append records to a file, each as one line `{"kind": "step", "seq": 3, "version": 1, ...}`.
+
+    `seq` counts from 1, and goes on where an existing file ends. A record is in the file when `append`
+    returns, and stays there if this process is killed; `sync` makes it survive a power cut. Threads may share
+    one RecordFile; processes need a file each.
+
+    Args:
+        path: of the file; its folder is created if it is missing.
+        version: of what the records hold, for those who read them; an int of at least 1.
+
+    Raises:
+        OSError: if the file cannot be written, or the disk is full.
+        ValueError: if `version` is less than 1, or an existing file does not end with a record.
+
+    Example:
+        >>> with RecordFile("steps.jsonl") as records:
+        ...     records.append("step", {"reward": 1.0})
+        1
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, version: int = 1) -> None:
+        if operator.index(version) < 1:
+            raise ValueError(f"RecordFile: version: expected an int of at least 1, got {version}")
+        self.version = version
+        self.path = Path(path)
+        prepare_file("RecordFile", self.path.parent, self.path.name)
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._file = self.path.open("a+b", buffering=0)
+        try:
+            # What is known of the file: its end, or None if half a record may be there.
+            self._end: int | None = drop_half_line(self._file)
+            self._seq = self._last_seq()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _last_seq(self) -> int:
+        line = last_line(self._file)
+        try:
+            return int(parse_record(line)["seq"]) if line else 0
+        except ValueError as error:
+            raise ValueError(f"RecordFile: {self.path}: last line: {error}") from None
+
+    def append(self, kind: str, values: Mapping[str, Any]) -> int:
+        """Append a record and return its number.
+
+        After an OSError the file is as it was. The number is not given to another record, so a gap in the
+        numbers says how many are missing.
+
+        kind: what sort of record this is; readers select by it.
+        values: what JSON has, and scalars and arrays (up to 4,096 elements) of numpy, which are written as
+            numbers and lists. Numbers that are not finite become "NaN", "Infinity" and "-Infinity".
+
+        Raises:
+            TypeError: if `kind` is no string, or for any other value; names its path.
+            ValueError: if `values` has a `kind`, `seq` or `version`.
+            OSError: if it cannot be written, as the disk is full or the file was removed.
+            RuntimeError: after `close`, if another process has written to the file, or in a process that was
+                forked from the writer.
+        """
+        if not isinstance(kind, str):
+            raise TypeError(f"RecordFile: kind: expected a string, got {kind!r:.100}")
+        for key in _OWN_KEYS:
+            if key in values:
+                raise ValueError(
+                    f"RecordFile: {key!r}: expected another name, as each record has this one"
+                )
+        # Before the lock, which another thread may have held when this process was forked.
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"RecordFile: {self.path}: opened by process {self._pid}, used by {os.getpid()}; "
+                "give each process a file of its own"
+            )
+        with self._lock:
+            self._check()
+            seq = self._seq + 1
+            head = {"kind": kind, "seq": seq, "version": self.version}
+            line = json_line("RecordFile", {**head, **values})
+            # First, as Ctrl-C may come when the record has been written and its end has not been noted.
+            self._seq = seq
+            end, self._end = self._end_of_file(), None
+            append_all(self._file, end, line)
+            self._end = end + len(line)
+        return seq
+
+    def _check(self) -> None:
+        if self._file.closed:
+            raise RuntimeError(f"RecordFile: {self.path}: used after close()")
+
+    def _end_of_file(self) -> int:
+        """Return where the file ends, after a check that it is as the last record left it."""
+        found = os.fstat(self._file.fileno())
+        if found.st_nlink == 0:  # writing on would succeed, and leave nothing
+            raise FileNotFoundError(
+                errno.ENOENT,
+                "RecordFile: the file was removed while it was open; make another RecordFile to go on",
+                str(self.path),
+            )
+        if self._end is None:
+            return drop_half_line(self._file)
+        if found.st_size != self._end:
+            raise RuntimeError(
+                f"RecordFile: {self.path}: expected {self._end:,} bytes, as after the last record, got "
+                f"{found.st_size:,}: another process has written to it; give each a file of its own"
+            )
+        return self._end
+
+    def sync(self) -> None:
+        """Make what was appended survive a power cut.
+
+        Raises:
+            OSError: if it cannot be written to the disk.
+            RuntimeError: after `close`.
+        """
+        with self._lock:
+            self._check()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        with self._lock:
+            self._file.close()
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
