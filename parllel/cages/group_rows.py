@@ -2,13 +2,17 @@
 
     main      start: record and number of a command --> workers    both in the control lines (control.py)
               finish: steps its own share                          the workers step theirs meanwhile
-              finish: waits for their done words    <-- workers    each posts the number when it is done
+              done: looks at their done words       <-- workers    each posts the number when it is done
+              finish: waits for them
 
 A group is ready for rows of the buffer once it was reset, and not while one of its rows is in progress: its
 memory belongs to the processes from `start` to the end of `finish`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from parllel.arrays import Array
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
@@ -25,7 +29,8 @@ class GroupRows:
     Attributes:
         T: rows of each batch of the buffer that is bound, 0 if there is none.
         n_batches: how many batches it has.
-        ready: for each group how many rows may be stepped now; 0 before a reset and during a row.
+        ready: for each group how many rows may be stepped now; 0 before a reset, and while anything is
+            in progress.
         begun: whether each group was ever reset.
         to_collect: whether anything was started since this was last set to False.
     """
@@ -42,6 +47,8 @@ class GroupRows:
         self._numbers = dict.fromkeys(range(n_groups), 0)  # of the command in progress, 0 for none
         self._doing = [(STEP, 0)] * n_groups
         self._due = [False] * n_groups  # whether main has yet to step its own share
+        # Of a decorrelation in progress: number of the call, its arguments.
+        self._decorrelation: tuple[int, tuple[Any, ...]] | None = None
         # What each row needs, looked up once: a row may take no longer than some microseconds.
         size = pool.control.size
         self._first_lines = [size.done_line(group) for group in range(n_groups)]
@@ -107,15 +114,52 @@ class GroupRows:
         self.ready[group] = self.T
         return True
 
-    def takes_batch(self, number: int) -> bool:
-        """Return whether there is such a batch, and no group has a row in progress.
+    def started(self, group: int) -> bool:
+        """Return whether a group has a row in progress; False for a group that is not there."""
+        return bool(self._numbers.get(group))
 
-        Of all groups: a worker changes once for all of its groups.
+    def done(self, group: int) -> bool:
+        """Return whether the workers have done what a group started, or all of them a decorrelation."""
+        number = self._numbers[group]
+        if number:
+            return self._pool.done(group, number)
+        assert self._decorrelation is not None
+        return self._pool.done(len(self.begun), self._decorrelation[0])
+
+    @property
+    def decorrelates(self) -> bool:
+        """Whether a decorrelation is in progress."""
+        return self._decorrelation is not None
+
+    def start_decorrelation(self, counts: Sequence[int], t: int) -> None:
+        """Let all processes take random steps."""
+        # Python's ints: numpy's are much longer when pickled.
+        args = [int(count) for count in counts], t
+        self._decorrelation = self._pool.begin_call("decorrelate", args), args
+        self.ready = dict.fromkeys(self.ready, 0)
+
+    def finish_decorrelation(self) -> None:
+        """Do main's own share and wait for the workers."""
+        assert self._decorrelation is not None
+        number, args = self._decorrelation
+        # Before the wait: whatever interrupts that ends the cage, and nothing is left to finish.
+        self._decorrelation = None
+        # Of every group, as each was reset before.
+        self.ready = dict.fromkeys(self.ready, self.T)
+        self._pool.end_call(number, "decorrelate", args)
+
+    def takes_batch(self, number: int) -> bool:
+        """Return whether there is such a batch, and nothing is in progress.
+
+        In all groups: a worker changes once for all of its groups.
         """
-        return 0 <= number < self.n_batches and not any(self._numbers.values())
+        idle = self._decorrelation is None and not any(self._numbers.values())
+        return 0 <= number < self.n_batches and idle
 
     def in_progress(self, group: int) -> str | None:
         """Return what a group is doing, in words; None if it is idle."""
+        if self._decorrelation is not None:
+            return "decorrelation"
         if not self._numbers[group]:
             return None
         operation, t = self._doing[group]

@@ -198,20 +198,32 @@ class ProcessCage(RemoteCage):
         # After the send: a request that the worker did not take has no answer to wait for.
         self._pending = "row", f"{what} at row {t}", number
 
+    def row_done(self, group: int = 0) -> bool:
+        """Return whether the worker has answered, or has ended."""
+        self._check_row("row_done", group)
+        return self._child.poll()
+
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
-        if group:
-            check_group(group, 1, self._child.name)
-        kind, reply = self._finish(("row", "decorrelation"), "finish_row() without a start")
+        self._check_row("finish_row", group)
+        kind, reply = self._finish()
         # Random steps report no episodes, and reset an environment whose episode they end.
         if kind == "row":
             _, _, self._needs_reset[0], self._completed, self._final = ROW_REPLY.unpack(reply)
 
-    def _finish(self, kinds: Sequence[str], otherwise: str) -> tuple[str, bytes]:
-        """Return kind and reply of the pending request; after Ctrl-C it can be waited for again."""
+    def _check_row(self, method: str, group: int) -> None:
+        if group:
+            check_group(group, 1, self._child.name)
+        self._check_pending(("row", "decorrelation"), f"{method}() without a start")
+
+    def _check_pending(self, kinds: Sequence[str], otherwise: str) -> None:
         self._conversation.check_open()
         if self._pending is None or self._pending[0] not in kinds:
             raise WrongStateError(f"{self._child.name}: {otherwise}")
+
+    def _finish(self) -> tuple[str, bytes]:
+        """Return kind and reply of the pending request; after Ctrl-C it can be waited for again."""
+        assert self._pending is not None
         kind, what, number = self._pending
         try:
             reply = self._conversation.receive(number, f"during {what}")
@@ -264,7 +276,8 @@ class ProcessCage(RemoteCage):
         # A sampler asks all of its cages before it waits for the first; by itself, the cage asks now.
         if self._pending is None or self._pending[0] != "states":
             self.start_environment_states()
-        _, reply = self._finish(("states",), "")  # no message: one is pending by now
+        self._check_pending(("states",), "")  # no message: one is pending by now
+        _, reply = self._finish()
         states: list[State] = self._conversation.value_of(reply)
         return states
 
@@ -322,7 +335,8 @@ class ProcessCage(RemoteCage):
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
-        _, reply = self._finish(("plain",), "await_step() without a step_async()")
+        self._check_pending(("plain",), "await_step() without a step_async()")
+        _, reply = self._finish()
         stepped: StepResult
         # In one answer: asking for the flag would be a second way there and back for each step.
         stepped, self._needs_reset[0] = self._conversation.value_of(reply)

@@ -131,8 +131,6 @@ class SynchronizedProcessCage(RemoteCage):
         self._sees_agent_info = sees_agent_info(traj_info)
         self._has_policy = False
         self._rows = GroupRows(self._pool, n_groups)
-        # Of a decorrelation in progress: number of the call, its arguments.
-        self._decorrelation: tuple[int, tuple[Any, ...]] | None = None
         self._completed: list[TrajInfo] = []
         self._final: list[FinalObservation] = []
 
@@ -206,7 +204,7 @@ class SynchronizedProcessCage(RemoteCage):
         """Change to batch `number`, of which the workers learn with their next command."""
         rows = self._rows
         # One condition, as in `start_row`.
-        if not rows.takes_batch(number) or self._decorrelation or self._pool.broken:
+        if not rows.takes_batch(number) or self._pool.broken:
             self._check_idle("use_batch")
             check_batch(number, rows.n_batches, self._name)
         rows.use_batch(number)
@@ -221,11 +219,7 @@ class SynchronizedProcessCage(RemoteCage):
         """Let the workers step a group with the actions of row `t`."""
         rows = self._rows
         # One condition for all that may be wrong, as this runs for each row; `_refuse` finds out what it is.
-        if (
-            not 0 <= t < rows.ready.get(group, 0)
-            or self._decorrelation is not None
-            or self._pool.broken is not None
-        ):
+        if not 0 <= t < rows.ready.get(group, 0) or self._pool.broken is not None:
             self._refuse(STEP, t, group)
         rows.start(STEP, t, group)
 
@@ -272,25 +266,26 @@ class SynchronizedProcessCage(RemoteCage):
                 raise WrongStateError(
                     f"{self._name}: environment {self._index + i} stepped before a reset"
                 )
-        # Python's ints: numpy's are much longer when pickled.
-        args = [int(count) for count in counts], t
-        self._decorrelation = self._pool.begin_call("decorrelate", args), args
+        self._rows.start_decorrelation(counts, t)
+
+    def row_done(self, group: int = 0) -> bool:
+        """Return whether the workers have done their shares, or one has failed; main's is not asked for."""
+        if self._pool.broken is not None or not self._rows.started(group):
+            self._check_decorrelates("row_done", group)
+        return self._rows.done(group)
 
     def finish_row(self, group: int = 0) -> None:
         """Step this process's own share, and wait for the workers."""
         # Without a row in progress it is a decorrelation that is to be finished, or nothing was started.
         if self._pool.broken is not None or not self._rows.finish(group):
-            self._finish_decorrelation(group)
+            self._check_decorrelates("finish_row", group)
+            self._rows.finish_decorrelation()
 
-    def _finish_decorrelation(self, group: int) -> None:
+    def _check_decorrelates(self, method: str, group: int) -> None:
         self._pool.check_open(self._name)
         check_group(group, len(self._groups), self._name)
-        if self._decorrelation is None:
-            raise WrongStateError(f"{self._name}: finish_row() without a start")
-        number, args = self._decorrelation
-        # Before the wait: whatever interrupts that ends the cage, and nothing is left to finish.
-        self._decorrelation = None
-        self._pool.end_call(number, "decorrelate", args)
+        if not self._rows.decorrelates:
+            raise WrongStateError(f"{self._name}: {method}() without a start")
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column, then in time.
@@ -359,7 +354,7 @@ class SynchronizedProcessCage(RemoteCage):
         try:
             # Workers that are busy, or still making environments, would not read a request before the
             # time is up: they are ended without one.
-            if not busy and self._decorrelation is None and self._spaces is not None:
+            if not busy and self._spaces is not None:
                 errors = pool.close_environments()
         finally:
             pool.end(None)
@@ -378,8 +373,6 @@ class SynchronizedProcessCage(RemoteCage):
         for group in range(len(self._groups)) if groups is None else groups:
             check_group(group, len(self._groups), self._name)
             doing = self._rows.in_progress(group)
-            if self._decorrelation is not None:
-                doing = "decorrelation"
             if doing is not None:
                 raise WrongStateError(f"{self._name}: {method}: {doing} is not finished")
         if self._spaces is None:

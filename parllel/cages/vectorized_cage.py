@@ -148,14 +148,22 @@ class VectorizedCage(CageInterface):
         self._envs.decorrelate(counts, t)
         self._in_progress = "decorrelation", None
 
+    def row_done(self, group: int = 0) -> bool:
+        """Return True, as what was started is done at once."""
+        self._check_started("row_done", group)
+        return True
+
     def finish_row(self, group: int = 0) -> None:
         """Complete what was started."""
+        self._check_started("finish_row", group)
+        self._in_progress = None
+
+    def _check_started(self, method: str, group: int) -> None:
         # One condition in the usual case; which error it is matters only if there is one.
         if group or self._in_progress is None or self._closed:
             self._check_open()
             check_group(group, 1, self._name)
-            raise WrongStateError(f"{self._name}: finish_row() without a start")
-        self._in_progress = None
+            raise WrongStateError(f"{self._name}: {method}() without a start")
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call."""

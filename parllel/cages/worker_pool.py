@@ -154,6 +154,12 @@ class WorkerPool:
             self._check_workers(group, self._own_number, "during rollout")
             self._next_look = time.monotonic() + POLL_S
 
+    def done(self, group: int, number: int) -> bool:
+        """Return at once whether all workers have finished a command, or one has failed or died."""
+        words = self._words(group)
+        # The system is asked only where words leave it open.
+        return all(word == number for word in words) or self._failed(words)
+
     def await_done(self, group: int, number: int, doing: str) -> None:
         """Wait for all workers, and look now and then whether they live."""
         wait, n = self.control.wait, len(self.workers)
@@ -185,19 +191,24 @@ class WorkerPool:
 
     def _check_workers(self, group: int, number: int, doing: str) -> None:
         """Raise what workers left to say that have failed or died."""
+        if self._failed(self._words(group)):
+            self._fail(group, number, doing, set())
+
+    def _failed(self, words: Sequence[int]) -> bool:
+        """Return whether a worker has died, or says in one of its words that it has failed."""
         # Made at the first look, when all workers have been started.
         if self._deaths is None:
             self._deaths = Deaths([worker.child for worker in self.workers])
-        load, first = self.control.wait.load, self.control.size.done_line(group)
         # The words as well as deaths: a worker that failed may take long to send why, and to close.
-        if self._deaths.any() or any(load(first + w) < 0 for w in range(len(self.workers))):
-            self._fail(group, number, doing, set())
+        return self._deaths.any() or min(words) < 0
+
+    def _words(self, group: int) -> list[int]:
+        load, first = self.control.wait.load, self.control.size.done_line(group)
+        return [load(first + w) for w in range(len(self.workers))]
 
     def _busy(self, group: int, number: int) -> list[int]:
         """Return the workers that have neither finished a command nor said that they cannot."""
-        load, first = self.control.wait.load, self.control.size.done_line(group)
-        words = [load(first + w) for w in range(len(self.workers))]
-        return [w for w, word in enumerate(words) if word >= 0 and word != number]
+        return [w for w, word in enumerate(self._words(group)) if 0 <= word != number]
 
     # ------------------------------------------------------------------ calls
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -170,6 +171,14 @@ def _record_batch(
             if j == i
         ]
         column.append(made)
+
+
+def await_done(cage: CageInterface, group: int = 0) -> None:
+    """Ask a cage until a row is done, without waiting for it."""
+    deadline = time.monotonic() + 20.0
+    while not cage.row_done(group):
+        assert time.monotonic() < deadline, f"row_done({group}): still False after 20 s"
+        time.sleep(0.001)
 
 
 def notes_of(error: BaseException) -> str:

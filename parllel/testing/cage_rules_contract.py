@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from parllel.errors import ClosedError, WrongStateError
-from parllel.testing.cage_hooks import CageHooks, T, notes_of, run, run_groups
+from parllel.testing.cage_hooks import CageHooks, T, await_done, notes_of, run, run_groups
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.row_reference import assert_same_batches, make_samples, read_batch
@@ -92,6 +92,47 @@ class CageRulesContract(CageHooks):
             ("env_method", ("add", 1)),
             ("render", ()),
         ]
+
+    def test_a_started_row_says_when_it_is_done(self) -> None:
+        n = self.n
+        cage, samples = self.bound([NINE] * n)
+        groups = range(len(cage.groups))
+        with cage:
+            for method in ("start_reset", "start_row"):
+                for group in groups:
+                    with pytest.raises(WrongStateError, match=r"row_done\(\) without a start"):
+                        cage.row_done(group)
+                    getattr(cage, method)(0, group=group)
+                # Against the order of the start, and twice, as asking takes nothing from the answer.
+                for group in reversed(groups):
+                    await_done(cage, group)
+                    assert cage.row_done(group)
+                    cage.finish_row(group)
+            cage.start_row(1)
+            for group in (-1, len(groups)):
+                with pytest.raises(IndexError, match=rf"group {group}: expected 0"):
+                    cage.row_done(group)
+            cage.finish_row()
+            for group in groups[1:]:
+                with pytest.raises(WrongStateError, match=r"row_done\(\) without a start"):
+                    cage.row_done(group)
+                cage.start_row(1, group)
+                cage.finish_row(group)
+            cage.start_decorrelation([1] * n, 2)
+            await_done(cage)
+            cage.finish_row()
+            assert self.clocks(samples, 2) == [[0, 3]] * n
+
+    def test_a_failed_row_is_done(self) -> None:
+        cage, _ = self.bound([partial(FaultyEnv, "step", lengths=9)] * self.n)
+        with pytest.raises(DummyFaultError, match="step number 1"), cage:
+            self._fail_done(cage)
+
+    def _fail_done(self, cage: Any) -> None:
+        run_groups(cage, "start_reset", 0)
+        cage.start_row(0)
+        await_done(cage)
+        cage.finish_row()
 
     # Row -1 may be padding and row T + 1 the next batch: both are memory that exists.
     @pytest.mark.parametrize("t", [-1, T + 1])
@@ -256,7 +297,7 @@ class CageRulesContract(CageHooks):
         run_groups(cage, "start_reset", 0)
         cage.close()
         cage.close()
-        for method, args in [*self._calls(samples), ("finish_row", ())]:
+        for method, args in [*self._calls(samples), ("finish_row", ()), ("row_done", ())]:
             with pytest.raises(ClosedError, match=r"used after close\(\)"):
                 getattr(cage, method)(*args)
         with pytest.raises(ClosedError, match=r"used after close\(\)"):
