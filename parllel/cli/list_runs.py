@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parllel.cli.find_runs import find_runs, state_of
+from parllel.cli.run_commands import DEFAULT_FOLDER
 from parllel.pictures import read_curve
 from parllel.runs import TRAINING, RunFolder, RunRecord
 
@@ -54,14 +55,20 @@ class RunLine:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a table, or JSON lines, with the runs in order of age; return the exit status."""
-    found = [line_of(path) for path in find_runs(Path(arguments.folder))]
+    folder = Path(arguments.folder)
+    if arguments.folder == DEFAULT_FOLDER and not folder.exists():
+        raise FileNotFoundError(
+            f"there is no folder {folder} in {Path.cwd()}: start this where your runs were begun, or name "
+            "the folder that they are in: parllel runs FOLDER"
+        )
+    found = [line_of(path) for path in find_runs(folder)]
     found.sort(key=lambda line: (line.created or "", line.path))
     if arguments.json:
         for line in found:
             print(json.dumps(asdict(line)))
         return 0
     if not found:
-        print(f"there are no runs in {arguments.folder}")
+        print(f"there are no runs in {folder}: neither it nor a folder below it has a run.json")
         return 0
     # rich takes 80 columns for a pipe, and would wrap what `grep` reads.
     seen = sys.stdout is not None and sys.stdout.isatty()

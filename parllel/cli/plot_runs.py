@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parllel.cli.find_runs import find_runs, json_of
 from parllel.cli.seed_groups import groups_of, join, member, without_seed
-from parllel.pictures import Curve, plot_learning_curve, read_curve
+from parllel.pictures import Curve, check_plot_path, plot_learning_curve, read_curve
 from parllel.runs import TRAINING
 
 
@@ -19,6 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     if not output.suffix:
         output = output.with_name(f"{output.name}.png")
+    check_plot_path(output)  # now: reading many runs takes a while
     paths = [path for one in arguments.runs for path in _runs_at(Path(one))]
     found, problems = read_curves(
         dict.fromkeys(paths), arguments.key

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+DEFAULT_FOLDER = "runs"  # where `train` of the examples makes the folders of runs
+
 _EXECUTES = (
     "This executes the script that the run's folder names. A script that is outside the current folder, or "
     "that came with the run, is refused unless --trust is given."
@@ -26,7 +28,13 @@ def add_commands(commands: Any) -> None:
 def _add_runs(commands: Any) -> None:
     runs = commands.add_parser("runs", help="list the runs in a folder")
     runs.set_defaults(call="parllel.cli.list_runs:run")
-    runs.add_argument("folder", nargs="?", default="runs", metavar="FOLDER", help="default: runs")
+    runs.add_argument(
+        "folder",
+        nargs="?",
+        default=DEFAULT_FOLDER,
+        metavar="FOLDER",
+        help=f"default: {DEFAULT_FOLDER}",
+    )
     runs.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 

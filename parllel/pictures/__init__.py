@@ -1,6 +1,12 @@
 """Pictures of runs: learning curves, rendered environments, videos and a window to watch in."""
 
-from parllel.pictures.learning_curve import Curve, curve_with_band, plot_learning_curve, read_curve
+from parllel.pictures.learning_curve import (
+    Curve,
+    check_plot_path,
+    curve_with_band,
+    plot_learning_curve,
+    read_curve,
+)
 from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame, RenderedColumns, RenderingError
 from parllel.pictures.video_file import VideoFile, check_video_path, write_video
 from parllel.pictures.video_folder import VideoFolder
@@ -16,6 +22,7 @@ __all__ = [
     "VideoFolder",
     "Window",
     "WindowClosedError",
+    "check_plot_path",
     "check_video_path",
     "curve_with_band",
     "has_display",

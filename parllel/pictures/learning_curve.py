@@ -6,7 +6,8 @@ import csv
 import difflib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +17,21 @@ import numpy as np
 Curve: TypeAlias = Sequence[tuple[float, float] | tuple[float, float, float, float]]
 
 
+def check_plot_path(path: Path) -> None:
+    """Raise ValueError unless the ending of a path is that of a format that matplotlib writes.
+
+    Raises:
+        ImportError: without matplotlib; names the extra.
+    """
+    with _needing_matplotlib():
+        from matplotlib.backend_bases import FigureCanvasBase
+    known = sorted(f".{ending}" for ending in FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.lower() not in known:
+        raise ValueError(
+            f"{path}: expected a file name that ends in {', '.join(known[:-1])} or {known[-1]}"
+        )
+
+
 def plot_learning_curve(
     path: str | os.PathLike[str],
     curves: Mapping[str, Curve],
@@ -23,18 +39,17 @@ def plot_learning_curve(
     *,
     ylabel: str = "mean return",
 ) -> None:
-    """Draw curves by name into a PNG file, with their bands if they have any; empty ones are left out.
+    """Draw curves by name, with their bands if they have any; empty ones are left out.
+
+    path: its ending is the format, such as .png or .svg; without one .png is added.
 
     Raises:
         ImportError: without matplotlib; names the extra.
+        ValueError: for an ending that `check_plot_path` refuses.
     """
-    try:
+    with _needing_matplotlib():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "plotting needs matplotlib: pip install 'parllel[plot]'", name=error.name
-        ) from error
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     # Not pyplot: it would choose a backend for the whole program, and keep each figure until it is closed.
     FigureCanvasAgg(figure)
@@ -56,6 +71,16 @@ def plot_learning_curve(
         for text in axes.legend().get_texts():
             text.set_parse_math(False)
     figure.savefig(path, dpi=120)
+
+
+@contextmanager
+def _needing_matplotlib() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            "plotting needs matplotlib: pip install 'parllel[plot]'", name=error.name
+        ) from error
 
 
 def read_curve(path: str | os.PathLike[str], key: str = "evaluation/return/mean") -> Curve:

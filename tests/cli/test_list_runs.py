@@ -137,8 +137,17 @@ def test_a_log_that_cannot_be_read(call, run, content):
 
 
 def test_nothing_there(call, tmp_path):
-    assert call("runs", tmp_path) == (0, f"there are no runs in {tmp_path}\n", "")
+    said = f"there are no runs in {tmp_path}: neither it nor a folder below it has a run.json\n"
+    assert call("runs", tmp_path) == (0, said, "")
     assert lines_of(call, tmp_path) == []
+
+
+def test_a_folder_without_runs_says_where_they_are_looked_for(mistake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert mistake("runs") == (
+        f"parllel: there is no folder runs in {tmp_path}: start this where your runs were begun, or name "
+        "the folder that they are in: parllel runs FOLDER"
+    )
 
 
 def test_a_narrow_terminal_gets_lines_that_it_has_room_for(capsys):

@@ -106,6 +106,15 @@ def test_a_picture_without_an_ending_is_a_png(call, run, tmp_path):
     assert pixels(tmp_path / "curve.png").std() > 0.01
 
 
+def test_a_picture_of_no_known_kind_is_refused_before_anything_is_read(mistake, run, tmp_path):
+    (run / "progress.csv").unlink()
+    line = mistake("plot", run, "-o", tmp_path / "curve.txt")
+    said = f"parllel: {tmp_path / 'curve.txt'}: expected a file name that ends in ."
+    assert line.startswith(said)
+    assert {".png,", ".pdf,", ".svg,"} <= set(line.split())
+    assert "progress.csv" in mistake("plot", run, "-o", tmp_path / "curve.SVG")
+
+
 def test_another_column(call, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, output, _ = call("plot", run, "--key", "time/steps_per_second")
