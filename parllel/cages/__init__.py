@@ -7,7 +7,13 @@ from parllel.cages.env_registry import WithRegistry
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.multi_agent_traj_info import MultiAgentTrajInfo
 from parllel.cages.process_cage import ProcessCage
-from parllel.cages.spaces import Spaces, check_side_by_side, example_of, stored_example
+from parllel.cages.spaces import (
+    Spaces,
+    action_reader,
+    check_side_by_side,
+    example_of,
+    stored_example,
+)
 from parllel.cages.step_result import StepResult
 from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.traj_info import TrajInfo
@@ -31,6 +37,7 @@ __all__ = [
     "VectorizedCage",
     "WithRegistry",
     "WorkerPolicy",
+    "action_reader",
     "check_side_by_side",
     "example_of",
     "stored_example",

@@ -7,11 +7,13 @@ from parllel.env_states.env_state import (
     missing_env_state,
     state_as,
 )
+from parllel.env_states.layer_state import NoStateError
 from parllel.env_states.pickled_state import PickledState
 from parllel.env_states.plain_values import freeze, thaw
 from parllel.env_states.random_state import load_space_state, space_state
 
 __all__ = [
+    "NoStateError",
     "PickledState",
     "env_state",
     "freeze",

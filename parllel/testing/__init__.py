@@ -9,9 +9,11 @@ from parllel.processes import (
 )
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.dummy_policies import FrequencyPolicy
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError, FaultyEnv, MalformedEnv
 from parllel.testing.leak_guard import LeakError, LeakGuard
+from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 from parllel.testing.sampler_contract import SamplerContract
 from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup
 from parllel.testing.simulated_batches import SimulatedBatch, simulate
@@ -23,12 +25,14 @@ __all__ = [
     "CrowdedEnv",
     "DummyFaultError",
     "FaultyEnv",
+    "FrequencyPolicy",
     "LeakError",
     "LeakGuard",
     "MalformedEnv",
     "ProcessEntry",
     "RecordingBatchTransform",
     "RecordingStepTransform",
+    "RockPaperScissorsEnv",
     "SamplerContract",
     "SamplerParts",
     "SamplerSetup",

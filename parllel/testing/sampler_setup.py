@@ -183,13 +183,12 @@ class SamplerSetup:
         spaces = self.spaces()
         observation = stored_example(spaces.observation)
         action, agent_info = agent_examples(handler, observation)
+        fields: dict[str, Any] = {"agent_info": agent_info}
+        if agent_info is not None:  # without values there are none of final observations
+            fields["final_value"] = np.float32(0)
         examples = Samples(
-            agent=AgentSamples(
-                # In full width, as actions index.
-                action=Field(action, dtype=np.asarray(action).dtype),
-                agent_info=agent_info,
-                final_value=np.float32(0),
-            ),
+            # In full width, as actions index.
+            agent=AgentSamples(action=Field(action, dtype=np.asarray(action).dtype), **fields),
             env=EnvSamples(
                 observation=buffer_map(lambda x: Field(x, padding=1), observation),
                 reward=np.float32(0),
@@ -202,10 +201,11 @@ class SamplerSetup:
         samples: Samples = allocate(examples, self.batch_spec, **memory)
         if self.recurrent:
             samples = add_fields(samples, {"env.valid": False}, self.batch_spec, **memory)
-            state = {"agent.initial_rnn_state": initial_state_example(handler)}
-            # What an agent remembers is stored once for a batch, from where it starts.
-            one_row = BatchSpec(1, self.batch_spec.B)
-            samples = add_fields(samples, state, one_row, **memory)
+            state = initial_state_example(handler)
+            if state is not None:
+                # What an agent remembers is stored once for a batch, from where it starts.
+                one_row, path = BatchSpec(1, self.batch_spec.B), "agent.initial_rnn_state"
+                samples = add_fields(samples, {path: state}, one_row, **memory)
         samples = add_transform_fields(samples, transforms, self.batch_spec, **memory)
         if "observation" not in samples.agent._fields:
             samples = insert_field(samples, "agent.observation", samples.env.observation)

@@ -1,0 +1,56 @@
+"""What a policy chose, as cages would hand it to an environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.buffers import buffer_map, leaf_paths, part_at, parts_of
+from parllel.cages import action_reader, example_of
+from parllel.types import Tree
+
+
+class OneAction:
+    """Turn actions of a policy into what one environment is given: clipped to a Box, in the space's dtype.
+
+    Args:
+        space: of the actions.
+
+    Raises:
+        TypeError: for spaces whose elements have no fixed size.
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self._space = space
+        # A batch of one row and one environment, which is read by the same code as the batches of cages.
+        rows = _rows(example_of(space))
+        self._leaves = list(leaf_paths(rows))
+        self._read = action_reader(space, buffer_map(lambda row: [row], rows))
+
+    def of(self, chosen: Tree) -> Any:
+        """Return `chosen`, one action, as the environment expects it; nothing is shared with it.
+
+        Raises:
+            ValueError: if it does not have the parts, shapes and kinds of numbers of the space.
+        """
+        try:
+            for path, row in self._leaves:
+                leaf = np.asarray(part_at(chosen, path))
+                if leaf.shape != row.shape[1:]:
+                    raise ValueError("another shape")
+                np.copyto(row[0, ...], leaf, casting="same_kind")
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"expected an action of {self._space}, got {chosen!r}") from None
+        return self._read(0)[0]
+
+
+def _rows(example: Tree) -> Tree:
+    """Return an array [1, ...] for each leaf, with dicts as nodes."""
+    parts = parts_of(example)
+    if parts is not None:
+        return {name: _rows(part) for name, part in parts.items()}
+    # In full width, as numbers that do not fit would wrap around before they are clipped.
+    narrow = example.dtype.kind in "iu" and example.dtype != np.uint64
+    return np.zeros((1, *example.shape), np.int64 if narrow else example.dtype)

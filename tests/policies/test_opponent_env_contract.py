@@ -1,0 +1,181 @@
+"""Environments whose opponents are policies, in every kind of cage.
+
+A CountingEnv is put into a game with two opponents. What the learner sees of it has to be what it was, and so
+the contract of cages holds as it does for the CountingEnv itself.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.policies import OpponentEnv, Policy
+from parllel.testing.cage_contract import CageContract
+from parllel.testing.cage_hooks import SEEDS, CageHooks, SingleCageHooks, record_columns
+from parllel.testing.dummy_policies import FrequencyPolicy
+from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
+from parllel.testing.row_reference import (
+    assert_same_batches,
+    draw_actions,
+    make_samples,
+    simulate,
+)
+
+
+class CountingGame:
+    """The learner plays an environment for one; the others act beside it, one of them for 2 steps."""
+
+    possible_agents = ("early", "learner", "late")
+    opponent_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def __init__(self, env):
+        self.env = env
+        self.agents = []
+
+    def observation_space(self, agent):
+        return self.env.observation_space if agent == "learner" else self.opponent_space
+
+    def action_space(self, agent):
+        return self.env.action_space if agent == "learner" else spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, seed=None, options=None):
+        observation, info = self.env.reset(seed=seed, options=options)
+        self.agents = list(self.possible_agents)
+        self._step = 0
+        return {"learner": observation, **self._others()}, {"learner": info}
+
+    def _others(self):
+        return {name: np.float32([self._step]) for name in self.agents if name != "learner"}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents)
+        for name in set(actions) - {"learner"}:
+            # Clipped, as cages do.
+            assert self.action_space(name).contains(actions[name])
+        observation, reward, terminated, truncated, info = self.env.step(actions["learner"])
+        self._step += 1
+        terminations = dict.fromkeys(self.agents, False)
+        truncations = dict.fromkeys(self.agents, False)
+        terminations["learner"], truncations["learner"] = terminated, truncated
+        if "early" in self.agents:
+            terminations["early"] = self._step == 2
+        rewards = dict.fromkeys(self.agents, 1000.0) | {"learner": reward}
+        observations = {"learner": observation, **self._others()}
+        self.agents = [
+            name for name in self.agents if not (terminations[name] or truncations[name])
+        ]
+        return observations, rewards, terminations, truncations, {"learner": info}
+
+    def render(self):
+        return self.env.render()
+
+    def close(self):
+        self.env.close()
+
+
+class Drifting(Policy):
+    """Draw in a Box, and beyond it."""
+
+    def __init__(self):
+        self.generators = {}
+
+    def act(self, observation, env_indices):
+        return np.stack([self.generators[int(i)].normal(size=2) for i in env_indices])
+
+    def reset(self, env_indices=None, seeds=None):
+        for number, seed in zip(env_indices, seeds, strict=True):
+            self.generators[int(number)] = np.random.default_rng(seed)
+
+
+class OpenOpponentEnv(OpponentEnv):
+    """The contract asks for attributes of the environment inside."""
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.parallel_env.env, name)
+
+
+def in_a_game(make):
+    one = Drifting()  # plays both opponents
+    return OpenOpponentEnv(CountingGame(make()), "learner", {"early": one, "late": one})
+
+
+class InAGame(CageHooks):
+    """Cages of games, compared with what is inside."""
+
+    def made(self, env_factories, **options):
+        return super().made([partial(in_a_game, make) for make in env_factories], **options)
+
+
+class TestVectorizedCage(InAGame, CageContract):
+    # Its message has the name of another class.
+    test_attributes_and_methods_are_reached_through_wrappers = None
+    test_a_failing_attribute_or_method_leaves_the_environments_well = None
+
+    def make(self, env_factories, *, samples=None, **options):
+        return VectorizedCage(env_factories, **options)
+
+
+class FewTests:
+    test_columns = CageContract.test_columns_are_those_of_plain_loops
+    test_errors = CageContract.test_what_an_environment_raises_arrives_as_itself
+    _fail = CageContract._fail
+
+
+class TestProcessCage(FewTests, InAGame, SingleCageHooks):
+    def make(self, env_factories, *, seeds, samples=None, **options):
+        return ProcessCage(
+            env_factories[0], seed=seeds[0], start_method="fork", timeout_s=20, **options
+        )
+
+
+class TestSynchronizedProcessCage(FewTests, InAGame, CageHooks):
+    storage = "managed"
+
+    def make(self, env_factories, *, samples=None, **options):
+        return SynchronizedProcessCage(
+            env_factories, n_workers=2, start_method="fork", timeout_s=20.0, **options
+        )
+
+
+# ---------------------------------------------------------------------- a game that draws
+
+
+def make_game():
+    return OpponentEnv(RockPaperScissorsEnv((3, 6)), "red", {"blue": FrequencyPolicy(drawn=0.5)})
+
+
+def single(cls, factories, seeds, **options):
+    (factory,), (seed,) = factories, seeds
+    return cls(factory, seed=seed, **options)
+
+
+KINDS = {
+    "Cage": partial(single, Cage),
+    "ProcessCage, spawn": partial(single, ProcessCage, start_method="spawn"),
+    "VectorizedCage": VectorizedCage,
+    "one worker": partial(SynchronizedProcessCage, n_workers=1, start_method="fork"),
+    "taking part": partial(
+        SynchronizedProcessCage, n_workers=1, participate=True, n_groups=2, start_method="fork"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_depend_on_the_seed_alone(kind):
+    n = 1 if kind.startswith(("Cage", "ProcessCage")) else 3
+    T, batches = 7, 3
+    actions = [draw_actions(spaces.Discrete(3), i, batches, T) for i in range(n)]
+    samples = make_samples(make_game(), T, n + 2, storage="managed", info=False)
+    with KINDS[kind]([make_game] * n, seeds=SEEDS[:n]) as cage:
+        cage.set_samples_buffer(samples, slice(1, 1 + n))
+        columns = record_columns(cage, samples, actions)
+    for i, found in enumerate(columns):
+        expected = simulate(make_game(), SEEDS[i], actions[i], info=False)
+        assert_same_batches(found, expected)
+        assert len({reward for batch in found for reward in batch.rewards}) == 3
