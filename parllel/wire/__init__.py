@@ -12,6 +12,7 @@ except ModuleNotFoundError as error:
     raise ImportError("parllel.wire needs msgspec: pip install 'parllel[wire]'") from error
 
 from parllel.wire.limits import Limits
+from parllel.wire.message import decode, encode
 from parllel.wire.wire_error import WireError
 
-__all__ = ["Limits", "WireError"]
+__all__ = ["Limits", "WireError", "decode", "encode"]

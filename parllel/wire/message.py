@@ -1,0 +1,73 @@
+"""Trees to bytes and back."""
+
+from __future__ import annotations
+
+from msgspec import DecodeError
+from msgspec.msgpack import Decoder, Encoder
+
+from parllel.types import Tree
+from parllel.wire.codes import PREFIX, VERSION
+from parllel.wire.heads import OPENING, check_heads
+from parllel.wire.limits import Limits
+from parllel.wire.pack import pack
+from parllel.wire.unpack import extension, finish
+from parllel.wire.wire_error import WireError
+
+_DEFAULT = Limits()
+# Messages of up to this size are decoded before their heads are looked at: their values take little.
+_SMALL = 512
+_encoder = Encoder()
+_decoder = Decoder(ext_hook=extension)
+
+
+def encode(tree: Tree) -> bytes:
+    """Return a message that `decode` makes the same tree of, by any version of Python and on any machine.
+
+    tree: None, bool, int of any size, float, str, bytes, bytearray, list, tuple, dict with keys that are
+        str or int of 64 bits, NamedTuple, and numbers and arrays of numpy and parllel. A NamedArrayTuple
+        arrives as a NamedTuple, an Array by value as a numpy array, and any array in C order.
+
+    Raises:
+        WireError: names the path of a value that is none of these, such as `info.renderer`: an object, a
+            subclass, a set, an array of objects or records, a longdouble, half of a surrogate pair.
+    """
+    try:
+        return _encoder.encode([VERSION, pack(tree)])
+    except RecursionError:
+        raise WireError("no room is left on the stack for the lists inside each other") from None
+
+
+def decode(message: bytes | bytearray | memoryview, limits: Limits = _DEFAULT) -> Tree:
+    """Return the tree of a message, from whoever it may come.
+
+    Arrays own their memory and can be written to; nothing refers to the message afterwards.
+
+    Raises:
+        TypeError: if the message is neither bytes nor anything like them.
+        WireError: if the message is damaged, of another version, or exceeds a limit.
+    """
+    if type(message) is not bytes:
+        message = memoryview(message).cast("B")
+    if len(message) > limits.nbytes:
+        raise WireError(f"{len(message)} bytes, of {limits.nbytes} allowed (Limits.nbytes)")
+    if message[:2] != PREFIX:
+        raise WireError(
+            f"expected a message of version {VERSION}, which begins with {PREFIX!r}, "
+            f"got {bytes(message[:2])!r}"
+        )
+    if not (type(message) is bytes and _surely_within(message, limits)):
+        check_heads(message, len(PREFIX), limits)
+    try:
+        return finish(_decoder.decode(message)[1])
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise WireError(str(error)) from None
+    except RecursionError:
+        raise WireError("no room is left on the stack for the lists inside each other") from None
+
+
+def _surely_within(message: bytes, limits: Limits) -> bool:
+    """Return whether a message is too small to exceed a limit, which is quicker than to look at it."""
+    n = len(message)
+    return (
+        n <= min(_SMALL, limits.items) and n - len(message.translate(None, OPENING)) <= limits.depth
+    )

@@ -1,0 +1,201 @@
+"""Trees as what MessagePack has types for.
+
+    a tree                            what msgspec is given
+    ------                            ---------------------
+    None bool int float str bytes     the same
+    list, dict                        list, dict
+    tuple                             [TUPLE, item, ...]
+    NamedTuple                        [NODE, name, value, name, value, ...]
+    array of one dimension            its elements, as bytes with the code of their dtype
+    other array, parllel's Array      [ARRAY, length, ..., elements]
+    numpy scalar, bytearray, long int bytes with a code
+
+So a list never begins with one of these marks, and whatever comes back is what was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from msgspec.msgpack import Ext
+from numpy.typing import NDArray
+
+from parllel.arrays import Array
+from parllel.buffers import NamedTuple
+from parllel.types import Tree
+from parllel.wire.codes import ARRAY, BYTEARRAY, CODES, LONG_INT, NODE, SCALAR, SCALAR_CODES, TUPLE
+from parllel.wire.limits import DEEPEST
+from parllel.wire.wire_error import WireError, shown
+
+_TUPLE, _NODE, _ARRAY = Ext(TUPLE, b""), Ext(NODE, b""), Ext(ARRAY, b"")
+_LEAST_INT, _GREATEST_INT = -(1 << 63), (1 << 64) - 1
+# From this size on, a view costs less than the copy that it saves.
+_LARGE = 4096
+_PLAIN = frozenset({type(None), bool, float, bytes})
+
+
+def pack(value: Tree, depth: int = DEEPEST) -> Any:
+    """Return a tree in MessagePack's own types and extension types.
+
+    depth: how many lists may still be opened.
+
+    Raises:
+        WireError: names the path of a value that cannot be sent.
+    """
+    kind = type(value)
+    return value if kind in _PLAIN else _PACKERS[kind](value, depth)
+
+
+def _pack_int(value: int, depth: int) -> Any:
+    if _LEAST_INT <= value <= _GREATEST_INT:
+        return value
+    # One bit more, for the sign; of a negative number the bits of its complement count.
+    bits = (value if value >= 0 else ~value).bit_length() + 1
+    return Ext(LONG_INT, value.to_bytes((bits + 7) // 8, "big", signed=True))
+
+
+def _pack_str(value: str, depth: int) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise WireError(
+                f"expected text, got half of a surrogate pair at {error.start} of {shown(value)}; "
+                "send bytes: value.encode(errors='surrogatepass')"
+            ) from None
+    return value
+
+
+def _pack_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
+    _check_depth(depth)
+    packed = {}
+    for key, item in value.items():
+        if type(key) is str and key.isascii():
+            name = key
+        else:
+            name = _pack_key(key)
+        kind = type(item)
+        if kind in _PLAIN:
+            packed[name] = item
+        else:
+            try:
+                packed[name] = _PACKERS[kind](item, depth - 1)
+            except WireError as error:
+                raise error.under(key) from None
+    return packed
+
+
+def _pack_key(key: Any) -> Any:
+    if type(key) is str:
+        return _pack_str(key, 0)
+    if type(key) is not int or not _LEAST_INT <= key <= _GREATEST_INT:
+        raise WireError(
+            f"expected keys that are str or int of 64 bits, got {shown(key)} ({_named(type(key))})"
+        )
+    return key
+
+
+def _pack_list(value: list[Any], depth: int) -> list[Any]:
+    return _pack_items([], value, depth)
+
+
+def _pack_tuple(value: tuple[Any, ...], depth: int) -> list[Any]:
+    return _pack_items([_TUPLE], value, depth)
+
+
+def _pack_items(packed: list[Any], items: Iterable[Any], depth: int) -> list[Any]:
+    _check_depth(depth)
+    marks = len(packed)
+    try:
+        for item in items:
+            kind = type(item)
+            packed.append(item if kind in _PLAIN else _PACKERS[kind](item, depth - 1))
+    except WireError as error:
+        raise error.under(len(packed) - marks) from None
+    return packed
+
+
+def _pack_node(value: NamedTuple, depth: int) -> list[Any]:
+    packed: list[Any] = [_NODE]
+    # As a dict, whose packer checks names and tells where a fault is.
+    for name, item in _pack_dict(value._asdict(), depth).items():
+        packed += (name, item)
+    return packed
+
+
+def _pack_array(value: NDArray[Any], depth: int) -> Any:
+    code = CODES.get(value.dtype)
+    if code is None:
+        raise WireError(_bad_dtype(value.dtype))
+    if value.nbytes < _LARGE:
+        elements = Ext(code, value.tobytes())
+    else:
+        elements = Ext(code, np.ascontiguousarray(value).data)
+    if value.ndim == 1:
+        return elements
+    _check_depth(depth)
+    return [_ARRAY, *value.shape, elements]
+
+
+def _pack_scalar(value: np.generic, depth: int) -> Ext:
+    return Ext(SCALAR_CODES[type(value)], value.tobytes())
+
+
+def _pack_bytearray(value: bytearray, depth: int) -> Ext:
+    return Ext(BYTEARRAY, value)
+
+
+def _pack_other(value: Any, depth: int) -> Any:
+    if isinstance(value, NamedTuple):
+        return _pack_node(value, depth)
+    if isinstance(value, Array):
+        return _pack_array(np.asarray(value), depth)
+    if isinstance(value, np.generic) and value.dtype in CODES:
+        # A type of another name, such as that of `long long`, comes back as the one of its size.
+        return Ext(CODES[value.dtype] + SCALAR, value.tobytes())
+    if isinstance(value, np.generic):
+        raise WireError(_bad_dtype(value.dtype))
+    raise WireError(
+        "expected None, bool, int, float, str, bytes, bytearray, list, tuple, dict, NamedTuple, or a number "
+        f"or array of numpy or parllel, got {_named(type(value))}; convert it, since no class travels"
+    )
+
+
+def _bad_dtype(dtype: np.dtype[Any]) -> str:
+    text = f"expected a dtype of numbers of at most 64 bits for each part, got {dtype}"
+    if dtype.kind in "fc":
+        return f"{text}, which is not the same on every machine; use astype to send fewer bits"
+    return f"{text}; send lists, str or bytes instead, or one array for each field"
+
+
+def _check_depth(depth: int) -> None:
+    if depth < 1:
+        raise WireError(f"values are nested more than {DEEPEST} deep; perhaps one holds itself")
+
+
+def _named(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+class _Packers(dict[type, Callable[[Any, int], Any]]):
+    """A function for each type; that for subclasses and strangers stands for all that are missing."""
+
+    def __missing__(self, kind: type) -> Callable[[Any, int], Any]:
+        return _pack_other
+
+
+_PACKERS = _Packers(
+    {
+        **dict.fromkeys(_PLAIN, lambda value, depth: value),
+        int: _pack_int,
+        str: _pack_str,
+        dict: _pack_dict,
+        list: _pack_list,
+        tuple: _pack_tuple,
+        np.ndarray: _pack_array,
+        bytearray: _pack_bytearray,
+        **dict.fromkeys(SCALAR_CODES, _pack_scalar),
+    }
+)

@@ -1,0 +1,148 @@
+"""What msgspec returns, as the tree that was sent; `pack` shows both."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import NamedTuple
+from parllel.types import Tree
+from parllel.wire.codes import ARRAY, BYTEARRAY, DTYPES, LONG_INT, NODE, SCALAR, TUPLE
+from parllel.wire.wire_error import WireError, shown
+
+_MOST_DIMENSIONS = 32  # of numpy 1
+
+
+class _Mark:
+    """The first item of a list that stands for something else: makes that of the other items."""
+
+    __slots__ = ("build",)
+
+    def __init__(self, build: Callable[[list[Any]], Any]) -> None:
+        self.build = build
+
+    def __repr__(self) -> str:
+        return "a mark"
+
+
+def extension(code: int, payload: memoryview) -> Any:
+    """Return what an extension type stands for, with memory of its own.
+
+    Raises:
+        WireError: if there is no such code, or the payload does not fit it.
+    """
+    dtype = DTYPES.get(code)
+    if dtype is not None:
+        return _elements(dtype, payload)
+    mark = _MARKS.get(code)
+    if mark is not None:
+        if payload:
+            raise WireError(f"extension {code} has no payload, got {len(payload)} bytes")
+        return mark
+    dtype = DTYPES.get(code - SCALAR)
+    if dtype is not None:
+        if len(payload) != dtype.itemsize:
+            raise WireError(f"expected {dtype.itemsize} bytes for one {dtype}, got {len(payload)}")
+        return _elements(dtype, payload)[0]
+    if code == LONG_INT:
+        return int.from_bytes(payload, "big", signed=True)
+    if code == BYTEARRAY:
+        return bytearray(payload)
+    raise WireError(f"extension {code} is not of this format")
+
+
+def finish(value: Any) -> Tree:
+    """Return the tree of what was decoded, which it changes.
+
+    Raises:
+        WireError: if a mark stands where it means nothing, or a key is neither str nor int.
+    """
+    finisher = _FINISHERS.get(type(value))
+    return value if finisher is None else finisher(value)
+
+
+def _elements(dtype: np.dtype[Any], payload: memoryview) -> NDArray[Any]:
+    try:
+        if dtype.kind == "b":
+            # Any byte may come, but numpy computes with 0 and 1.
+            flags: NDArray[Any] = np.frombuffer(payload, np.uint8) != 0
+            return flags
+        # A copy can be written to, lies at a proper address, and does not keep the message.
+        elements: NDArray[Any] = np.frombuffer(payload, dtype).copy()
+        return elements
+    except ValueError:
+        raise WireError(
+            f"expected elements of {dtype.itemsize} bytes ({dtype}), got {len(payload)} bytes"
+        ) from None
+
+
+def _finish_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    for key, item in value.items():
+        if type(key) is not str and type(key) is not int:
+            raise WireError(f"expected keys that are str or int, got {shown(key)}")
+        finisher = _FINISHERS.get(type(item))
+        if finisher is not None:
+            value[key] = finisher(item)
+    return value
+
+
+def _finish_list(value: list[Any]) -> Any:
+    if value and type(value[0]) is _Mark:
+        return value[0].build(value)
+    return _finish_items(value)
+
+
+def _finish_items(items: list[Any]) -> list[Any]:
+    for i, item in enumerate(items):
+        finisher = _FINISHERS.get(type(item))
+        if finisher is not None:
+            items[i] = finisher(item)
+    return items
+
+
+def _build_tuple(items: list[Any]) -> tuple[Any, ...]:
+    return tuple(_finish_items(items[1:]))
+
+
+def _build_node(items: list[Any]) -> NamedTuple:
+    names, values = items[1::2], items[2::2]
+    if len(names) != len(values) or not all(type(name) is str for name in names):
+        raise WireError("expected names and values of a node in turn")
+    if len(set(names)) < len(names):
+        raise WireError(f"a name occurs twice in the node of {shown(names)}")
+    return NamedTuple(**dict(zip(names, _finish_items(values), strict=True)))
+
+
+def _build_array(items: list[Any]) -> NDArray[Any]:
+    shape, elements = items[1:-1], items[-1]
+    if type(elements) is not np.ndarray:
+        raise WireError(f"expected the elements of an array last, got {shown(elements)}")
+    if len(shape) > _MOST_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
+        raise WireError(
+            f"expected at most {_MOST_DIMENSIONS} lengths of at least 0, got {shown(shape)}"
+        )
+    try:
+        return elements.reshape(shape)
+    except (ValueError, OverflowError):
+        raise WireError(
+            f"expected elements for an array of shape {shown(tuple(shape))}, got {elements.size}"
+        ) from None
+
+
+def _misplaced(value: Any) -> Any:
+    what = value if isinstance(value, _Mark) else "a time stamp"
+    raise WireError(f"{what} stands where a value was expected")
+
+
+_MARKS = {TUPLE: _Mark(_build_tuple), NODE: _Mark(_build_node), ARRAY: _Mark(_build_array)}
+# What msgspec makes that is no leaf; it reads time stamps by itself.
+_FINISHERS: dict[type, Callable[[Any], Any]] = {
+    dict: _finish_dict,
+    list: _finish_list,
+    _Mark: _misplaced,
+    datetime.datetime: _misplaced,
+}
