@@ -12,10 +12,12 @@ from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_policies import FrequencyPolicy
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError, FaultyEnv, MalformedEnv
-from parllel.testing.leak_guard import LeakError, LeakGuard
+from parllel.testing.holdings import LeakError
+from parllel.testing.leak_guard import LeakGuard
 from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 from parllel.testing.sampler_contract import SamplerContract
 from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup
+from parllel.testing.services import Service
 from parllel.testing.simulated_batches import SimulatedBatch, simulate
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "SamplerContract",
     "SamplerParts",
     "SamplerSetup",
+    "Service",
     "SimulatedBatch",
     "command_of",
     "descendants",

@@ -28,7 +28,7 @@ from parllel.processes import process_runs
 from parllel.samplers import AsynchronousSampler, BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
-from parllel.testing.leak_guard import working_processes
+from parllel.testing.holdings import working_processes
 from parllel.testing.sampler_setup import SamplerSetup
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

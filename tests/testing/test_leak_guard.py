@@ -24,7 +24,7 @@ from parllel.testing import (
     process_entry,
     process_runs,
 )
-from parllel.testing.leak_guard import _adopt_orphans
+from parllel.testing.subreaper import set_adopting
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ os.unlink(sys.argv[1])
 
 def test_segment_that_another_program_maps_is_none_of_ours() -> None:
     path = f"/dev/shm/parllel-foreign-{os.getpid()}"
-    adopting = _adopt_orphans(False)  # of the guard around this test: let it escape
+    adopting = set_adopting(False)  # of the guard around this test: let it escape
     process = subprocess.Popen(
         [sys.executable, "-c", FOREIGN, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -226,7 +226,7 @@ def test_segment_that_another_program_maps_is_none_of_ours() -> None:
     assert process.stdout is not None
     pid = int(process.stdout.readline())
     process.wait()
-    _adopt_orphans(adopting)
+    set_adopting(adopting)
     assert pid not in {entry.pid for entry in descendants(os.getpid())}
     with LeakGuard(grace_s=0.0):
         process.stdin.write(b"go\n")
