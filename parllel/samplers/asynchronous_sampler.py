@@ -25,6 +25,7 @@ from parllel.agents import Agent
 from parllel.buffers import Conversation, Samples, buffer_arrays, buffer_set_attr
 from parllel.cages import TrajInfo, WithRegistry
 from parllel.errors import WrongStateError
+from parllel.logging import Ledger
 from parllel.processes import Child
 from parllel.samplers.published_weights import Published
 from parllel.samplers.sampler import Sampler
@@ -59,6 +60,9 @@ class AsynchronousSampler(Sampler):
         timeout_s: how long building, or one batch, may take.
         name: what messages call the process.
 
+    Attributes:
+        ledger: of batches, `begun = returned + dropped + ahead`; at most one is ahead. Only to be read.
+
     Raises:
         ValueError: for a negative max_staleness, a time-out that is not positive, or an agent that does not
             say what it learns: `models()` returns {} if that is nothing.
@@ -88,15 +92,15 @@ class AsynchronousSampler(Sampler):
         # The answer to "build" is read when it is first needed, so this process can go on meanwhile.
         self._built = False
         self._steps = 0  # of the last batch
-        self._batches = 0  # that were asked for
+        self.ledger = Ledger("begun = returned + dropped + ahead")
         self._request = 0  # number of the last request
-        self._ahead = self._begun = False  # whether a batch is being made, and has read its weights
+        self._begun = False  # whether the batch ahead has read its weights
         self._episodes: list[TrajInfo] = []  # of batches that were dropped
         self._inner_stats: dict[str, Any] = {}
         self._inner_state: State = {}
         self._waited_s = 0.0
         self._side = 0  # of the samples that were returned last
-        self._version_of_batch = self._staleness = self._dropped = 0
+        self._version_of_batch = self._staleness = 0
         self._published = None if agent is None else Published.of(agent)
         try:
             target = WithRegistry(serve)
@@ -124,6 +128,7 @@ class AsynchronousSampler(Sampler):
             self._drop(batch)
             batch = self._next_batch(elapsed_steps)
         self._waited_s = time.perf_counter() - begin
+        self.ledger.add("returned", ahead=-1)
         self._keep(batch)
         self._version_of_batch = batch.version
         self._staleness = self.version - batch.version
@@ -157,7 +162,7 @@ class AsynchronousSampler(Sampler):
             raise WrongStateError(f"{self._name}: publish: there is no agent; give agent=...")
         # They must not be read while they change. They have been by now, unless this comes very soon.
         if self._ahead and not self._begun:
-            self._receive(f"to begin batch {self._batches}", until_begun=True)
+            self._receive(f"to begin batch {self._number}", until_begun=True)
         return self._published.publish(self._agent)
 
     @property
@@ -181,20 +186,27 @@ class AsynchronousSampler(Sampler):
         return self._conversation.child.pid
 
     def _begin(self, elapsed_steps: int) -> None:
-        self._batches += 1
-        self._ask("batch", elapsed_steps, doing=f"before batch {self._batches}")
-        self._ahead, self._begun = True, False
+        self._begun = False
+        self._ask("batch", elapsed_steps, doing=f"before batch {self._number + 1}")
+        self.ledger.add("begun", "ahead")
 
     def _next_batch(self, elapsed_steps: int) -> Batch:
-        """Wait for the batch that is being made; begin it if there is none."""
+        """Wait for the batch that is being made; begin it if there is none. It is ahead until it is used."""
         if not self._ahead:
             self._begin(elapsed_steps)
-        batch = Batch(*self._answer(f"during batch {self._batches}"))
-        self._ahead = False
-        return batch
+        return Batch(*self._answer(f"during batch {self._number}"))
+
+    @property
+    def _ahead(self) -> int:
+        return self.ledger.counts()["ahead"]
+
+    @property
+    def _number(self) -> int:
+        """Number of the batch that was begun last."""
+        return self.ledger.counts()["begun"]
 
     def _drop(self, batch: Batch) -> None:
-        self._dropped += 1
+        self.ledger.add("dropped", ahead=-1)
         # The episodes were played, so they count in the statistics; only their samples are too old.
         self._episodes += batch.trajs
 
@@ -217,7 +229,7 @@ class AsynchronousSampler(Sampler):
             "staleness": self._staleness,
             "version_of_batch": self._version_of_batch,
             "waited_s": self._waited_s,
-            "dropped_batches": self._dropped,
+            "dropped_batches": self.ledger.counts()["dropped"],
         }
 
     def state(self, *, environments: bool = True) -> State:

@@ -180,6 +180,9 @@ def test_staleness_is_known_and_bounded(bound, rounds, in_place):
             # The environment goes on from batch to batch, dropped ones included.
             step = np.asarray(samples.env.env_info.step)[0, 0]
             assert step == 2 * (batches + stats["dropped_batches"]) + 1
+            sampler.ledger.check()
+            counts = {"returned": batches + 1, "ahead": int(bound > 0)}
+            assert sampler.ledger.counts().items() >= counts.items()
 
 
 def switching_weighted(setup):
@@ -286,8 +289,9 @@ def test_a_loaded_state_counts_from_the_next_batch_on():
         state = sampler.state()
         for _ in range(2):
             sampler.collect_batch(0)
-        # A fifth is under way, and is dropped.
+        # A fifth is being made, and is dropped.
         sampler.load_state(state)
+        assert sampler.ledger.counts() == {"begun": 5, "returned": 4, "dropped": 1, "ahead": 0}
         assert sampler.stats["RecordingStepTransform/batches"] == 2
         samples, _ = sampler.collect_batch(0)
     # Statistics and noise are those of the third batch, observations go on.
