@@ -179,14 +179,33 @@ class Handler(ABC):
                 )
             field[rows, columns] = value
 
-    def act(self, observation: Tree, env_indices: EnvIndices) -> Tree:
-        """Return actions, a numpy tree [N, ...], for a numpy tree of observations [N, ...].
+    def decide(
+        self, observation: Tree, env_indices: EnvIndices, noise: Tree = None
+    ) -> tuple[Tree, Tree]:
+        """Return `(action, agent_info)`, numpy trees [N, ...], for environments gathered outside of a buffer.
 
-        For evaluation outside of a buffer; agent infos are dropped.
+        They have the bits that `step` writes for the same observations, noise and N. Where one of these
+        differs, an environment's own numbers may differ by a rounding of float32: PyTorch on one thread
+        rounds products of 1 to 3 rows differently from those of 4 or more, and the last N % 4 rows from
+        the others, and rows whose memory does not begin at a multiple of 16 bytes. The arrays may be the
+        agent's own: copy what is to outlive its next step.
+
+        observation: numpy tree [N, ...], in the types of the buffer, as the agent should see them.
+        env_indices: which environments they are of, for an agent that remembers.
+        noise: [N, ...], cells of what `agent.draw_noise` returned, or of the same in numpy. None lets the
+            agent draw, in sample mode.
         """
         inputs = self.agent_inputs(named_map(self.convert, observation), None, env_indices)
-        action, _ = self.agent.step(**inputs, env_indices=env_indices)
-        return buffer_map(self.to_numpy, action)
+        if noise is not None:
+            noise = buffer_map(
+                lambda leaf: self.convert(leaf) if isinstance(leaf, np.ndarray) else leaf, noise
+            )
+        action, agent_info = self.agent.step(**inputs, env_indices=env_indices, noise=noise)
+        return buffer_map(self.to_numpy, action), buffer_map(self.to_numpy, agent_info)
+
+    def act(self, observation: Tree, env_indices: EnvIndices) -> Tree:
+        """Return the actions of `decide`, for evaluation."""
+        return self.decide(observation, env_indices)[0]
 
     # --- what is passed on to the agent
 

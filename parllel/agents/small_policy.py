@@ -21,6 +21,7 @@ Layers: TypeAlias = Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]
 INFO = ("value", "log_prob")
 _REAL: tuple[Any, ...] = (np.float32, np.float64)
 _WHOLE: tuple[Any, ...] = (np.int64, np.int32, np.int16, np.int8, np.uint8)
+_KINDS: tuple[Any, ...] = (*_REAL, *_WHOLE, np.bool_)  # of observations
 
 
 class SmallPolicy:
@@ -76,6 +77,9 @@ class SmallPolicy:
         widest = max(*policy_sizes, *critic_sizes)
         # Made once: what compiled code allocates itself it would allocate anew in every step.
         self._scratch = np.zeros((compiled.SCRATCH, compiled.BLOCK * widest), np.float32)
+        # What the compiled code takes besides fields of the batch.
+        networks = (*self._policy.arrays, *self._critic.arrays)
+        self._fixed = (*networks, self._head, self._scratch)
         self._shape = (0, 0)
         self._value_rows = 0
         self._fields: tuple[NDArray[Any], ...] = ()
@@ -116,8 +120,7 @@ class SmallPolicy:
         info = getattr(agent, "agent_info", None)
         _check_info(info)
         number = batch_number(buffer_arrays(samples))
-        kinds = (*_REAL, *_WHOLE, np.bool_)
-        observation = _rows("agent.observation", agent.observation, self._shape, kinds)
+        observation = _rows("agent.observation", agent.observation, self._shape, _KINDS)
         expected, got = self._policy.sizes[0], observation(number)[0, 0].size
         if expected != got:
             raise ValueError(f"agent.observation: expected {expected} numbers, got {got}")
@@ -143,9 +146,8 @@ class SmallPolicy:
     def use_batch(self, number: int) -> None:
         """Go over to batch `number` of a buffer that holds several; there is no noise until `start_batch`."""
         observation, action, value, log_prob = (rows(number) for rows in self._bound)
-        networks = (*self._policy.arrays, *self._critic.arrays)
         value, log_prob = value[..., 0], log_prob[..., 0]
-        self._fields = (observation, action, value, log_prob, *networks, self._head, self._scratch)
+        self._fields = (observation, action, value, log_prob, *self._fixed)
         self._value_fields = (observation, value, *self._critic.arrays, self._scratch)
         # Empty until `start_batch`: a step with the noise of the batch before is refused.
         self._arguments = ()
@@ -179,6 +181,36 @@ class SmallPolicy:
         """
         start, stop = self._columns(t, columns, self._shape[0])
         self._step(t, start, stop, *self._arguments)
+
+    def decide(
+        self, observation: NDArray[Any], noise: NDArray[np.float32]
+    ) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]:
+        """Return actions [N, ...], log probabilities [N] and values [N] for observations outside of a batch.
+
+        observation: [N, ...] of a type that `bind` takes.  noise: [N, ...], as for `start_batch`.
+
+        Raises:
+            ValueError: if either is of another shape or type.
+        """
+        n, outputs = len(observation), self._policy.sizes[-1]
+        if observation[:1].size not in (0, self._policy.sizes[0]):
+            expected, got = self._policy.sizes[0], observation.shape[1:]
+            raise ValueError(f"observation: expected {expected} numbers, got cells of shape {got}")
+        if observation.dtype not in _KINDS:
+            raise ValueError(
+                f"observation: expected one of {_names(_KINDS)}, got {observation.dtype}"
+            )
+        if len(noise) != n or noise.size != n * outputs or noise.dtype != np.float32:
+            raise ValueError(
+                f"noise: expected float32 of shape {(n, outputs)}, got {noise.dtype} {noise.shape}"
+            )
+        # As a batch of one row, contiguous as batches are: no other variant has to be compiled.
+        rows = np.ascontiguousarray(observation).reshape(1, n, self._policy.sizes[0])
+        drawn = np.ascontiguousarray(noise).reshape(1, n, outputs)
+        action = np.empty((1, n, math.prod(self._action_shape)), self._action_kinds[0])
+        value, log_prob = np.empty((2, 1, n), np.float32)
+        self._step(0, 0, n, drawn, rows, action, value, log_prob, *self._fixed)
+        return action.reshape(n, *self._action_shape), log_prob[0], value[0]
 
     def write_values(self, t: int, columns: slice) -> None:
         """Write the values of observation row `t`, which may be one of end padding.
@@ -268,8 +300,7 @@ def _rows(
     if cell is not None and array.shape[2:] != cell:
         raise ValueError(f"{name}: expected cells of shape {cell}, got {array.shape[2:]}")
     if array.dtype not in kinds:
-        names = ", ".join(np.dtype(kind).name for kind in kinds)
-        raise ValueError(f"{name}: expected one of {names}, got {array.dtype}")
+        raise ValueError(f"{name}: expected one of {_names(kinds)}, got {array.dtype}")
     rows = array.reshape(*array.shape[:2], -1)
     if not np.may_share_memory(rows, array):  # reshape had to copy
         raise ValueError(
@@ -281,3 +312,7 @@ def _rows(
         return rows[start : start + n_rows]
 
     return rows_of
+
+
+def _names(kinds: Sequence[Any]) -> str:
+    return ", ".join(np.dtype(kind).name for kind in kinds)

@@ -11,12 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parllel.agents import Handler, Layers, SharedParameters, SmallPolicy, SmallWorkerPolicy
-from parllel.buffers import Samples
+from parllel.agents import (
+    EnvIndices,
+    Handler,
+    Layers,
+    SharedParameters,
+    SmallPolicy,
+    SmallWorkerPolicy,
+)
+from parllel.buffers import NamedTuple, Samples
 from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
 from parllel.torch.distributions import Categorical, Gaussian, MultiDiscrete
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+from parllel.types import State, Tree
 
 _NAME = "SmallPolicyHandler"
 _INSTEAD = "TorchHandler takes any agent"
@@ -34,10 +42,11 @@ class SmallPolicyHandler(TorchHandler):
     the time, since nearly all of it was the overhead of calls into PyTorch. The gain shrinks with the
     arithmetic: twice as fast with 128 environments; nothing with layers of 256 units and that many.
 
-    `start_batch` copies the parameters; `step` then gives the actions that `TorchHandler` would give
-    with the same noise, and values and log probabilities that differ by roundings of float32.
-    Everything else is PyTorch's: learning, evaluation, and the values of final observations.
-    A parameter that is changed within a batch takes effect with the next one.
+    `start_batch` copies the parameters, and so do `load_state` and `update_parameters`; `step` and `decide`
+    then give the actions that `TorchHandler` would give with the same noise, and values and log
+    probabilities that differ by roundings of float32. Everything else is PyTorch's: learning, evaluation,
+    and the values of final observations. A parameter that is changed within a batch takes effect with the
+    next one.
 
     Args:
         agent: a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a
@@ -69,6 +78,7 @@ class SmallPolicyHandler(TorchHandler):
         # Looking parameters up in their modules takes as long as copying them.
         self._parameters = [_parameters(network) for network in (model.policy, model.critic)]
         self._log_std: Tensor | None = getattr(model, "log_std", None)
+        self.update_parameters()
 
     def worker_policy(self) -> Callable[[], SmallWorkerPolicy]:
         """Return what `SynchronizedProcessCage.set_policy` takes; no worker imports PyTorch for it.
@@ -100,13 +110,33 @@ class SmallPolicyHandler(TorchHandler):
         # First, as it draws the noise that is handed over below.
         super().start_batch()
         if self._noise is not None:
-            log_std = None if self._log_std is None else _array(self._log_std)
-            policy, critic = map(_arrays, self._parameters)
-            self._policy.set_parameters(policy, critic, log_std)
+            self.update_parameters()
             # Not a copy: the noise of a batch stays where it is until the next.
             self._policy.start_batch(self._noise.numpy())
             if self._shared is not None:
                 self._shared.publish(self._policy.parameters)
+
+    def update_parameters(self) -> None:
+        """Copy the parameters of the agent to the networks that compiled code computes."""
+        log_std = None if self._log_std is None else _array(self._log_std)
+        policy, critic = map(_arrays, self._parameters)
+        self._policy.set_parameters(policy, critic, log_std)
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned, and copy the parameters."""
+        super().load_state(state)
+        # For `decide`, which needs no batch to be started.
+        self.update_parameters()
+
+    def decide(
+        self, observation: Tree, env_indices: EnvIndices, noise: Tree = None
+    ) -> tuple[Tree, Tree]:
+        """Do what every handler does, with the parameters that were copied last."""
+        if not self._sampling or noise is None:
+            return super().decide(observation, env_indices, noise)
+        cells = noise.numpy() if isinstance(noise, Tensor) else noise
+        action, log_prob, value = self._policy.decide(np.asarray(observation), cells)
+        return action, NamedTuple(value=value, log_prob=log_prob)
 
     def step(self, t: int, columns: slice) -> None:
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
