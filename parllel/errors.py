@@ -35,7 +35,21 @@ class WorkerDiedError(WorkerError):
 
 
 class WorkerTimeoutError(WorkerError, TimeoutError):
-    """A child process did not answer in time; it was killed."""
+    """A child process did not answer in time. Cages kill it; a foreign program runs on."""
+
+
+class HalfLineError(WorkerDiedError):
+    """A program ended, or closed its output, in the middle of a line; `half_line` holds what came of it."""
+
+    half_line: bytes = b""
+
+
+class LineTooLongError(WorkerError):
+    """A program wrote a line above the limit; the line is lost, and those after it can be read."""
+
+
+class RestartsUsedUpError(WorkerError):
+    """A process died more often than its restart budget allows; the message gives the last reasons."""
 
 
 class WorkerTracebackError(WorkerError):

@@ -5,6 +5,7 @@
     Channel     messages over one pipe             <-->  Channel, or a plain Connection
     liveness    hold a pipe open                    -->  die when it hangs up
     ForkServer  ask for a fork, read the exit code <-->  in_fork_server: end what children leave behind
+    Program     a foreign command line      <-->  in_program: guards that outlast exec; lines both ways
     orphans     find and kill what remains, by process_table (/proc)
 
 `WatchedProcess` is the part of `Child` that also serves programs which are not Python.
@@ -31,16 +32,22 @@ from parllel.processes.process_table import (
     process_entry,
     process_runs,
 )
+from parllel.processes.program import Program
+from parllel.processes.program_environment import PASSED_VARIABLES
+from parllel.processes.restart_budget import RestartBudget
 from parllel.processes.several import Deaths, await_any, end_all
 from parllel.processes.watched_process import StartedProcess, WatchedProcess
 
 __all__ = [
     "EXCEPTION",
+    "PASSED_VARIABLES",
     "Channel",
     "Child",
     "Deaths",
     "Placement",
     "ProcessEntry",
+    "Program",
+    "RestartBudget",
     "StartMethod",
     "StartedProcess",
     "WatchedProcess",

@@ -56,7 +56,7 @@ def end_with_parent(liveness: Connection | None) -> None:
     by_kernel = False
     if liveness is not None and sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
-            _kill_group_on_hangup(liveness.fileno())
+            kill_group_on_hangup(liveness.fileno())
             by_kernel = True
     # On Linux as well: the kernel's signal misses a child that has moved to another process group.
     watch = threading.Thread(target=_exit_on_hangup, args=(liveness,), daemon=True)
@@ -68,7 +68,14 @@ def end_with_parent(liveness: Connection | None) -> None:
             raise RuntimeError(f"{error}; {limits_text()}") from error
 
 
-def _kill_group_on_hangup(fd: int) -> None:
+def kill_group_on_hangup(fd: int) -> int:
+    """Make the kernel kill the process group of this process when the parent ends (Linux).
+
+    fd: the read end of the liveness pipe; may be closed afterwards.
+
+    Returns:
+        A descriptor that must stay open. It is closed by `exec` unless it is made inheritable.
+    """
     import fcntl
 
     # The receiver of the signal is a property of the open file description, which all children share
@@ -86,6 +93,7 @@ def _kill_group_on_hangup(fd: int) -> None:
     # The parent may have ended before O_ASYNC was set: that hang-up sent no signal.
     if poller.poll(0):
         os.killpg(os.getpgrp(), signal.SIGKILL)
+    return own
 
 
 def _exit_on_hangup(liveness: Connection | None) -> None:

@@ -2,7 +2,7 @@
 
     child         environment_mark: a variable that all programs inherit which it starts
     parent        child alive:    descendants, by their parents in /proc   -> kill_all
-                  child crashed:  marked, by their environment in /proc    -> kill_all
+                  child crashed:  marked, by their environment in /proc    -> kill_all, kill_marked
     fork server   adopt_orphans: becomes the parent of what killed workers leave -> kill_own_descendants
 
 An environment may start a program in a session of its own, such as a game's server started with
@@ -24,6 +24,8 @@ from parllel.processes.process_table import PROC, ProcessEntry, descendants, pro
 
 _SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
 _MARK = "PARLLEL_WORKER"
+_KERNEL_THREADS = 2  # the process that is the parent of them all
+_EXEC_S = 0.5  # `exec` takes far less
 _COLLECT_S = 1.0  # a killed process ends in far less, unless it waits for a device
 
 
@@ -49,12 +51,35 @@ def marked(name: str) -> list[ProcessEntry]:
 
     A fork that has not executed another program is missing, as is a program started with other variables.
     """
-    found, wanted = [], f"{_MARK}={name}".encode()
-    for folder in PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # another user's process, or one that has just ended
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(process_entry(int(folder.name)))
-    return [entry for entry in found if entry is not None and entry.runs]
+    wanted = f"{_MARK}={name}".encode()
+    found: list[int] = []
+    unknown = [int(folder.name) for folder in PROC.glob("[0-9]*")]
+    deadline = time.monotonic() + _EXEC_S
+    while True:
+        starting = []
+        for pid in unknown:
+            with contextlib.suppress(OSError):  # another user's process, or one that has just ended
+                variables = (PROC / str(pid) / "environ").read_bytes()
+                if wanted in variables.split(b"\0"):
+                    found.append(pid)
+                elif not variables and _is_in_exec(pid):
+                    starting.append(pid)
+        if not starting or time.monotonic() > deadline:
+            break
+        unknown = starting
+        time.sleep(0.001)
+    return [entry for entry in map(process_entry, found) if entry is not None and entry.runs]
+
+
+def _is_in_exec(pid: int) -> bool:
+    """Return whether a process, which has no variables, is just being replaced by another program.
+
+    For that time it has no arguments either. Zombies and threads of the kernel never have any.
+    """
+    if (PROC / str(pid) / "cmdline").read_bytes():
+        return False
+    entry = process_entry(pid)
+    return entry is not None and entry.runs and _KERNEL_THREADS not in (pid, entry.parent)
 
 
 def kill_all(entries: Iterable[ProcessEntry]) -> None:
@@ -65,6 +90,22 @@ def kill_all(entries: Iterable[ProcessEntry]) -> None:
         if now is not None and now.identity == entry.identity and now.runs:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(entry.pid, signal.SIGKILL)
+
+
+def kill_marked(name: str, timeout_s: float = _COLLECT_S) -> list[ProcessEntry]:
+    """Kill the programs that were started with a mark, and return them.
+
+    Until a search finds none, as one of them may start another between the search and its death.
+    """
+    killed: list[ProcessEntry] = []
+    deadline = time.monotonic() + timeout_s
+    while found := marked(name):
+        kill_all(found)
+        killed += found
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    return killed
 
 
 def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:

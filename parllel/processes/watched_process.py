@@ -79,6 +79,10 @@ class WatchedProcess:
         self._mark = mark
         self._ends_descendants = ends_descendants
         self._ended = False
+        self._is_clean = (
+            False  # whether `end` has cleaned up; from then on only the exit code is known
+        )
+        self._exit_code: int | None = None
         self._owner = os.getpid()  # only that process may end it: a fork has a copy of this object
         # A descriptor stays with this very process, while its number may be given to another one.
         self._pidfd = _open_pidfd(self.pid)
@@ -123,6 +127,8 @@ class WatchedProcess:
 
         `join` alone would also wait for a grandchild that holds what it watches.
         """
+        if self._is_clean:
+            return self._exit_code
         if self._await_death(timeout_s) and self._process.exitcode is None:
             self._process.join(timeout_s)  # the fork server, its parent, has yet to report the code
         return self._process.exitcode
@@ -178,8 +184,9 @@ class WatchedProcess:
     def _clean_up(self) -> None:
         try:
             # Killed, it ends within milliseconds, unless the kernel holds it, as for a network disk.
-            self._await_exit(5.0)
+            self._exit_code = self._await_exit(5.0)
         finally:
+            self._is_clean = True
             if self._pidfd >= 0:
                 os.close(self._pidfd)
                 self._pidfd = -1
@@ -198,6 +205,10 @@ class WatchedProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if send is os.killpg or self._process.exitcode is None:
                     send(self.pid, number)
+
+    def _forget(self) -> None:
+        """Leave the process, in a fork of its owner, which has a copy of this object."""
+        self._ended = True
 
     def __del__(self) -> None:
         # By getattr: a constructor may have failed before it set anything.
@@ -223,7 +234,7 @@ def _forget_in_child() -> None:
     """Leave the processes of the one that forked to it."""
     # A fork that exits would otherwise end the workers of its parent.
     for process in list(_living):
-        process._ended = True
+        process._forget()
     _living.clear()
 
 

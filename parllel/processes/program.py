@@ -1,0 +1,268 @@
+"""A foreign program as a watched child: started, spoken to in lines, and ended with all that it has started.
+
+    this process                                            the program, in a session of its own
+    write        ---- standard input, a pipe ------------>  reads, or does not
+    read_line    <--- queue <-- thread <-- a pipe --------  writes its standard output
+    last_lines   <--- a file -----------------------------  writes its standard error
+    died         <--- process descriptor -----------------  ends
+    (ends)       ---- liveness pipe, fork server -------->  killed with all below it (in_program.py)
+    (how it is watched and ended: watched_process.py)
+
+The thread reads even while nothing is asked for, so that a program which answers early is not held up; once
+the queue is full it stops, the pipe fills, and the program waits. Lines that were written before a death are
+delivered before the death is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from parllel.errors import ClosedError, HalfLineError, WorkerDiedError, WorkerTimeoutError
+from parllel.limits import limits_explained
+from parllel.processes.error_file import ErrorFile
+from parllel.processes.input_pipe import InputPipe
+from parllel.processes.line_reader import LineReader
+from parllel.processes.orphans import collect, environment_mark, kill_marked
+from parllel.processes.program_environment import program_environment
+from parllel.processes.program_start import start_program
+from parllel.processes.watched_process import WatchedProcess
+
+_QUOTED_LINES = 20  # of standard error, in messages
+_JOIN_S = 5.0
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Program(WatchedProcess):
+    """One running program, given by its command line.
+
+    Args:
+        command: the program, found by its PATH, and its arguments; no shell is involved. Everyone on this
+            machine can read arguments: a secret belongs into `environment`.
+        name: what errors call it; default the first word of the command.
+        environment: variables to set. Of those of this process only `PASSED_VARIABLES` are passed on.
+        passed: names or patterns of further variables to pass on, such as "CUDA_VISIBLE_DEVICES" or "OMP_*".
+        cwd: the folder it runs in; default that of this process.
+        lines: whether its standard output is read as lines, for `read_line`; otherwise it is discarded.
+        stderr: path of the file that its standard error is added to; default a file without a name, which
+            vanishes afterwards. Its size is not limited.
+        queue_lines, queue_bytes: how much of its output is held until it is read; then the program waits. A
+            single line may be larger than the queue.
+        max_line_bytes: a longer line is reported by one LineTooLongError, and left out.
+
+    Raises:
+        FileNotFoundError: if there is no such program or folder, or no interpreter for the script that it is.
+        PermissionError: if it may not be executed.
+        OSError: if it cannot be executed for another reason, or at a limit of open files or processes.
+        WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
+        TypeError, ValueError: for a command that is no list of words, or an empty one; for limits below 1.
+
+    On Linux a program ends with this process, however that ends, SIGKILL included, and takes with it what it
+    started in sessions of its own. It is forked by the fork server of this process, whose umask, limits and
+    priority it has. (If that is killed in the same instant, as by a signal to the group of both, what has a
+    session of its own lives on.) On macOS and Windows, and in daemonic processes of multiprocessing, a killed
+    parent closes the program's input and does no more.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        name: str | None = None,
+        environment: Mapping[str, str] = _NOTHING,
+        passed: Iterable[str] = (),
+        cwd: str | os.PathLike[str] | None = None,
+        lines: bool = True,
+        stderr: str | os.PathLike[str] | None = None,
+        queue_lines: int = 1000,
+        queue_bytes: int = 2**24,
+        max_line_bytes: int = 2**27,
+    ) -> None:
+        words = _words(command)
+        name = os.path.basename(words[0]) if name is None else name
+        limits = {
+            "most_lines": queue_lines,
+            "most_bytes": queue_bytes,
+            "max_line_bytes": max_line_bytes,
+        }
+        for limit, value in limits.items():
+            if value < 1:
+                raise ValueError(f"{name}: {limit}: expected at least 1, got {value}")
+        mark = secrets.token_hex(16)
+        variables = {**program_environment(environment, passed), **environment_mark(mark)}
+        with limits_explained(f"{name}: could not start it, which takes 14 open files"):
+            self._errors = ErrorFile(stderr)
+            try:
+                folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
+                start = start_program(words, variables, folder, self._errors.fd, lines)
+            except BaseException:
+                self._errors.close()
+                raise
+        self._last_lines: list[str] | None = None  # once the file is closed
+        self._output: LineReader | None = None
+        super().__init__(start.process, name=name, mark=mark)
+        try:
+            # On Windows a handle, which cannot be polled together with pipes.
+            death = -1 if os.name == "nt" else self.sentinel
+            self._input = InputPipe(start.input, death)
+            if lines:
+                # A copy, as the thread may use it for longer than this object lives.
+                death = os.dup(death) if death >= 0 else -1
+                self._output = LineReader(start.output, death, name=name, **limits)
+        except BaseException:
+            self.kill()
+            raise
+
+    # ------------------------------------------------------------------ talking
+
+    def write(self, message: bytes | bytearray | memoryview, timeout_s: float = 60.0) -> None:
+        """Write to the program's standard input.
+
+        Raises:
+            WorkerTimeoutError: if the program did not take it in `timeout_s`. It lives on. If it took part of
+                the message, nothing more can be written; the error says so.
+            WorkerDiedError: if it has ended, or has closed its input. Its last lines can still be read.
+            ClosedError: after `end` or `close_input`, and after part of a message.
+        """
+        self._check_open()
+        if self._input.closed:
+            raise ClosedError(f"{self.name}: written to after its input was closed")
+        if self._input.torn:
+            raise ClosedError(
+                f"{self.name}: process {self.pid} has got a part of a message, and anything more would be "
+                "taken for the rest of it; end it and start another"
+            )
+        try:
+            self._input.write(message, timeout_s)
+        except TimeoutError:
+            taken, then = "nothing", "it does not read its input"
+            if self._input.torn:
+                taken, then = "only a part", "end it and start another"
+            raise WorkerTimeoutError(
+                f"{self.name}: process {self.pid} took {taken} of {memoryview(message).nbytes:,} bytes "
+                f"within {timeout_s:g} s; {then}"
+            ) from None
+        except BrokenPipeError:
+            raise self.died_error("before it took its input") from None
+
+    def close_input(self) -> None:
+        """Let the program see the end of its input; may be called twice."""
+        self._input.close()
+
+    def read_line(self, timeout_s: float) -> bytes:
+        """Return the next line of the program's standard output, without its newline.
+
+        Raises:
+            WorkerTimeoutError: if none came in time. The program lives on, and the line may still come.
+            HalfLineError: a WorkerDiedError whose `half_line` is what came of a line that was not completed.
+            WorkerDiedError: if the program ended, or closed its output; says how, and its last words.
+            LineTooLongError: in place of a line above the limit; the next one can be read.
+            ClosedError: after `end`.
+        """
+        line = self.try_read_line(timeout_s)
+        if line is None:
+            raise WorkerTimeoutError(
+                f"{self.name}: process {self.pid} wrote no line within {timeout_s:g} s"
+            )
+        return line
+
+    def try_read_line(self, timeout_s: float = 0.0) -> bytes | None:
+        """Return the next line, or None if none came in `timeout_s`; raise as `read_line` otherwise."""
+        self._check_open()
+        if self._output is None:
+            raise ValueError(f"{self.name}: was started with lines=False: its output is discarded")
+        try:
+            return self._output.next(timeout_s)
+        except EOFError as ended:
+            half = ended.args[0]
+        self._check_open()  # by another thread meanwhile
+        if not half:
+            raise self.died_error("while its next line was awaited")
+        error = HalfLineError(str(self.died_error(f"in a line of which {len(half):,} bytes came")))
+        error.half_line = half
+        raise error
+
+    def last_lines(self, n: int = _QUOTED_LINES) -> list[str]:
+        """Return the last lines of its standard error, 16 KiB at most; after `end`, twenty at most."""
+        if self._last_lines is not None:
+            return self._last_lines[-n:] if n > 0 else []
+        return self._errors.last_lines(n)
+
+    def died_error(self, doing: str) -> WorkerDiedError:
+        """Return what to raise when the program has ended, or has closed a pipe, with its last words."""
+        how = self.exit_text()
+        if self.alive:
+            how = "closed its end of the pipe, but runs on,"
+        said = self.last_lines()
+        words = "it wrote nothing to its standard error"
+        if said:
+            words = "\n  ".join(["the end of its standard error:", *said])
+        return WorkerDiedError(f"{self.name}: process {self.pid} {how} {doing}; {words}")
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ClosedError(f"{self.name}: used after it was ended")
+
+    # ------------------------------------------------------------------ ending
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the end of the program and return its exit code, -N after signal N; None if it runs on.
+
+        Its output has to be read meanwhile if it is more than the queue holds.
+        """
+        return self._await_exit(timeout_s)
+
+    def end(self, grace_s: float = 2.0) -> None:
+        """Close the program's input, wait `grace_s` for it to leave, then terminate it, then kill it.
+
+        What it has started ends as well, in whatever session: what is below it, and all that carries its
+        mark in the environment. What it wrote and was not read is lost.
+        """
+        if self._ended:
+            return
+        self._input.close()
+        if self._output is not None and os.getpid() == self._owner:
+            # It may be waiting for room, and could not leave.
+            self._output.discard()
+        super().end(grace_s)
+
+    def close(self) -> None:
+        """End the program; may be called twice."""
+        self.end()
+
+    def _clean_up(self) -> None:
+        try:
+            # By now all in its group are dead. What had detached itself from it, as a daemon does, is no
+            # longer below it, and may hold its output open.
+            killed = kill_marked(self._mark)
+            super()._clean_up()
+            if hasattr(os, "killpg"):
+                collect(self.pid, killed)
+        finally:
+            if self._output is not None:
+                self._output.join(_JOIN_S)
+            self._last_lines = self._errors.last_lines(_QUOTED_LINES)
+            self._errors.close()
+
+    def _forget(self) -> None:
+        super()._forget()
+        # With a copy of the input in another process the program would not see its end.
+        self._input.abandon()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+
+
+def _words(command: Sequence[str | os.PathLike[str]]) -> list[str]:
+    # A single string is a sequence of words too, of one letter each.
+    if isinstance(command, (str, bytes, os.PathLike)):
+        raise TypeError(f"command: expected a list of words, got {command!r}")
+    words = [os.fspath(word) for word in command]
+    if not words:
+        raise ValueError("command: expected a program and its arguments, got an empty list")
+    return words

@@ -1,0 +1,212 @@
+"""Start a foreign program, with pipes to it, and report at once why it could not be started.
+
+    this process                                             the program
+    input   (write end) ---------- standard input -------->  reads
+    output  (read end)  <--------- standard output --------  writes
+    errors  (a file, shared) <---- standard error ---------  writes
+
+Linux: forked by the fork server (in_program.py). Elsewhere, and in daemonic processes of multiprocessing,
+which may not start others by it: by subprocess.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection, wait
+from time import monotonic
+from typing import Any, NamedTuple
+
+from parllel.counted_time import SLICE_S, counted_s
+from parllel.errors import WorkerDiedError, WorkerTimeoutError
+from parllel.processes.fork_server import START_S
+from parllel.processes.in_program import GO, become_program
+from parllel.processes.launch import start_lean
+from parllel.processes.liveness import liveness_connection
+from parllel.processes.watched_process import StartedProcess
+
+
+class ProgramStart(NamedTuple):
+    """A program that has started, and our ends of its pipes; `output` is -1 if it has none."""
+
+    process: StartedProcess
+    input: int
+    output: int
+
+
+def start_program(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    errors: int,
+    has_output: bool,
+) -> ProgramStart:
+    """Start a program in a session of its own.
+
+    errors: descriptor of the file for its standard error.
+    has_output: whether there is a pipe for its standard output, which otherwise is discarded.
+
+    Raises:
+        OSError: FileNotFoundError, PermissionError or another one, about the command or the folder.
+        WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
+    """
+    with ExitStack() as theirs, ExitStack() as ours:
+        stdin, mine_in = _pipe(theirs, ours)
+        if has_output:
+            mine_out, stdout = _pipe(ours, theirs)
+        else:
+            mine_out, stdout = -1, os.open(os.devnull, os.O_WRONLY)
+            theirs.callback(os.close, stdout)
+        start = _by_fork_server if _has_guards() else _by_subprocess
+        process = start(command, environment, folder, (stdin, stdout, errors))
+        ours.pop_all()
+    return ProgramStart(process, mine_in, mine_out)
+
+
+def _has_guards() -> bool:
+    """Return whether a program can be ended with this process, however this one ends."""
+    daemonic = multiprocessing.current_process().daemon
+    return sys.platform.startswith("linux") and not daemonic
+
+
+def _pipe(of_read_end: ExitStack, of_write_end: ExitStack) -> tuple[int, int]:
+    reading, writing = os.pipe()
+    of_read_end.callback(os.close, reading)
+    of_write_end.callback(os.close, writing)
+    return reading, writing
+
+
+# ---------------------------------------------------------------------- by the fork server
+
+
+def _by_fork_server(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    files: tuple[int, int, int],
+) -> StartedProcess:
+    with ExitStack() as stack:
+        # Connections, as multiprocessing hands those over, and copies, as they close what they hold.
+        streams = [
+            stack.enter_context(Connection(os.dup(fd), readable=i == 0, writable=i > 0))
+            for i, fd in enumerate(files)
+        ]
+        heard, report = multiprocessing.Pipe(duplex=False)
+        stack.enter_context(heard)
+        liveness = liveness_connection()
+        assert liveness is not None
+        with report, liveness:
+            args = (*streams, report, liveness, command, environment, folder)
+            process: Any = start_lean("forkserver", become_program, args)
+        # Our copy of the report's write end is closed by now: what ends the read is `exec`, or a death.
+        try:
+            _check_report(heard.fileno(), command[0], folder)
+        except BaseException:
+            process.kill()
+            process.join(5.0)
+            process.close()
+            raise
+    started: StartedProcess = process
+    return started
+
+
+def _check_report(heard: int, program: str, folder: str) -> None:
+    """Wait until the program has started; raise what kept it from starting."""
+    said, left_s = b"", START_S
+    while True:
+        began = monotonic()
+        if wait([heard], SLICE_S):
+            part = os.read(heard, 4096)
+            if not part:
+                break
+            said += part
+        left_s -= counted_s(began, SLICE_S)
+        if left_s <= 0:
+            raise WorkerTimeoutError(
+                f"{program}: did not start within {START_S:g} s; it was killed"
+            )
+    if said == GO:
+        return
+    # An error of `exec` itself comes after the word.
+    step, _, rest = said.decode(errors="replace").removeprefix(GO.decode()).partition("\n")
+    number, _, text = rest.partition("\n")
+    if not step:
+        raise WorkerDiedError(f"{program}: the process ended before the program could start in it")
+    if not int(number):
+        raise WorkerDiedError(f"{program}: {step} failed: {text}")
+    raise _start_error(int(number), program, folder, step.startswith("entering"))
+
+
+def _start_error(number: int, program: str, folder: str, by_folder: bool) -> OSError:
+    """Return the FileNotFoundError, PermissionError or other OSError about a command or its folder."""
+    if by_folder:
+        return OSError(
+            number, f"could not enter the folder for {program}: {os.strerror(number)}", folder
+        )
+    return OSError(number, f"could not start the program: {os.strerror(number)}", program)
+
+
+# ---------------------------------------------------------------------- by subprocess
+
+
+class _Popen:
+    """A subprocess.Popen with the face of a multiprocessing.Process."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], sentinel: int) -> None:
+        self._popen = popen
+        self._sentinel = sentinel
+        self.pid = popen.pid
+        self.kill = popen.kill
+
+    @property
+    def sentinel(self) -> int:
+        # On Windows the handle of the process; elsewhere a pipe that the program holds open.
+        return self._sentinel if self._sentinel >= 0 else int(self._popen._handle)  # type: ignore[attr-defined]
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._popen.poll()
+
+    def join(self, timeout: float | None = None) -> None:
+        try:
+            self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return
+
+    def close(self) -> None:
+        if self._popen.poll() is None:
+            raise ValueError("the program still runs")
+        if self._sentinel >= 0:
+            os.close(self._sentinel)
+            self._sentinel = -1
+
+
+def _by_subprocess(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    files: tuple[int, int, int],
+) -> StartedProcess:
+    stdin, stdout, stderr = files
+    with ExitStack() as theirs, ExitStack() as ours:
+        sentinel, held = (-1, -1) if os.name == "nt" else _pipe(ours, theirs)
+        try:
+            popen = subprocess.Popen(
+                list(command),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=dict(environment),
+                cwd=folder,
+                pass_fds=() if held < 0 else (held,),
+                start_new_session=True,
+            )
+        except OSError as error:
+            by_folder = not os.path.isdir(folder)
+            raise _start_error(error.errno or 0, command[0], folder, by_folder) from None
+        ours.pop_all()
+    return _Popen(popen, sentinel)

@@ -1,0 +1,199 @@
+"""Nothing is left of a program once it was ended, or once its parent was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from program_parent import NASTY
+from starting import until
+
+from parllel.processes import (
+    Program,
+    command_of,
+    descendants,
+    forkserver_pid,
+    process_entry,
+    process_runs,
+)
+
+LONG_S = 30.0
+PARENT = Path(__file__).with_name("program_parent.py")
+
+
+def ids_of(program: Program, n: int) -> list[int]:
+    return [int(program.read_line(LONG_S)) for _ in range(n)]
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 0.05])
+def test_program_that_ignores_sigterm_ends_with_its_sessions(grace_s: float) -> None:
+    script = (
+        "trap '' TERM; sleep 60 & echo $!; setsid sleep 60 & echo $!; while :; do sleep 1; done"
+    )
+    program = Program(["sh", "-c", script])
+    below = ids_of(program, 2)
+    program.end(grace_s)
+    assert process_entry(program.pid) is None
+    until(lambda: not any(process_runs(pid) for pid in below))
+
+
+@pytest.mark.parametrize("then", ["exec sleep 60", "exit 0", "kill -9 $$"])
+def test_daemon_of_a_program_ends_with_it(then: str) -> None:
+    program = Program(["sh", "-c", f"setsid sh -c '(setsid sleep 60 & echo $!)'; {then}"])
+    (daemon,) = ids_of(program, 1)
+    if "sleep" not in then:
+        until(program.died)
+    assert process_runs(daemon)
+    program.end(0.01)
+    until(lambda: not process_runs(daemon))
+
+
+def test_program_that_moves_to_a_session_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "id"
+    program = Program(["setsid", "sh", "-c", f"echo $$ >{file}; exec sleep 60"])
+    assert program.wait(LONG_S) == 0  # a leader of a session has to fork for another
+    until(lambda: file.exists() and file.read_text() != "")
+    program.end()
+    until(lambda: not process_runs(int(file.read_text())))
+
+
+def test_program_leaves_at_the_end_of_its_input_even_with_much_to_say(tmp_path: Path) -> None:
+    script = f"cat >/dev/null; seq 1000000; touch {tmp_path}/left"
+    program = Program(["sh", "-c", script], queue_lines=1)
+    program.end(grace_s=LONG_S)
+    assert program.exit_text() == "exited with code 0"
+    assert [path.name for path in tmp_path.iterdir()] == ["left"]
+
+
+def test_forgotten_program_is_ended() -> None:
+    program = Program(["sleep", "60"])
+    pid = program.pid
+    holder = [program]
+    holder.append(holder)  # type: ignore[arg-type]
+    del program, holder
+    gc.collect()
+    until(lambda: not process_runs(pid))
+
+
+def test_program_outlives_the_thread_that_started_it() -> None:
+    started: list[Program] = []
+    thread = threading.Thread(target=lambda: started.append(Program(["cat"])))
+    thread.start()
+    thread.join()
+    started[0].write(b"word\n")
+    assert started[0].read_line(LONG_S) == b"word"
+    started[0].end()
+
+
+# ---------------------------------------------------------------------- killed parents
+
+
+def of_token(token: str) -> list[int]:
+    """Return the running processes with a token in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if token.encode() in path.read_bytes() and process_runs(int(path.parent.name)):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def kill_a_parent(after_s: float) -> str:
+    """Kill a parent of programs some time after its start; return what it had done last."""
+    token = secrets.token_hex(8)
+    parent = subprocess.Popen(
+        [sys.executable, str(PARENT), token],
+        env={**os.environ, "TOKEN_OF_TEST": token},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(after_s)
+    family = {entry.pid for entry in descendants(parent.pid)}
+    assert parent.poll() is None
+    parent.kill()
+    said, errors = parent.communicate(timeout=LONG_S)
+    # A fork of the server was waiting for what it should run.
+    assert errors == b"" or errors.endswith(b"EOFError: Ran out of input\n")
+    deadline = time.monotonic() + 10
+    while left := {*of_token(token), *filter(process_runs, family)}:
+        assert time.monotonic() < deadline, f"left of a parent after {after_s} s: {left}"
+        time.sleep(0.02)
+    return said.decode().split()[-1] if said else "began"
+
+
+def kill_parents(n: int, seed: int) -> Counter[str]:
+    chance = random.Random(seed)
+    return Counter(kill_a_parent(chance.uniform(0.05, 2.5)) for _ in range(n))
+
+
+def test_killed_parents_leave_nothing() -> None:
+    assert kill_parents(5, seed=0).total() == 5
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_hundred_killed_parents_leave_nothing() -> None:
+    phases = kill_parents(100, seed=1)
+    print(dict(phases))
+    assert phases.total() == 100
+    assert {"imported", "started", "ended"} <= set(phases)
+
+
+# ---------------------------------------------------------------------- many starts
+
+
+def holdings() -> tuple[int, int, int, list[str]]:
+    """Return the numbers of descriptors of this process and of its fork server, threads, and descendants."""
+    ours, theirs = (len(os.listdir(f"/proc/{pid}/fd")) for pid in (os.getpid(), forkserver_pid()))
+    below = sorted(command_of(entry.pid) for entry in descendants(os.getpid()))
+    return ours, theirs, threading.active_count(), below
+
+
+def memory() -> int:
+    """Return the bytes that this process and its fork server have to themselves."""
+    total = 0
+    for pid in (os.getpid(), forkserver_pid()):
+        resident, shared = map(int, Path(f"/proc/{pid}/statm").read_text().split()[1:3])
+        total += (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    return total
+
+
+def start_and_end(n: int) -> None:
+    kinds = (["cat"], ["sh", "-c", NASTY], ["false"], ["yes"])
+    for i in range(n):
+        with pytest.raises(FileNotFoundError, match="not-a-program"):
+            Program(["not-a-program"])
+        program = Program(kinds[i % len(kinds)])
+        if i % 4 == 0:
+            program.write(b"word\n")
+            assert program.read_line(LONG_S) == b"word"
+        program.end(0.0 if i % 8 == 1 else 0.01)
+
+
+@pytest.mark.parametrize("n", [30, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.timeout(3600)
+def test_starts_and_ends_leave_nothing(n: int) -> None:
+    start_and_end(8)
+    before = holdings()
+    gc.collect()
+    bytes_before = memory()
+    start_and_end(n)
+    with contextlib.suppress(AssertionError):  # shown by the next
+        until(lambda: holdings() == before)
+    assert holdings() == before
+    gc.collect()
+    grown = memory() - bytes_before
+    print(f"{grown / n:.0f} bytes for each of {n} starts")
+    assert grown < 2**21 + 256 * n
