@@ -12,9 +12,6 @@ from hypothesis import settings
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
-# Before its first import, so that the asserts of contract suites say what they compared.
-pytest.register_assert_rewrite("parllel.testing")
-
 FAILED = pytest.StashKey[bool]()
 SLOWEST = 10  # files, named at the end
 

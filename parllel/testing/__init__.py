@@ -7,6 +7,7 @@ from parllel.processes import (
     process_entry,
     process_runs,
 )
+from parllel.testing import assertions as _assertions  # noqa: F401 (before all others: see there)
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_policies import FrequencyPolicy
