@@ -2,7 +2,7 @@
 
 The state of a layer comes from the first of these that fits: its class has methods `state()` and
 `load_state(state)`; its class is known (see `known_layers`); it is a wrapper without attributes of its own,
-which has no state; else its state is missing.
+which has no state; else its state is missing. It is missing, too, where `state()` raises NoStateError.
 """
 
 from __future__ import annotations

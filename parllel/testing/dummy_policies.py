@@ -44,9 +44,12 @@ class FrequencyPolicy(Policy):
         return np.array(moves, np.int64)
 
     def _move(self, seen: NDArray[Any], number: int) -> int:
-        counts = self._counts.setdefault(number, np.zeros(MOVES, np.int64))
-        # An environment that was given no seed has draws of its own all the same.
-        generator = self._generators.setdefault(number, np.random.default_rng(number))
+        if number not in self._counts:
+            self._counts[number] = np.zeros(MOVES, np.int64)
+        if number not in self._generators:
+            # An environment that was given no seed has draws of its own all the same.
+            self._generators[number] = np.random.default_rng(number)
+        counts, generator = self._counts[number], self._generators[number]
         counts += seen[MOVES:].astype(np.int64)
         # Both in every round, so that the draws of a round do not depend on those before it.
         share, move = generator.random(), int(generator.integers(MOVES))
