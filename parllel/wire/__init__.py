@@ -11,8 +11,21 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("parllel.wire needs msgspec: pip install 'parllel[wire]'") from error
 
+from parllel.wire.digest import digest
+from parllel.wire.json_text import json_bytes, parse_json
 from parllel.wire.limits import Limits
 from parllel.wire.message import decode, encode
+from parllel.wire.space_json import from_json, to_json
 from parllel.wire.wire_error import WireError
 
-__all__ = ["Limits", "WireError", "decode", "encode"]
+__all__ = [
+    "Limits",
+    "WireError",
+    "decode",
+    "digest",
+    "encode",
+    "from_json",
+    "json_bytes",
+    "parse_json",
+    "to_json",
+]
