@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+_BLOCK_NBYTES = 1 << 16  # that are read at a time
 
 
 def read_records(
@@ -33,8 +36,8 @@ def read_records(
             the file and the line.
     """
     last = 0
-    with Path(path).open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with Path(path).open("rb", buffering=0) as file:
+        for number, line in enumerate(_lines_of(file), 1):
             if not line.endswith(b"\n"):
                 if warn is not None:
                     warn(f"{path}: line {number} is not whole: {len(line):,} bytes are left out")
@@ -52,6 +55,22 @@ def read_records(
             last = seq
             if seq > after and kind in (None, record["kind"]):
                 yield record
+
+
+def _lines_of(file: io.FileIO) -> Iterator[bytes]:
+    """Iterate over lines with their line breaks; what follows the last one comes last."""
+    n_bytes = _BLOCK_NBYTES
+    while block := file.read(n_bytes):
+        end = block.rfind(b"\n") + 1
+        for line in block[:end].split(b"\n")[:-1]:
+            yield line + b"\n"
+        if end < len(block) < n_bytes:
+            yield block[end:]
+            return
+        # Each line is taken from one read: what is half there may be dropped by the next writer, and the rest
+        # would be that of another record.
+        file.seek(end - len(block), os.SEEK_CUR)
+        n_bytes = n_bytes if end else 2 * n_bytes
 
 
 def parse_record(line: bytes) -> dict[str, Any]:

@@ -72,7 +72,9 @@ class RecordFile:
         try:
             return int(parse_record(line)["seq"]) if line else 0
         except ValueError as error:
-            raise ValueError(f"RecordFile: {self.path}: last line: {error}") from None
+            raise ValueError(
+                f"RecordFile: {self.path}: last line: {error}; move the file away to begin another"
+            ) from None
 
     def append(self, kind: str, values: Mapping[str, Any]) -> int:
         """Append a record and return its number.

@@ -199,6 +199,27 @@ def test_half_a_record_is_left_out_and_then_dropped(path, rest):
     assert numbers_in(path, warn=pytest.fail) == [1, 2, 3]
 
 
+def test_half_a_record_is_not_completed_by_the_next(path):
+    write(path, "a")
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole.replace(b"1", b"2")[:-2])
+    reader = read_records(path)
+    assert next(reader)["value"] == "a"
+    write(path, "b" * 100)
+    assert list(reader) == []
+    assert values_in(path) == ["a", "b" * 100]
+
+
+@pytest.mark.parametrize("size", [2**16 - 60, 2**16, 2**17, 10**6])
+def test_records_may_be_long(path, size):
+    values = ["x" * (size + i) for i in range(-3, 4)]
+    write(path, *values)
+    assert values_in(path) == values
+    path.write_bytes(path.read_bytes()[:-1])
+    assert values_in(path) == values[:-1]
+    assert write(path, "end") == [7]
+
+
 @pytest.mark.parametrize(
     "line",
     [
