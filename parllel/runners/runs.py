@@ -277,18 +277,17 @@ def _load(runner: Runner, checkpoint: Path, state: State) -> None:
 def _run(runner: Runner, folder: RunFolder) -> RunResult:
     try:
         result = runner.run()
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt):
+            # The second Ctrl-C: without an outcome the run would count as one that failed.
+            _note_outcome(runner, folder, "SIGINT")
         _name_the_way_on(error, folder)
-        raise
-    except KeyboardInterrupt:
-        # The second Ctrl-C: without an outcome the run would count as one that failed.
-        _note_outcome(runner, folder, "SIGINT")
         raise
     _note_outcome(runner, folder, result.stopped_by)
     return result
 
 
-def _name_the_way_on(error: Exception, folder: RunFolder) -> None:
+def _name_the_way_on(error: BaseException, folder: RunFolder) -> None:
     """Add to an error how the run goes on, if there is a checkpoint."""
     found = folder.checkpoints.paths()
     if found and within_training(error):

@@ -327,8 +327,9 @@ def test_a_second_ctrl_c_is_recorded_as_a_stop(whole, tmp_path, monkeypatch):
     optimize = small_run.Averaging.optimize_agent
     with monkeypatch.context() as patch:
         patch.setattr(small_run.Averaging, "optimize_agent", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as interrupt:
             train(build, Config(seed=4), base=tmp_path, name="interrupted")
+    assert len(notes_of(interrupt.value)) == 1  # as any error has
     folder = RunFolder.open(tmp_path / "interrupted")
     record = folder.read_record()
     assert (record.outcome["stopped_by"], record.outcome["elapsed_steps"]) == ("SIGINT", 30)
