@@ -14,7 +14,12 @@ from parllel.cli.declaration import DECLARATIONS
 from parllel.runs import RunFolder
 
 ROOT = Path(__file__).parent.parent.parent
-HEAVY = {"torch", "numba", "gymnasium", "matplotlib", "rich", "pygame", "imageio_ffmpeg"}
+# What extras bring, and what is slow to import.
+HEAVY = {
+    *("torch", "matplotlib", "tensorboard", "imageio_ffmpeg", "tyro", "pygame", "msgspec"),
+    *("ray", "starlette", "uvicorn", "httpx2", "google", "confluent_kafka"),
+    *("numba", "gymnasium", "cloudpickle", "rich"),
+}
 
 
 def test_help_is_quick_and_names_the_commands():
