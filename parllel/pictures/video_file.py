@@ -1,6 +1,8 @@
 """A video on disk, written picture by picture, whole or not at all.
 
-this process: write(frame) --bytes--> pipe --> ffmpeg --> beside.tmp --rename at close--> video.mp4
+this process    write(frame) --bytes--> pipe
+ffmpeg                                  pipe --> beside.tmp      ends with this process, however that ends
+this process                                     beside.tmp --rename at close--> video.mp4
 """
 
 from __future__ import annotations
@@ -8,18 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import subprocess
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 import numpy as np
 
-from parllel.errors import ClosedError
+from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
 from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame
+from parllel.processes import Program
 
+WRITE_S = 60.0  # for ffmpeg to take a picture
 CLOSE_S = 60.0  # for ffmpeg to write what it still holds
 
 # One thread: the environments and the agent need the other cores.
@@ -65,8 +66,7 @@ class VideoFile:
         # A name of its own, as two processes may write the same video.
         self._aside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}.tmp")
         self._shape: tuple[int, ...] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None  # what ffmpeg says goes here
+        self._program: Program | None = None
         self._closed = False
 
     def write(self, frame: Frame) -> None:
@@ -76,7 +76,8 @@ class VideoFile:
 
         Raises:
             ValueError: if it is no picture, or one of another size than the first.
-            ClosedError: after `close`.
+            WorkerTimeoutError: if ffmpeg does not take it in a minute. The file is discarded.
+            ClosedError: after `close` or `discard`.
         """
         if self._closed:
             raise ClosedError(f"{self.path}: written to after close()")
@@ -91,34 +92,28 @@ class VideoFile:
         self._shape = frame.shape
         if self.path.suffix.lower() == ".mp4":
             frame = _even(frame)
-        if self._process is None:
-            self._start(frame)
-        assert self._process is not None
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # ffmpeg has ended: close() says why
-            self._process.stdin.write(frame.tobytes())
+        if self._program is None:
+            self._program = self._start(frame)
+        try:
+            self._program.write(np.ascontiguousarray(frame).data, WRITE_S)
+        except (WorkerDiedError, ClosedError):  # ffmpeg takes no more: close() says why
+            return
+        except WorkerTimeoutError:
+            self.discard()
+            raise
 
-    def _start(self, frame: Frame) -> None:
+    def _start(self, frame: Frame) -> Program:
         height, width, _ = frame.shape
         options = ["-hide_banner", "-nostats", "-loglevel", "error", "-y"]
         pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"]
         pictures += ["-r", f"{self._fps:.6g}", "-i", "-", "-an"]
         # Absolute, as ffmpeg would take a name that begins with a dash for an option.
         output = [*_OUTPUT[self.path.suffix.lower()], str(self._aside.absolute())]
-        # A file, as a pipe would have to be read while ffmpeg runs, or fill up and stop it.
-        said = tempfile.TemporaryFile()  # noqa: SIM115
+        command = [self._ffmpeg, *options, *pictures, *output]
         try:
-            self._process = subprocess.Popen(
-                [self._ffmpeg, *options, *pictures, *output],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                start_new_session=True,  # Ctrl-C is for this process, which then closes the file
-            )
-        except BaseException:
-            said.close()
-            raise
-        self._said = said
+            return Program(command, name=f"{self.path}: ffmpeg", lines=False)
+        except WorkerDiedError as error:  # the fork server: callers are prepared for OSError
+            raise OSError(str(error)) from error
 
     def close(self) -> None:
         """Complete the file; may be called twice.
@@ -128,7 +123,7 @@ class VideoFile:
                 Nothing is left of it.
         """
         self._closed = True
-        if self._process is None:
+        if self._program is None:
             return
         problem = self._end()
         if problem is None:
@@ -143,33 +138,23 @@ class VideoFile:
     def discard(self) -> None:
         """End ffmpeg and leave no file; after `close` this does nothing."""
         self._closed = True
-        if self._process is not None:
-            # Killed, as it would otherwise go on to complete the file.
-            self._process.kill()
-            self._end()
+        program, self._program = self._program, None
+        if program is not None:
+            program.kill()  # it would otherwise go on to complete the file
             self._remove()
 
     def _end(self) -> str | None:
         """Wait for ffmpeg and return what went wrong, if anything did."""
-        process, self._process = self._process, None
-        said, self._said = self._said, None
-        assert process is not None
-        assert process.stdin is not None
-        assert said is not None
-        with said:
-            try:
-                with contextlib.suppress(OSError):  # the exit status says whether anything was lost
-                    process.stdin.close()
-                code = process.wait(CLOSE_S)
-            except subprocess.TimeoutExpired:
-                return f"ffmpeg did not end within {CLOSE_S:.0f} s"
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-            said.seek(0)
-            lines = said.read().decode(errors="replace").split("\n")
-        words = [line.strip() for line in lines if line.strip()]
+        program, self._program = self._program, None
+        assert program is not None
+        try:
+            program.close_input()
+            code = program.wait(CLOSE_S)
+            words = [line.strip() for line in program.last_lines() if line.strip()]
+        finally:
+            program.kill()
+        if code is None:
+            return f"ffmpeg did not end within {CLOSE_S:.0f} s"
         # Some versions end with status 0 although the disk was full, but have written a message.
         if code == 0 and not words:
             return None

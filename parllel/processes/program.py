@@ -130,6 +130,8 @@ class Program(WatchedProcess):
         if self._input.closed:
             raise ClosedError(f"{self.name}: written to after its input was closed")
         if self._input.torn:
+            if self.died():
+                raise self.died_error("before it took its input")
             raise ClosedError(
                 f"{self.name}: process {self.pid} has got a part of a message, and anything more would be "
                 "taken for the rest of it; end it and start another"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -11,8 +12,8 @@ import pytest
 pytest.importorskip("imageio_ffmpeg")
 from video_reader import fps_of, read
 
-from parllel.errors import ClosedError
-from parllel.pictures import VideoFile, VideoFolder, write_video
+from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.pictures import VideoFile, VideoFolder, video_file, write_video
 
 SIZE = (48, 64)
 
@@ -111,13 +112,26 @@ def test_without_pictures_there_is_no_file(tmp_path):
 def test_a_killed_ffmpeg_is_told_at_the_end(tmp_path):
     file = VideoFile(tmp_path / "video.mp4")
     file.write(frames_of(1)[0])
-    file._process.kill()
-    file._process.wait()
+    os.kill(file._program.pid, signal.SIGKILL)
+    assert file._program.wait(10) == -signal.SIGKILL
     for frame in frames_of(5):
         file.write(frame)
     with pytest.raises(OSError, match=r"video\.mp4: the video could not be written: .* status -9"):
         file.close()
     file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ffmpeg_that_is_stopped_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(video_file, "WRITE_S", 0.05)
+    with VideoFile(tmp_path / "video.mp4") as file:
+        file.write(frames_of(1)[0])
+        os.kill(file._program.pid, signal.SIGSTOP)
+        frames = iter(lambda: file.write(np.zeros((*SIZE, 3), np.uint8)), "never")
+        with pytest.raises(WorkerTimeoutError, match=r"video\.mp4: ffmpeg: process \d+ took"):
+            list(frames)
+        with pytest.raises(ClosedError, match=r"video\.mp4: written to after close"):
+            file.write(frames_of(1)[0])
     assert list(tmp_path.iterdir()) == []
 
 
