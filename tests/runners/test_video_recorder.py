@@ -169,7 +169,7 @@ def test_a_video_that_cannot_be_written_is_one_warning(tmp_path):
     class Killing(VideoRecorder):
         def after_evaluation(self, elapsed_steps, trajs):
             if elapsed_steps == 20:
-                self._file._process.kill()
+                self._file._program.kill()
             super().after_evaluation(elapsed_steps, trajs)
 
     writer = train(Killing(every_nth(1), folder=tmp_path))
