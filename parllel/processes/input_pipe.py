@@ -51,7 +51,7 @@ class InputPipe:
             BrokenPipeError: if the process has ended, or has closed its input.
             ClosedError: if the pipe is closed meanwhile.
         """
-        if not self._lock.acquire(timeout=max(timeout_s, 0.0)):
+        if not self._lock.acquire(timeout=min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)):
             raise TimeoutError
         try:
             left = memoryview(message).cast("B")

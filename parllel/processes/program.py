@@ -92,7 +92,7 @@ class Program(WatchedProcess):
                 raise ValueError(f"{name}: {limit}: expected at least 1, got {value}")
         mark = secrets.token_hex(16)
         variables = {**program_environment(environment, passed), **environment_mark(mark)}
-        with limits_explained(f"{name}: could not start it, which takes 14 open files"):
+        with limits_explained(f"{name}: could not start it, which takes 21 open files"):
             self._errors = ErrorFile(stderr)
             try:
                 folder = os.path.abspath(os.getcwd() if cwd is None else cwd)

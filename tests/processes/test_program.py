@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from parllel.errors import (
     WorkerDiedError,
     WorkerTimeoutError,
 )
-from parllel.processes import Program, process_entry, program_start
+from parllel.processes import Program, process_entry, program_start, watched_process
 
 LONG_S = 30.0
 Start = Callable[..., Program]
@@ -44,8 +45,10 @@ def start() -> Iterator[Start]:
 def start_either_way(
     start: Start, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Start:
-    """The same by the fork server, and as on systems where that has no guards."""
-    monkeypatch.setattr(program_start, "_has_guards", lambda: request.param == "fork server")
+    """The same by the fork server, and as on systems that have neither that nor pidfds."""
+    if request.param == "subprocess":
+        monkeypatch.setattr(program_start, "_has_guards", lambda: False)
+        monkeypatch.setattr(watched_process, "_open_pidfd", lambda pid: -1)
     return start
 
 
@@ -335,6 +338,22 @@ def test_program_that_cannot_be_started_is_an_error_at_once(
     script.write_text("#!/bin/sh\n")
     with Program(["./script"], cwd=tmp_path, environment={"PATH": ""}, name="fixed") as program:
         assert program.name == "fixed"
+
+
+def test_limit_of_open_files_is_named() -> None:
+    Program(["true"]).end()
+    before = set(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for spare in range(1, 21, 3):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + spare, limits[1]))
+        try:
+            with pytest.raises(
+                OSError, match=r"true: could not start it, .*; limits of process \d+: open"
+            ):
+                Program(["true"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_wrong_arguments() -> None:
