@@ -61,6 +61,18 @@ class Agent(ABC):
         """
         return None
 
+    def memory(self) -> State:
+        """Return what is remembered of environments in the present mode, for a checkpoint; {} if nothing."""
+        if self.recurrent:
+            raise NotImplementedError(
+                f"{type(self).__name__}.memory(): expected what it remembers, as it is recurrent; override "
+                "it, and load_memory"
+            )
+        return {}
+
+    def load_memory(self, state: State) -> None:
+        """Take back what `memory` returned, in the present mode."""
+
     def reset(self) -> None:
         """Forget the recurrent state of all environments, of the present mode."""
 

@@ -95,6 +95,13 @@ class Handler(ABC):
         bound.use_batch(number)
         self._prepared = bound.prepared
 
+    def release(self) -> None:
+        """Forget the buffer and what belongs to it; `act` goes on, and `bind` takes another.
+
+        Override it with `bind` where a subclass keeps views of its own.
+        """
+        self._bound, self._prepared, self._noise = None, {}, None
+
     @property
     def samples(self) -> Samples | None:
         """The buffer that it was bound to; None before."""

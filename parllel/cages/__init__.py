@@ -12,6 +12,7 @@ from parllel.cages.spaces import (
     action_reader,
     check_side_by_side,
     example_of,
+    stacked_actions,
     stored_example,
 )
 from parllel.cages.step_result import StepResult
@@ -40,5 +41,6 @@ __all__ = [
     "action_reader",
     "check_side_by_side",
     "example_of",
+    "stacked_actions",
     "stored_example",
 ]

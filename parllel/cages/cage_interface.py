@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Samples
 from parllel.cages.answers import FinalObservation
+from parllel.cages.make_envs import EnvFactory
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
@@ -42,6 +43,14 @@ class CageInterface(ABC):
     @abstractmethod
     def n(self) -> int:
         """The number of environments, which is the number of columns."""
+
+    # Set by cages that know them: a property that every subclass had to override would break those of users.
+    _env_factories: Sequence[EnvFactory] = ()
+
+    @property
+    def env_factories(self) -> list[EnvFactory]:
+        """What made the environments, by column, to make more of the kind; empty if the cage does not say."""
+        return list(self._env_factories)
 
     @property
     def groups(self) -> list[slice]:

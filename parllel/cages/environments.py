@@ -350,4 +350,7 @@ class Environments:
 
     def close(self) -> None:
         """Close all environments, each whatever the others do; raises the first error at the end."""
+        rows, self._rows = self._rows, None
+        if rows is not None:
+            rows.release()
         self.stepper.close()

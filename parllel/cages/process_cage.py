@@ -100,6 +100,7 @@ class ProcessCage(RemoteCage):
         check_factory(env_factory, "ProcessCage: env_factory")
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
+        self._env_factories = [env_factory]
         make = partial(
             Environments,
             [env_factory],

@@ -160,6 +160,11 @@ class Rows:
         if self.env_info is not None:
             self.env_info.rows = batch.env_info
 
+    def release(self) -> None:
+        """Forget the views; the rows are of no more use."""
+        # What makes them refers to this object: without this a buffer would stay until the next collection.
+        del self._batches
+
     def _views_of(self, number: int) -> _Batch:
         observation = [(path, leaf.of(number)) for path, leaf in self._observation]
         # Readers are made for each batch too: they hold views of its rows.

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from parllel.buffers import parts_of
+from parllel.buffers import part_at, parts_of
 from parllel.types import Tree
 
 # Returns the actions of row t, one per environment, in the form that environments expect.
@@ -135,6 +135,22 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
         return lambda t: [cell.reshape(()) for cell in cast(rows[t]).reshape(-1, 1)]
     # A copy: an environment may keep its action, but the next batch overwrites the row.
     return lambda t: list(cast(rows[t]))
+
+
+def stacked_actions(space: gym.Space[Any], actions: Tree) -> Tree:
+    """Return actions of a buffer, [N, ...], as environments take them, stacked: clipped to a Box, and cast.
+
+    In dicts and tuples as the space is, and in memory of their own; `action_reader` reads the same numbers.
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = {
+            name: stacked_actions(inner, part_at(actions, (name,)))
+            for name, inner in (parts_of(space.spaces) or {}).items()
+        }
+        return tuple(parts.values()) if isinstance(space, spaces.Tuple) else parts
+    if isinstance(space, spaces.Discrete):
+        return actions.astype(space.dtype)
+    return caster(space, actions.shape)(actions)
 
 
 def caster(space: gym.Space[Any], shape: tuple[int, ...]) -> Caster:

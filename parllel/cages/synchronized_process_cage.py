@@ -127,6 +127,7 @@ class SynchronizedProcessCage(RemoteCage):
             reset_automatically=reset_automatically,
             needs_reset=needs_reset,
         )
+        self._env_factories = env_factories
         self._traj_info = traj_info
         self._sees_agent_info = sees_agent_info(traj_info)
         self._has_policy = False

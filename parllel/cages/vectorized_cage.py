@@ -77,6 +77,7 @@ class VectorizedCage(CageInterface):
             index=index,
             check=check,
         )
+        self._env_factories = env_factories
         self._name = self._envs.name
         self._n = len(env_factories)
         self._sees_agent_info = sees_agent_info(traj_info)
@@ -229,7 +230,7 @@ class VectorizedCage(CageInterface):
         if self._closed:
             return
         # Before closing, which may raise: a second call must not close environments twice.
-        self._closed = True
+        self._closed, self._rows = True, None
         self._envs.close()
 
     def _check_open(self) -> None:

@@ -8,6 +8,7 @@ from parllel.runners.callback import Callback
 from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.on_policy_runner import OnPolicyRunner
 from parllel.runners.progress import ProgressBar
+from parllel.runners.random_state import load_random_state, random_state
 from parllel.runners.runner import Runner
 from parllel.runners.runner_interface import RunnerInterface
 from parllel.runners.runs import Build, rebuild, repeat, resume, train
@@ -26,8 +27,10 @@ __all__ = [
     "RunnerInterface",
     "ShowPolicyRunner",
     "VideoRecorder",
+    "load_random_state",
     "one_sentence",
     "raised_by_us",
+    "random_state",
     "rebuild",
     "repeat",
     "resume",

@@ -281,7 +281,7 @@ class BatchSampler(Sampler):
         if not final:
             return
         observation = stack_final(final, self.samples.env.observation)
-        self.handler.final_value(*places_of(final), self.final_chain.apply(observation))
+        self.handler.final_value(*places_of(final), self.final_chain.as_seen(observation))
 
     # ------------------------------------------------------------------ the transforms, and the end
 

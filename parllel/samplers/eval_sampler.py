@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +27,12 @@ from parllel.samplers.part_checks import (
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
 from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
-from parllel.transforms import FinalChain, StepTransform, check_finals_are_known, transform_finals
+from parllel.transforms import (
+    FinalChain,
+    FinalTransforms,
+    StepTransform,
+    check_finals_are_known,
+)
 from parllel.types import BatchSpec, State
 
 
@@ -93,7 +96,7 @@ class EvalSampler(Sampler):
         check_transforms(self.step_transforms)
         check_finals_are_known(samples, self.step_transforms)
         self._training: Samples | None = None
-        self._as_seen: Callable[[Any], Any] = partial(transform_finals, self.step_transforms)
+        self._as_seen = FinalTransforms(self.step_transforms)
         if handler.samples is not None:
             self.compare_with(handler.samples)
         self.quotas = np.full(B, n_episodes // B)
@@ -145,7 +148,14 @@ class EvalSampler(Sampler):
             return
         chain = FinalChain(training, self.step_transforms)
         chain.check_complete()
-        self._training, self._as_seen = training, chain.apply
+        self._training, self._as_seen = training, chain.as_seen
+
+    @property
+    def as_seen(self) -> FinalTransforms:
+        """What makes what the agent sees of observations, as it does in evaluations; holds no samples."""
+        if self.handler.samples is not None:
+            self.compare_with(self.handler.samples)
+        return self._as_seen
 
     def _step(self, busy: list[tuple[CageInterface, Units]], played: list[list[TrajInfo]]) -> None:
         observation = buffer_asarray(self.samples.env.observation[0])

@@ -103,7 +103,7 @@ class RecurrentSampler(BatchSampler):
         observation = buffer_map(
             lambda leaf: np.asarray(leaf[t + 1])[columns], self.samples.env.observation
         )
-        seen = self.final_chain.apply(observation)
+        seen = self.final_chain.as_seen(observation)
         self.handler.final_value(np.full(len(columns), t, np.intp), columns, seen)
 
     def _clear(self, valid: NDArray[np.bool_], live: NDArray[np.bool_]) -> None:

@@ -105,6 +105,11 @@ class SmallPolicyHandler(TorchHandler):
         super().use_batch(number)
         self._policy.use_batch(number)
 
+    def release(self) -> None:
+        """Forget the buffer, and the workers that were given policies."""
+        super().release()
+        self._policy, self._shared = self._make_policy(), None
+
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, and copy the parameters."""
         # First, as it draws the noise that is handed over below.

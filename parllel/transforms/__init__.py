@@ -9,11 +9,8 @@ from parllel.transforms.field_allocation import (
     note_what_is_seen,
 )
 from parllel.transforms.field_checks import check_fields
-from parllel.transforms.final_chain import (
-    FinalChain,
-    check_finals_are_known,
-    transform_finals,
-)
+from parllel.transforms.final_chain import FinalChain, check_finals_are_known
+from parllel.transforms.final_transforms import FinalTransforms
 from parllel.transforms.multi_agent_advantage import EstimateMultiAgentAdvantage
 from parllel.transforms.naming import naming, note_transform
 from parllel.transforms.normalize_advantage import NormalizeAdvantage
@@ -42,6 +39,7 @@ __all__ = [
     "EstimateAdvantage",
     "EstimateMultiAgentAdvantage",
     "FinalChain",
+    "FinalTransforms",
     "NormalizeAdvantage",
     "NormalizeMultiAgentAdvantage",
     "NormalizeObservations",
@@ -67,5 +65,4 @@ __all__ = [
     "picture_grid",
     "pictures_of",
     "row_after",
-    "transform_finals",
 ]

@@ -29,23 +29,26 @@ class BatchMemo(Generic[V]):
     def __init__(self, make: Callable[[Samples], V]) -> None:
         self._make = make
         self._samples: Samples | None = None
+        # Of the current batch, and of all that were current so far.
+        self._views: V | None = None
+        self._by_batch: ByBatch[V] | None = None
         # One of the arrays that move on, if any does: it tells whether the views are those of its batch.
         self._block: Block | None = None
         self._generation = 0
 
     def bind(self, samples: Samples) -> V:
         """Make the views of the batch that the samples show, and forget all others; return them."""
-        self._views = self._make(samples)
-        self._by_batch: ByBatch[V] = ByBatch(lambda _: self._make(samples), MOST_BATCHES)
+        views = self._views = self._make(samples)
+        self._by_batch = ByBatch(lambda _: self._make(samples), MOST_BATCHES)
         self._samples = samples
         self._block = next((array.block for array in moving(buffer_arrays(samples))), None)
         self._note_batch()
-        return self._views
+        return views
 
     def use_batch(self, samples: Samples, number: int) -> None:
         """Switch to batch `number`, which the samples must show already."""
         # Compared by identity: other samples are other memory, even if their numbers are the same.
-        if samples is not self._samples:
+        if samples is not self._samples or self._by_batch is None:
             self.bind(samples)
         else:
             self._views = self._by_batch.at(number)
@@ -59,6 +62,7 @@ class BatchMemo(Generic[V]):
         block = self._block
         if block is not None and block.generation != self._generation:
             self.use_batch(samples, block.window_number)
+        assert self._views is not None
         return self._views
 
     def _note_batch(self) -> None:
@@ -66,5 +70,5 @@ class BatchMemo(Generic[V]):
             self._generation = self._block.generation
 
     def forget(self) -> None:
-        """Forget all views; the next use makes them again."""
-        self._samples = None
+        """Forget all views, and with them the samples; the next use makes them again."""
+        self._samples = self._views = self._by_batch = self._block = None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from parllel.buffers import Samples, buffer_leaves
 from parllel.transforms.field_checks import (
@@ -19,9 +17,8 @@ from parllel.transforms.field_checks import (
     uses_of,
     writer_of,
 )
-from parllel.transforms.naming import note_transform
+from parllel.transforms.final_transforms import FinalTransforms
 from parllel.transforms.transform import StepTransform
-from parllel.types import Tree
 
 
 class FinalChain:
@@ -35,7 +32,7 @@ class FinalChain:
 
     Attributes:
         transforms: in the order in which their `transform_final` is applied.
-        shapes: shape of one cell of each part of `agent.observation`, by path.
+        as_seen: applies them; it holds no samples.
 
     Raises:
         TypeError: if one of them does not implement `transform_final`.
@@ -56,15 +53,12 @@ class FinalChain:
             if identity not in self._raw
         }
         self.transforms = self._found()[::-1]
-        self.shapes = {
+        shapes = {
             path.removeprefix(f"{SEEN}.").removeprefix(SEEN): leaf.shape[2:]
             for path, leaf in self._leaves.items()
             if _is_seen(path)
         }
-
-    def apply(self, observation: Tree) -> Tree:
-        """Return final observations [N, ...] as the agent sees them; errors as of `transform_finals`."""
-        return transform_finals(self.transforms, observation, self.shapes)
+        self.as_seen = FinalTransforms(self.transforms, shapes)
 
     def _found(self) -> list[StepTransform]:
         found: list[StepTransform] = []
@@ -113,57 +107,6 @@ class FinalChain:
                         f"{uses.name}: writes {path}, but the agent is trained on {RAW} there; give the "
                         "step transforms of training"
                     )
-
-
-def transform_finals(
-    transforms: Sequence[StepTransform],
-    observation: Tree,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-) -> Tree:
-    """Return final observations [N, ...] after `transform_final` of each transform.
-
-    shapes: of one cell of what must come out, by path; None if that is not known.
-
-    Raises:
-        TypeError, ValueError: if something else comes out; names the transforms.
-    """
-    if not transforms:
-        return observation
-    # Taken before the first transform, which may return anything.
-    n = len(next(leaf for _, leaf in buffer_leaves(observation)))
-    for transform in transforms:
-        try:
-            observation = transform.transform_final(observation)
-        except Exception as error:
-            note_transform(error, transform, "transform_final")
-            raise
-        if observation is None:  # a forgotten return, which the next transform would be blamed for
-            _check_final([transform], None, shapes, n)
-    _check_final(transforms, observation, shapes, n)
-    return observation
-
-
-def _check_final(
-    transforms: Sequence[StepTransform],
-    observation: Tree,
-    shapes: Mapping[str, tuple[int, ...]] | None,
-    n: int,
-) -> None:
-    """Raise ValueError, or TypeError for None, unless `observation` has the shapes [n, *shape]."""
-    found = {path: np.shape(leaf) for path, leaf in buffer_leaves(observation)}
-    expected = None if shapes is None else {path: (n, *shape) for path, shape in shapes.items()}
-    if found and expected in (None, found):
-        return
-    names = ", ".join(f"{type(transform).__name__}.transform_final" for transform in transforms)
-    wanted = "an observation" if expected is None else _described(expected)
-    message = f"{names}: expected {wanted}, got {_described(found) if found else None}"
-    raise (ValueError if found else TypeError)(message)
-
-
-def _described(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    if shapes.keys() == {""}:
-        return f"an array {list(shapes[''])}"
-    return ", ".join(f"{path} {list(shape)}" for path, shape in shapes.items())
 
 
 def check_finals_are_known(samples: Samples, step_transforms: Sequence[StepTransform]) -> None:

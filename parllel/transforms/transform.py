@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples, field_at
+from parllel.transforms.batch_memo import BatchMemo
 from parllel.types import State, Tree
 
 
@@ -48,6 +49,16 @@ class Transform:
         `bind` but not this method gets a call of `bind`.
         """
         self.bind(samples)
+
+    def release(self) -> None:
+        """Forget the samples that it was bound to, and keep its state.
+
+        For what is used without a batch from here on, as a trained policy is. The default forgets the views
+        in attributes that are BatchMemos; override it in a transform that keeps others.
+        """
+        for value in vars(self).values():
+            if isinstance(value, BatchMemo):
+                value.forget()
 
     @property
     def stats(self) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def test_two_leaves_by_two_transforms(built):
     assert np.abs(np.asarray(samples.agent.observation.w)).max() == 0.5
     assert np.abs(np.asarray(samples.agent.observation.v)).max() > 0.5
     final = NamedTuple(v=np.full((1, 2), 5.0, np.float32), w=np.full((1, 2), 50.0, np.float32))
-    final = sampler.final_chain.apply(final)
+    final = sampler.final_chain.as_seen(final)
     assert final.w.tolist() == [[0.5, 0.5]]
     np.testing.assert_allclose(final.v[0], reference(5.0, *moments_of(steps[0])), 1e-4, 1e-5)
     names = {name for name in sampler.stats if name.endswith("mean")}
@@ -187,7 +187,7 @@ def test_a_leaf_on_the_way_to_what_the_agent_sees(built):
         samples, _ = sampler.collect_batch(0)
     assert np.abs(np.asarray(samples.agent.observation.v)).max() == 0.25
     final = {"v": np.full((1, 2), 50.0, np.float32), "w": np.ones((1, 2), np.float32)}
-    final = sampler.final_chain.apply(final)
+    final = sampler.final_chain.as_seen(final)
     assert final["v"].tolist() == [[0.25, 0.25]]
     assert final["w"].tolist() == [[1.0, 1.0]]
 

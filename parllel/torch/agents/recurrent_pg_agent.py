@@ -167,22 +167,36 @@ class RecurrentPgAgent(PgAgent):
 
     def state(self) -> State:
         """Return parameters, the generator's state, and what is remembered while sampling."""
-        state = super().state()
-        # Not that of eval mode: an evaluation begins with a reset.
-        memory = self._memories.get(False)
-        if memory is not None:
-            # Copies, as each step writes into the memory in place.
-            state["memory"] = [leaf.cpu().numpy().copy() for leaf in _leaves(memory)]
-        return state
+        # Not the memory of eval mode: an evaluation begins with a reset.
+        return {**super().state(), **self._saved(False)}
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
         super().load_state(state)
         self._memories.clear()
+        self._load_saved(False, state)
+
+    def memory(self) -> State:
+        """Return what is remembered in the present mode, state and previous action."""
+        return self._saved(self._evaluating)
+
+    def load_memory(self, state: State) -> None:
+        """Take back what `memory` returned."""
+        self._load_saved(self._evaluating, state)
+
+    def _saved(self, evaluating: bool) -> State:
+        memory = self._memories.get(evaluating)
+        if memory is None:
+            return {}
+        # Copies, as each step writes into the memory in place.
+        return {"memory": [leaf.cpu().numpy().copy() for leaf in _leaves(memory)]}
+
+    def _load_saved(self, evaluating: bool, state: State) -> None:
+        self._memories.pop(evaluating, None)
         if "memory" in state:
             leaves = iter([torch.from_numpy(np.array(leaf)) for leaf in state["memory"]])
             like = self._start(len(state["memory"][0]))
-            self._memories[False] = buffer_map(
+            self._memories[evaluating] = buffer_map(
                 lambda leaf: next(leaves).to(self._memory_device, leaf.dtype), like
             )
 

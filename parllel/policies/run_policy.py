@@ -1,0 +1,206 @@
+"""A trained policy, which acts as the evaluations of its run do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.agents import Handler
+from parllel.buffers import buffer_map, dotted, leaf_paths, named_map, part_at
+from parllel.cages import EnvFactory, Spaces, example_of, stacked_actions
+from parllel.errors import ClosedError
+from parllel.policies.env_numbers import EnvSlots, checked_numbers
+from parllel.policies.policy import Policy
+from parllel.types import State, Tree
+
+
+class RunPolicy(Policy):
+    """Act with the agent of a run in eval mode, on what its step transforms make of observations.
+
+    Observations and actions are cast, clipped and transformed as by the cages and the evaluation sampler of
+    the run. Products of float32 matrices round differently for one row, or three, than for sixteen, so the
+    agent is always given blocks of the same number of rows: what is left over is filled with copies of the
+    first row, which are dropped again. So actions do not depend on how many environments are asked for.
+
+    Args:
+        handler: of the agent, in eval mode; it is closed with the policy.
+        as_seen: makes what the agent sees of observations [N, ...].
+        spaces: of the environments.
+        observation, action: zeros [1, ...] in the shapes and dtypes of the run's buffer.
+        n_columns: how many environments its evaluation has.
+        env_factories: what made these, by column.
+        elapsed_steps: environment steps that it was trained for.
+        rows: in a block; None computes observations as they come.
+
+    Raises:
+        ValueError: if `rows` is less than one.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        as_seen: Callable[[Tree], Tree],
+        spaces: Spaces,
+        observation: Tree,
+        action: Tree,
+        *,
+        n_columns: int,
+        env_factories: Sequence[EnvFactory] = (),
+        elapsed_steps: int = 0,
+        rows: int | None = 16,
+    ) -> None:
+        check_rows(rows)
+        agent = handler.agent
+        self.observation_space, self.action_space = spaces.observation, spaces.action
+        self.recurrent = agent.recurrent
+        self.env_factories = list(env_factories)
+        self.elapsed_steps = elapsed_steps
+        self.rows = rows
+        self._handler, self._as_seen = handler, as_seen
+        self._observation = named_map(np.asarray, observation)
+        self._action_dtypes = named_map(lambda leaf: np.asarray(leaf).dtype, action)
+        self._action_space: gym.Space[Any] = spaces.action
+        # Environments that are only rows need no slots, which would grow with every new number.
+        own_inputs = type(handler).agent_inputs is not Handler.agent_inputs
+        self._by_number = agent.recurrent or own_inputs
+        # An agent remembers the copies too; they must not be those of an environment.
+        n_spare = (rows or 0) if agent.recurrent else 0
+        self._slots = EnvSlots(n_columns, n_spare)
+        # Written anew for each block; made when it is known how many rows come.
+        self._block: Tree = None
+        self._block_size = 0
+        self._closed = False
+
+    def act(self, observation: Tree, env_indices: Sequence[int] | NDArray[np.intp]) -> Tree:
+        """Return the actions [N, ...] for observations [N, ...], as the run's evaluation would.
+
+        Raises:
+            ValueError: if the observations are of other shapes than the space's.
+            ClosedError: after `close`.
+        """
+        self._check_open()
+        leaves = self._leaves_of(observation)
+        n = len(leaves[0])
+        if n == 0:  # nothing to copy into the rows of a block
+            return buffer_map(
+                lambda leaf: np.asarray(leaf)[np.newaxis][:0], example_of(self._action_space)
+            )
+        slots = self._slots_of(checked_numbers(env_indices, n))
+        size = n if self.rows is None else self.rows
+        parts = [
+            self._act([leaf[i : i + size] for leaf in leaves], slots[i : i + size], size)
+            for i in range(0, n, size)
+        ]
+        return parts[0] if len(parts) == 1 else buffer_map(_joined, *parts)
+
+    def _act(self, leaves: list[NDArray[Any]], slots: NDArray[np.intp], size: int) -> Tree:
+        """Return the actions of at most `size` rows, computed as `size` rows."""
+        n = len(slots)
+        if size != self._block_size:
+            self._block_size, self._block = (
+                size,
+                buffer_map(
+                    lambda leaf: np.zeros((size, *leaf.shape[1:]), leaf.dtype), self._observation
+                ),
+            )
+        for (_, row), leaf in zip(leaf_paths(self._block), leaves, strict=True):
+            row[:n] = leaf  # casts as a cage's write into the buffer does
+            row[n:] = row[:1]
+        if n < size:
+            spare = self._slots.spare[: size - n]
+            # Without a memory, copies stand for the environment that they are copies of.
+            slots = np.concatenate((slots, spare if len(spare) else np.repeat(slots[:1], size - n)))
+        action = self._handler.act(self._as_seen(self._block), slots)
+        # Through the types of the buffer, from which cages read the actions of an evaluation.
+        stored = buffer_map(lambda dtype, leaf: leaf[:n].astype(dtype), self._action_dtypes, action)
+        return stacked_actions(self._action_space, stored)
+
+    def _leaves_of(self, observation: Tree) -> list[NDArray[Any]]:
+        """Return the leaves in the buffer's order, having checked their shapes."""
+        leaves: list[NDArray[Any]] = []
+        for path, expected in leaf_paths(self._observation):
+            try:
+                leaf = np.asarray(part_at(observation, path))
+            except KeyError as error:
+                raise ValueError(f"observation: {error.args[0]}") from None
+            n = leaf.shape[:1] if not leaves else leaves[0].shape[:1]
+            # Before it is written, which would broadcast another shape.
+            if leaf.ndim == 0 or leaf.shape != (*n, *expected.shape[1:]):
+                raise ValueError(
+                    f"{dotted(path, 'observation')}: expected shape [N, *{list(expected.shape[1:])}], "
+                    f"got {list(leaf.shape)}"
+                )
+            leaves.append(leaf)
+        return leaves
+
+    def _slots_of(self, numbers: list[int]) -> NDArray[np.intp]:
+        return self._slots.of(numbers) if self._by_number else np.arange(len(numbers))
+
+    def reset(
+        self,
+        env_indices: Sequence[int] | NDArray[np.intp] | None = None,
+        seeds: Sequence[int | None] | None = None,
+    ) -> None:
+        """Let the agent forget episodes. Its actions are the best known, so that seeds change nothing."""
+        self._check_open()
+        if env_indices is None:
+            self._handler.reset()
+            self._slots.others = []
+            return
+        numbers = checked_numbers(env_indices)
+        if self._by_number and numbers:
+            self._handler.reset_one(self._slots_of(numbers))
+
+    def make_env(self) -> gym.Env[Any, Any]:
+        """Return a new environment, as the run's evaluation has them.
+
+        Raises:
+            ValueError: if the cages of the run do not say what made theirs.
+        """
+        if not self.env_factories:
+            raise ValueError(
+                "make_env: expected cages with env_factories, got some that do not say what made their "
+                "environments; make the environment yourself"
+            )
+        env: gym.Env[Any, Any] = self.env_factories[0]()
+        return env
+
+    def state(self) -> State:
+        """Return what the agent remembers of episodes, and what it draws from."""
+        agent = self._handler.agent
+        learned = agent.models()
+        others = {name: part for name, part in agent.state().items() if name not in learned}
+        return {"others": others, "memory": agent.memory(), "numbers": self._slots.others}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        agent = self._handler.agent
+        agent.load_state({**agent.state(), **state["others"]})
+        agent.load_memory(state["memory"])
+        self._slots.others = state["numbers"]
+
+    def close(self) -> None:
+        """Close the agent; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._handler.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("RunPolicy: used after close()")
+
+
+def check_rows(rows: Any) -> None:
+    """Raise ValueError unless `rows` is None or an int of at least 1."""
+    if rows is None:
+        return
+    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
+        raise ValueError(f"rows: expected an int of at least 1, or None, got {rows!r}")
+
+
+def _joined(*parts: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate(parts)

@@ -1,0 +1,215 @@
+"""Runs of every kind that a policy may come from, each trained for a moment."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.wrappers import FrameStackObservation
+from mpe2 import simple_spread_v3
+from rich.console import Console
+
+from parllel import BatchSpec, Seeds
+from parllel.envs import ParallelEnvAdapter
+from parllel.logging import Logger
+from parllel.runners import AsynchronousRunner, OnPolicyRunner
+from parllel.runs import RunFolder
+from parllel.samplers import AsynchronousSampler, EvalSampler, Plan
+from parllel.torch import (
+    PPO,
+    CategoricalRecurrentPgModel,
+    MultiAgentPPO,
+    RecurrentPgAgent,
+    RecurrentPPO,
+    SmallPolicyHandler,
+    TorchHandler,
+    agent_for,
+    agents_for,
+)
+from parllel.torch.distributions import Categorical
+from parllel.transforms import (
+    EstimateAdvantage,
+    EstimateMultiAgentAdvantage,
+    NormalizeObservations,
+)
+from parllel_patterns import (
+    PPO_DEFAULTS,
+    allocate_eval_samples,
+    build_cages,
+    build_eval_sampler,
+    build_rollout_sampler,
+    build_sampler,
+)
+
+B = 4
+
+
+@dataclass(frozen=True)
+class Config:
+    """What kind of run; `processes`: environments of the evaluation in workers."""
+
+    kind: str = "normalized"
+    evaluate: bool = True
+    processes: bool = False
+    n_steps: int = 3 * 8 * B
+
+
+class Played(gym.Wrapper[Any, Any, Any, Any]):
+    """Keep what was played: for each episode its actions and rewards."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.episodes: list[list[Any]] = []
+
+    def reset(self, **arguments: Any) -> Any:
+        self.episodes.append([])
+        return super().reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        self.episodes[-1].append((action, result[1]))
+        return result
+
+
+def pendulum() -> gym.Env[Any, Any]:
+    """Make an environment whose actions are clipped, and whose observations differ in scale."""
+    return Played(gym.make("Pendulum-v1", max_episode_steps=20, render_mode="rgb_array"))
+
+
+def half_blind_cart() -> gym.Env[Any, Any]:
+    """Make CartPole with positions only."""
+    env = gym.make("CartPole-v1", max_episode_steps=40)
+    space: Any = env.observation_space
+    shown = gym.spaces.Box(space.low[::2], space.high[::2])
+    return Played(gym.wrappers.TransformObservation(env, lambda seen: np.array(seen[::2]), shown))
+
+
+def spread() -> gym.Env[Any, Any]:
+    """Make an environment of three agents."""
+    return Played(ParallelEnvAdapter(simple_spread_v3.parallel_env(max_cycles=10)))
+
+
+def cart() -> gym.Env[Any, Any]:
+    """Make CartPole."""
+    return Played(gym.make("CartPole-v1", max_episode_steps=40))
+
+
+class Screen(gym.Env[Any, Any]):
+    """Show a picture that the actions change, for stacks of frames."""
+
+    observation_space = gym.spaces.Box(0, 255, (36, 36), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.picture = self.np_random.integers(0, 255, (36, 36), np.uint8)
+        return self.picture, {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        self.picture = np.roll(self.picture, int(action), axis=self.steps % 2)
+        return self.picture, float(action), False, self.steps == 6, {}
+
+
+def screen() -> gym.Env[Any, Any]:
+    """Make stacks of four pictures."""
+    return Played(FrameStackObservation(Screen(), 4))
+
+
+MAKE = {
+    "normalized": pendulum,
+    "recurrent": half_blind_cart,
+    "several_agents": spread,
+    "frames": screen,
+    "small_policy": cart,
+    "asynchronous": cart,
+}
+
+
+def make_agent(kind: str, spaces: Any, seeds: Seeds) -> Any:
+    if kind == "recurrent":
+        model = CategoricalRecurrentPgModel(
+            spaces.observation.shape,
+            2,
+            (8,),
+            8,
+            cell="lstm",
+            prev_action=True,
+            seed=seeds.integer("model"),
+        )
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter *= 4  # until it does not always do the same
+        return RecurrentPgAgent(model, Categorical(2), prev_action=0, seed=seeds.integer("agent"))
+    make = partial(agents_for, sharing="independent") if kind == "several_agents" else agent_for
+    gain: Any = (
+        {} if kind == "several_agents" else {"policy_gain": 5.0 if kind == "normalized" else 1.0}
+    )
+    return make(spaces, seeds=seeds, hidden_sizes=(16,), **gain)
+
+
+def training_sampler(config: Config, seeds: Seeds, stack: ExitStack | None = None) -> Any:
+    """Put the sampler together."""
+    kind, make_env = config.kind, MAKE[config.kind]
+    batch_spec = BatchSpec(8, B)
+    cages = build_cages(
+        make_env,
+        B,
+        seeds=seeds,
+        parallel=Plan(1, 0) if kind == "small_policy" else False,
+        reset_automatically=kind != "recurrent",
+        stack=stack,
+    )
+    agent = make_agent(kind, cages[0].spaces, seeds)
+    advantage: Any = EstimateAdvantage(0.98, 0.9)
+    if kind == "several_agents":
+        advantage = EstimateMultiAgentAdvantage(0.98, 0.9)
+    if kind == "small_policy":
+        return build_rollout_sampler(batch_spec, cages, SmallPolicyHandler(agent), [advantage])
+    steps = [NormalizeObservations()] if kind == "normalized" else []
+    frames: Any = {"frames": 4} if kind == "frames" else {}
+    return build_sampler(batch_spec, cages, TorchHandler(agent), steps, [advantage], **frames)
+
+
+def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console | None) -> Any:
+    """Put a run together."""
+    seeds, kind = Seeds(0), config.kind
+    eval_cages = build_cages(
+        MAKE[kind],
+        B,
+        seeds=seeds,
+        name="evaluation",
+        parallel=Plan(2, 0) if config.processes else False,
+        stack=stack,
+    )
+    if kind == "asynchronous":
+        agent = make_agent(kind, eval_cages[0].spaces, seeds)
+        make = partial(training_sampler, config, Seeds(0))
+        sampler: Any = stack.enter_context(AsynchronousSampler(make, agent=agent))
+        eval_sampler = EvalSampler(
+            eval_cages, TorchHandler(agent), allocate_eval_samples(eval_cages), B
+        )
+        runner: Any = AsynchronousRunner
+    else:
+        sampler = training_sampler(config, seeds, stack)
+        agent, runner = sampler.handler.agent, OnPolicyRunner
+        eval_sampler = build_eval_sampler(eval_cages, sampler, B)
+    learn = {"recurrent": RecurrentPPO, "several_agents": MultiAgentPPO}.get(kind, PPO)
+    return runner(
+        BatchSpec(8, B),
+        sampler,
+        learn(agent, **PPO_DEFAULTS, seed=seeds.integer("algorithm")),
+        n_steps=config.n_steps,
+        logger=stack.enter_context(Logger([])),
+        log_interval_steps=8 * B,
+        eval_sampler=eval_sampler if config.evaluate else None,
+        folder=folder,
+        seeds=seeds,
+        console=console,
+    )
