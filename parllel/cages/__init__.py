@@ -1,6 +1,7 @@
 """Cages: environments in their places."""
 
 from parllel.cages.answers import FinalObservation
+from parllel.cages.await_rows import await_rows
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
@@ -39,6 +40,7 @@ __all__ = [
     "WithRegistry",
     "WorkerPolicy",
     "action_reader",
+    "await_rows",
     "check_side_by_side",
     "example_of",
     "stacked_actions",

@@ -26,6 +26,7 @@ from parllel.cages.make_envs import EnvFactory
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
+from parllel.processes import Handle
 from parllel.types import State
 
 CageT = TypeVar("CageT", bound="CageInterface")
@@ -153,6 +154,18 @@ class CageInterface(ABC):
             WrongStateError: if nothing was started for the group.
         """
         return True
+
+    def row_handles(self, group: int = 0) -> Sequence[Handle]:
+        """Return what becomes ready when the group's row is done, if not earlier; see `await_rows`.
+
+        Connections and descriptors, as `multiprocessing.connection.wait` takes them, for one wait: they are
+        asked for again before the next, and `row_done` after them. Empty where there are none; then
+        `row_done` is asked again and again.
+
+        Raises:
+            WrongStateError: if nothing was started for the group.
+        """
+        return ()
 
     # Apart from the start, so that one group's environments step while the agent acts for another.
     @abstractmethod

@@ -5,7 +5,9 @@
     1 + g W + w       worker w     done: number of the last command of      -
                                    group g that it finished; FAILED in
                                    all of them if its process ends
-    (g = n_groups for calls, which concern the whole cage; what is asked goes over pipes)
+    1 + (G + 1) W     main         listening: 1 once it wants a byte for     -
+                                   each done word, see bell.py
+    (g = n_groups = G for calls, which concern the whole cage; what is asked goes over pipes)
 
 The payload of a done line for calls is the length of the answer in the worker's mail box, which follows the
 lines, or 0 for one that is too long for it and goes over the pipe. In a rollout the payload of a done line is
@@ -27,11 +29,13 @@ and of calls, one command at a time is in progress, and every worker takes comma
 
 from __future__ import annotations
 
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from parllel.arrays import Array, SharedMemoryArray
+from parllel.cages.bell import Bell
 from parllel.waits import LINE_BYTES, LINE_WORDS, SleepSlots, Wait, make_wait
 
 GO = 0
@@ -63,6 +67,11 @@ class ControlSize:
     @property
     def n_lines(self) -> int:
         """Return how many lines there are in all."""
+        return self.listening_line + 1
+
+    @property
+    def listening_line(self) -> int:
+        """Return the line in which main asks for bytes."""
         return 1 + (self.n_groups + 1) * self.n_workers
 
     def done_line(self, group: int, worker: int = 0) -> int:
@@ -88,6 +97,7 @@ class Control:
         size: of which cage.
         lines: from `size.allocate`, as are `sleep_slots`.
         kind, spin_us: of the wait.
+        bell: that of the cage, closed with this; None where there can be none.
     """
 
     def __init__(
@@ -97,6 +107,7 @@ class Control:
         kind: str,
         spin_us: float,
         sleep_slots: SleepSlots | None,
+        bell: Bell | None,
     ) -> None:
         memory = np.asarray(lines)
         self.size = size
@@ -110,6 +121,7 @@ class Control:
         self.number = 0
         self._batch = 0  # shifted to its place in a record
         self._post_go = self.wait.poster(GO)
+        self._bell = bell
 
     def command(self, operation: int, group: int, row: int) -> int:
         """Tell all workers what to do in the current batch, and return the number of the command."""
@@ -133,6 +145,28 @@ class Control:
         word, row = self._records[at : at + _RECORD]
         group = word >> _GROUP_SHIFT & _THREE_BITS
         return word & _THREE_BITS, group, row, word >> _BATCH_SHIFT
+
+    def post_done(self, group: int, worker: int, number: int) -> None:
+        """Say that a worker has finished a command of a group, or FAILED."""
+        self.wait.post(self.size.done_line(group, worker), number)
+        # After the post, see bell.py.
+        if self._bell is not None and self.wait.load(self.size.listening_line):
+            self._bell.ring()
+
+    def listen(self) -> Connection | None:
+        """Return what becomes readable when a done word is posted from now on; None where nothing does."""
+        if self._bell is not None:
+            # From the first call on: a worker that looks in every row need not be told again.
+            if not self.wait.load(self.size.listening_line):
+                self.wait.post(self.size.listening_line, 1)
+            self._bell.silence()
+            return self._bell.reader
+        return None
+
+    def close(self) -> None:
+        """Close the bell; the lines are the caller's."""
+        if self._bell is not None:
+            self._bell.close()
 
     def put_mail(self, worker: int, message: bytes) -> bool:
         """Leave the answer to a call where main finds it, if there is room; call before the post."""

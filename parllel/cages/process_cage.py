@@ -57,7 +57,7 @@ from parllel.cages.worker import (
     serve,
 )
 from parllel.errors import WrongStateError
-from parllel.processes import Child, preload_in_forkserver
+from parllel.processes import Child, Handle, preload_in_forkserver
 from parllel.types import State, Tree
 
 # The fork server imports this and what it needs once, instead of each worker.
@@ -203,6 +203,11 @@ class ProcessCage(RemoteCage):
         """Return whether the worker has answered, or has ended."""
         self._check_row("row_done", group)
         return self._child.poll()
+
+    def row_handles(self, group: int = 0) -> list[Handle]:
+        """Return what is ready when the worker has answered, or has ended."""
+        self._check_row("row_handles", group)
+        return [self._child.connection, self._child.sentinel]
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""

@@ -1,7 +1,7 @@
 """Start the processes of a SynchronizedProcessCage.
 
     main: start_pool                                          worker w: serve
-    allocates lines, flags and sleep slots       -------->    inherits them: they cannot be sent later
+    allocates lines, flags, slots and a bell     -------->    inherits them: they cannot be sent later
     Child, with the factories of its columns     -------->    makes its environments, then waits for commands
     makes its own environments meanwhile
     WorkerPool.await_spaces                      <--------    first words: the spaces, or why it failed
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from parllel.arrays import SharedMemoryArray
 from parllel.buffers import Conversation
+from parllel.cages.bell import Bell
 from parllel.cages.control import Control, ControlSize
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environment_share import EnvironmentShare
@@ -97,13 +98,17 @@ def start_pool(
     size = ControlSize(n_workers, len(shares[0]))
     kind, spin_us = _choose_wait(settings)
     lines, sleep_slots = size.allocate(kind)
+    bell = Bell() if Bell.available else None
     # Shares cover all columns, so the last one tells how many environments there are.
     flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
     needs_reset: NDArray[np.bool_] = np.asarray(flags)
     needs_reset[:] = True  # before any worker starts, as those write it from then on
     # Before any worker, so that it can end those that were started, whatever goes wrong from here on.
     pool = WorkerPool(
-        Control(size, lines, kind, spin_us, sleep_slots), settings.timeout_s, shares, [lines, flags]
+        Control(size, lines, kind, spin_us, sleep_slots, bell),
+        settings.timeout_s,
+        shares,
+        [lines, flags],
     )
     if kind == "compiled":
         # It imports numba, which takes a third of a second: once, instead of in each worker.
@@ -124,7 +129,7 @@ def start_pool(
             of_worker = WorkerSettings(
                 w, size, kind, spin_us, shares[w], settings.reset_automatically, core, others
             )
-            inherited = (lines, flags, sleep_slots, settings.buffers)
+            inherited = (lines, flags, sleep_slots, bell, settings.buffers)
             pool.workers.append(_start(target, makes(w), of_worker, inherited, settings))
         # Main's own environments last: the workers make theirs at the same time.
         if any(share.start < share.stop for share in shares[n_workers]):

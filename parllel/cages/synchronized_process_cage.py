@@ -43,6 +43,7 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, unpack
 from parllel.cages.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
+from parllel.processes import Handle
 from parllel.types import State
 
 
@@ -271,22 +272,28 @@ class SynchronizedProcessCage(RemoteCage):
 
     def row_done(self, group: int = 0) -> bool:
         """Return whether the workers have done their shares, or one has failed; main's is not asked for."""
-        if self._pool.broken is not None or not self._rows.started(group):
-            self._check_decorrelates("row_done", group)
+        self._check_started("row_done", group)
         return self._rows.done(group)
+
+    def row_handles(self, group: int = 0) -> list[Handle]:
+        """Return what is ready when a worker has finished a row of any group, or has ended."""
+        self._check_started("row_handles", group)
+        return self._pool.handles()
 
     def finish_row(self, group: int = 0) -> None:
         """Step this process's own share, and wait for the workers."""
         # Without a row in progress it is a decorrelation that is to be finished, or nothing was started.
         if self._pool.broken is not None or not self._rows.finish(group):
-            self._check_decorrelates("finish_row", group)
+            self._check_started("finish_row", group)
             self._rows.finish_decorrelation()
 
-    def _check_decorrelates(self, method: str, group: int) -> None:
-        self._pool.check_open(self._name)
-        check_group(group, len(self._groups), self._name)
-        if not self._rows.decorrelates:
-            raise WrongStateError(f"{self._name}: {method}() without a start")
+    def _check_started(self, method: str, group: int) -> None:
+        # One condition in the usual case, as in `start_row`.
+        if self._pool.broken is not None or not self._rows.started(group):
+            self._pool.check_open(self._name)
+            check_group(group, len(self._groups), self._name)
+            if not self._rows.decorrelates:
+                raise WrongStateError(f"{self._name}: {method}() without a start")
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column, then in time.

@@ -2,7 +2,8 @@
 
     main -> worker     go: a number                     rows: nothing else is sent
                        CALL, number, (op, arguments)    over the pipe, after the go that announces it
-    worker -> main     done: that number                what it wrote to the batch is visible then
+    worker -> main     done: that number                what it wrote to the batch is visible then;
+                       a byte through the bell          only if main listens, see bell.py
                        ANSWER, ERROR                    in the mail box, or over the pipe if it is too long
                        EXCEPTION                        the worker ends; all its done words are negative then.
                                                         Afterwards what main had not collected yet
@@ -76,12 +77,14 @@ class SynchronizedWorker:
         settings: WorkerSettings,
         inherited: Any,
     ) -> None:
-        # Memory in "shared" storage, and semaphores, can only be handed over when a process starts.
-        lines, needs_reset, sleep_slots, buffers = inherited
+        # Memory in "shared" storage, semaphores and pipes can only be handed over when a process starts.
+        lines, needs_reset, sleep_slots, bell, buffers = inherited
         self._worker = settings.worker
         self._size = settings.size
         self._conversation = ChildConversation(connection, buffers)
-        self._control = Control(settings.size, lines, settings.kind, settings.spin_us, sleep_slots)
+        self._control = Control(
+            settings.size, lines, settings.kind, settings.spin_us, sleep_slots, bell
+        )
         self._share = EnvironmentShare(
             makes,
             settings.shares,
@@ -115,7 +118,7 @@ class SynchronizedWorker:
                     else:
                         self._share.run(operation, group, row)
                         # After the last write to the row: main reads it as soon as it sees the number.
-                        wait.post(self._size.done_line(group, self._worker), handled)
+                        control.post_done(group, self._worker, handled)
                         # Only now, while the agent acts: nothing waits for what these do.
                         self._share.prepare(group, row)
                         self._placement.check()
@@ -135,7 +138,7 @@ class SynchronizedWorker:
         # reads the pipe only once it has seen this. In every line, as it may wait for any of them: of another
         # group, or of a call, if this failed in a reset ahead of time.
         for group in range(self._size.n_groups + 1):
-            self._control.wait.post(self._size.done_line(group, self._worker), FAILED)
+            self._control.post_done(group, self._worker, FAILED)
         self._conversation.fail(error, lambda: self._share.collect(False, True))
 
     def _report_rows(self, group: int, rows: int) -> None:
@@ -161,12 +164,11 @@ class SynchronizedWorker:
         survived = (WrongStateError,) if op == "decorrelate" else (Exception,)
         function = self._share.calls[op]
         reply = self._conversation.reply_to(number, survived, function, *args, plain=plain)
-        done = self._size.done_line(self._size.n_groups, self._worker)
         # Main waits for the answer to "close" on the pipe alone, as it does with every child.
         mailed = op != "close" and self._control.put_mail(self._worker, reply)
         # The mail before this word, which makes it visible; the pipe after it, as sending a long reply ends
         # only when main reads, and main reads once it has seen the word.
-        self._control.wait.post(done, number)
+        self._control.post_done(self._size.n_groups, self._worker, number)
         if not mailed:
             self._conversation.send(reply)
         return op != "close"

@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from parllel.arrays import Array
-from parllel.buffers import FIRST_WORDS, Conversation, reason_of
+from parllel.buffers import Conversation, reason_of
+from parllel.cages.await_made import SETTLE_S, await_made
 from parllel.cages.control import (
     BY_PIPE,
     CALL,
@@ -33,10 +34,9 @@ from parllel.cages.control import (
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.spaces import Spaces, check_alike
 from parllel.errors import ClosedError, WorkerTimeoutError, first_of
-from parllel.processes import Deaths, await_any, counted_s
+from parllel.processes import Deaths, Handle, counted_s
 
 POLL_S = 0.01  # how long a death may go unnoticed; looking more often would cost the row
-SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
 RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected
 # After a failure in these the state of the environments is unknown, so all processes end.
 _STEPS = ("decorrelate", "close")
@@ -88,7 +88,7 @@ class WorkerPool:
         """
         self.check_open(name)
         try:
-            made = self._await_made("while its environments were made")
+            made = await_made(self.workers, self._timeout_s)
             if self.main is not None:
                 made.append(self.main.made)
             first, expected = made[0]
@@ -103,34 +103,6 @@ class WorkerPool:
         for worker in self.workers:
             worker.child.name = f"{worker.child.name[:-1]} of {expected.name})"
         return expected
-
-    def _await_made(self, doing: str) -> list[tuple[int, Spaces]]:
-        """Return what the workers say at their start; after a failure, do not wait for the rest."""
-        made: dict[int, tuple[int, Spaces]] = {}
-        errors: list[Exception] = []
-        awaited = {worker.child: w for w, worker in enumerate(self.workers)}
-        left_s = self._timeout_s
-        while awaited:
-            # For any of them, not one after the other: it may be the last that fails at once.
-            heard, left_s = await_any(list(awaited), left_s)
-            for child in heard:
-                w = awaited.pop(child)
-                try:
-                    made[w] = self.workers[w].answer(FIRST_WORDS, doing)
-                except Exception as error:
-                    errors.append(error)
-                    # The others get an instant to fail as well, so that the error can say how many did.
-                    left_s = min(left_s, SETTLE_S)
-            if not heard:
-                # After an error the others had no time, so they are not to blame for being late.
-                late = [self.workers[w] for w in awaited.values()]
-                errors = errors or [
-                    worker.child.late_error(self._timeout_s, doing) for worker in late
-                ]
-                break
-        if errors:
-            raise first_of(errors)
-        return [made[w] for w in range(len(self.workers))]
 
     # ------------------------------------------------------------------ rows
 
@@ -159,6 +131,11 @@ class WorkerPool:
         words = self._words(group)
         # The system is asked only where words leave it open.
         return all(word == number for word in words) or self._failed(words)
+
+    def handles(self) -> list[Handle]:
+        """Return what becomes ready when a worker posts a word, or dies; empty where nothing does."""
+        bell = self.control.listen()
+        return [] if bell is None else [bell, *(w.child.sentinel for w in self.workers)]
 
     def await_done(self, group: int, number: int, doing: str) -> None:
         """Wait for all workers, and look now and then whether they live."""
@@ -386,6 +363,7 @@ class WorkerPool:
         with contextlib.ExitStack() as stack:
             for array in self._memory:
                 stack.callback(array.close)
+            stack.callback(self.control.close)
             for worker in self.workers:
                 stack.callback(worker.close)
             if self.main is not None:

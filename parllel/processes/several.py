@@ -3,6 +3,7 @@
     processes                                  this process
     a child: message over its pipe --------->  await_any
     any: the system reports its end -------->  await_any, Deaths
+    any: a descriptor becomes ready -------->  Handles
     all at once: exit, or be killed <--------  end_all
 
 A loop over the processes that waits for each would notice a death only when it came to that process.
@@ -15,10 +16,41 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
+from typing import TypeAlias
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.processes.child import Child
 from parllel.processes.watched_process import WatchedProcess
+
+# What a process can wait for: a connection, or the descriptor or handle of a process.
+Handle: TypeAlias = Connection | int
+
+
+class Handles:
+    """Wait for any of several connections and descriptors, in one system call.
+
+    Each may be given several times.
+    """
+
+    def __init__(self, handles: Sequence[Handle]) -> None:
+        self._handles = handles
+        # One poll object for all waits, as they are made during steps. Windows has only `wait`.
+        self._poller = None
+        if hasattr(select, "poll") and sys.platform != "win32":
+            self._poller = select.poll()
+            self._positions: dict[int, list[int]] = {}
+            for position, handle in enumerate(handles):
+                descriptor = handle if isinstance(handle, int) else handle.fileno()
+                self._positions.setdefault(descriptor, []).append(position)
+                self._poller.register(descriptor, select.POLLIN)
+
+    def ready(self, timeout_s: float) -> list[int]:
+        """Return the positions of those that are ready, once any is; none when the time is over."""
+        if self._poller is None:
+            found = wait(self._handles, timeout_s)
+            return [i for i, handle in enumerate(self._handles) if handle in found]
+        ready = self._poller.poll(timeout_s * 1000)
+        return [i for descriptor, _ in ready for i in self._positions[descriptor]]
 
 
 class Deaths:
@@ -29,19 +61,11 @@ class Deaths:
     """
 
     def __init__(self, processes: Sequence[WatchedProcess]) -> None:
-        self._sentinels = [process.sentinel for process in processes]
-        # One poll object for all checks, as they are made during steps. Windows has only `wait`.
-        self._poller = None
-        if hasattr(select, "poll") and sys.platform != "win32":
-            self._poller = select.poll()
-            for sentinel in self._sentinels:
-                self._poller.register(sentinel, select.POLLIN)
+        self._handles = Handles([process.sentinel for process in processes])
 
     def any(self) -> bool:
         """Return at once whether a process has ended, by itself or by `end`."""
-        if self._poller is None:
-            return bool(wait(self._sentinels, 0))
-        return bool(self._poller.poll(0))
+        return bool(self._handles.ready(0.0))
 
 
 def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child], float]:
@@ -51,7 +75,7 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
         These children, none if the time is up; and what is left of the time.
     """
     # Both for each child: a grandchild may hold the pipe of a child that has died.
-    handles: list[Connection | int] = [child.connection for child in children]
+    handles: list[Handle] = [child.connection for child in children]
     handles += [child.sentinel for child in children]
     left_s = timeout_s
     while True:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -9,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
+from parllel.cages.bell import Bell
 from parllel.cages.control import (
     CALL,
+    FAILED,
     GO,
     MOST_BATCHES,
     MOST_GROUPS,
@@ -19,6 +22,7 @@ from parllel.cages.control import (
     Control,
     ControlSize,
 )
+from parllel.processes import Handles
 from parllel.testing import CountingEnv
 from parllel.testing.cage_hooks import FIRST, record_columns
 from parllel.testing.row_reference import assert_same_batches, draw_actions, make_samples
@@ -35,7 +39,7 @@ def test_every_line_has_one_writer(size: ControlSize) -> None:
         for group in range(size.n_groups + 1)
         for worker in range(size.n_workers)
     ]
-    assert [GO, *done] == list(range(size.n_lines))
+    assert [GO, *done, size.listening_line] == list(range(size.n_lines))
 
 
 @given(sizes, st.integers(1, 2**31 - 1))
@@ -52,7 +56,7 @@ def test_numbers_follow_each_other(size: ControlSize, number: int) -> None:
 def test_records_reach_the_other_end(kind: str) -> None:
     size = ControlSize(2, MOST_GROUPS)
     lines, sleep_slots = size.allocate(kind)
-    mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots) for _ in range(2))
+    mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, None) for _ in range(2))
     mine.number = size.last_number - 3
     sent: list[tuple[int, tuple[int, int, int, int]]] = []
     for i in range(3 * size.n_records):
@@ -72,6 +76,31 @@ def test_records_reach_the_other_end(kind: str) -> None:
         2,
     ]
     assert 2 + 2 * size.n_records == LINE_WORDS  # no group more would have room
+
+
+@pytest.mark.parametrize("kind", available_kinds())
+def test_bytes_follow_the_words_that_they_are_for(kind: str) -> None:
+    size = ControlSize(2, 1)
+    lines, sleep_slots = size.allocate(kind)
+    seen: list[int] = []
+
+    class SeeingBell(Bell):
+        def ring(self) -> None:
+            seen.append(mine.wait.load(size.done_line(0, 1)))
+            super().ring()
+
+    with closing(SeeingBell()) as bell:
+        mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, bell) for _ in range(2))
+        theirs.post_done(0, 1, 1)
+        assert seen == []  # main does not listen yet
+        heard = Handles([mine.listen()])
+        assert heard.ready(0.0) == []
+        for number in (2, FAILED):
+            theirs.post_done(0, 1, number)
+            assert heard.ready(0.0) == [0]
+        assert seen == [2, FAILED]
+        mine.listen()
+        assert heard.ready(0.0) == []
 
 
 def test_too_many_groups() -> None:

@@ -1,0 +1,53 @@
+"""A pipe by which workers wake a process that waits for words and for pipes at the same time.
+
+    main     listening = 1, once; empties the pipe; loads the done words; sleeps until the pipe is readable
+    worker   posts its done word; loads `listening`; writes a byte if it is 1
+
+Each side writes first and loads what the other writes after: so a worker that finds 0 posted its word before
+main loads it, and no byte is missed. And as the pipe is emptied before the words are loaded, a byte that is
+taken out belongs to a word that main is about to see. Bytes say nothing themselves: they may come too many
+and too early, and those that find the pipe full are dropped, since one wakes as well as many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+from multiprocessing.connection import Connection
+
+
+class Bell:
+    """Both ends of the pipe; to be handed over when processes start."""
+
+    # A pipe of Windows has no descriptor to write a byte to.
+    available = sys.platform != "win32"
+
+    def __init__(self) -> None:
+        self.reader: Connection
+        self._writer: Connection
+        self.reader, self._writer = multiprocessing.Pipe(duplex=False)
+        # Of the pipe itself, so in every process: a worker never waits for main to empty it.
+        for end in (self.reader, self._writer):
+            os.set_blocking(end.fileno(), False)
+
+    def ring(self) -> None:
+        """Make the pipe readable."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writer.fileno(), b"!")
+
+    def silence(self) -> None:
+        """Take out what has been written."""
+        # All at once, as the pipe of Linux holds no more; what a larger one keeps wakes once more.
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reader.fileno(), 65536)
+
+    def __getstate__(self) -> dict[str, Connection]:
+        # A worker that is not a fork gets its own end alone.
+        return {"_writer": self._writer}
+
+    def close(self) -> None:
+        """Close the ends of this process; may be called twice."""
+        self.reader.close()
+        self._writer.close()

@@ -1,0 +1,214 @@
+"""Rows of cages of several kinds are waited for at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+from cage_makers import WITHIN_S, forked
+from stopped_workers import KINDS, NINE, bind, stopped, synchronized
+
+from parllel.cages import VectorizedCage, await_rows
+from parllel.cages.bell import Bell
+from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
+from parllel.processes import Handles
+from parllel.testing import CountingEnv
+from parllel.testing.cage_hooks import await_done, run_groups
+
+LONG_S = 20.0
+
+
+class NapEnv(CountingEnv):
+    """Takes up to a millisecond for a step."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(9)
+        self._naps = random.Random(seed)
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self._naps.choice([0.0, 1e-4, 1e-3]))
+        return super().step(action)
+
+
+class AskedCage(VectorizedCage):
+    """Says that a row is done when it has been asked for the third time."""
+
+    _asked = 0
+
+    def start_row(self, t: int, group: int = 0) -> None:
+        super().start_row(t, group)
+        self._asked = 0
+
+    def row_done(self, group: int = 0) -> bool:
+        self._asked += 1
+        return super().row_done(group) and self._asked >= 3
+
+
+@pytest.fixture
+def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a row be found by what is waited for alone."""
+    # By the module of the function: the package has the function under the module's name.
+    monkeypatch.setattr(sys.modules[await_rows.__module__], "SLICE_S", LONG_S)
+
+
+@pytest.mark.usefixtures("no_second_look")
+@pytest.mark.parametrize("others", ["pipes and words", "a cage that has no handles"])
+def test_those_that_are_done_are_found_among_those_that_are_not(others: str) -> None:
+    makers: list[Any] = [*KINDS.values()]
+    if others == "a cage that has no handles":
+        makers.append(lambda: AskedCage([NINE], seeds=[0]))
+    cages = [make() for make in makers]
+    try:
+        for cage in cages:
+            bind(cage)
+        for held in range(len(KINDS)):
+            with stopped(cages[held]):
+                rows = [(cage, len(cage.groups) - 1) for cage in reversed(cages)]
+                for cage, group in rows:
+                    cage.start_row(0, group)
+                left = list(range(len(rows)))
+                while len(left) > 1:
+                    done = await_rows([rows[i] for i in left], LONG_S)
+                    assert done
+                    for i in [left[position] for position in done]:
+                        left.remove(i)
+                        rows[i][0].finish_row(rows[i][1])
+                assert rows[left[0]][0] is cages[held]
+                assert await_rows([rows[left[0]]], 0.01) == []
+                assert await_rows([rows[left[0]]], -1.0) == []
+            assert await_rows([rows[left[0]]], LONG_S) == [0]
+            rows[left[0]][0].finish_row(rows[left[0]][1])
+    finally:
+        for cage in cages:
+            cage.close()
+
+
+@pytest.mark.usefixtures("no_second_look")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_death_ends_the_wait(kind: str) -> None:
+    with KINDS[kind]() as cage, VectorizedCage([NINE]) as idle:
+        bind(cage)
+        bind(idle)
+        with stopped(cage) as pid:
+            cage.start_row(0)
+            timer = threading.Timer(0.1, os.kill, (pid, signal.SIGKILL))
+            timer.start()
+            assert await_rows([(cage, 0)], LONG_S) == [0]
+            timer.join()
+            # Among others, and before the wait as well.
+            idle.start_row(0)
+            assert await_rows([(idle, 0), (cage, 0)], LONG_S) == [0, 1]
+            with pytest.raises(WorkerDiedError, match="SIGKILL during step at row 0"):
+                cage.finish_row()
+
+
+@pytest.mark.usefixtures("no_second_look")
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("wait", ["compiled", "semaphore"])
+def test_no_row_of_words_is_missed(wait: str, start_method: str) -> None:
+    """A byte that got lost would cost 20 seconds."""
+    rounds = 60
+    with synchronized(
+        6,
+        factories=[partial(NapEnv, seed) for seed in range(6)],
+        n_workers=2,
+        n_groups=3,
+        wait=wait,
+        start_method=start_method,
+    ) as cage:
+        bind(cage)
+        began = time.monotonic()
+        counts = [0, 0, 0]
+        for group in range(3):
+            cage.start_row(0, group)
+        while min(counts) < rounds:
+            for group in await_rows([(cage, group) for group in range(3)], LONG_S):
+                cage.finish_row(group)
+                counts[group] += 1
+                cage.start_row(counts[group] % 4, group)
+        assert time.monotonic() - began < LONG_S
+        for group in range(3):
+            cage.finish_row(group)
+
+
+@pytest.mark.usefixtures("no_second_look")
+def test_a_row_that_is_done_between_two_questions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with synchronized(4, n_workers=1, n_groups=2) as cage:
+        bind(cage)
+        with stopped(cage) as pid:
+            for group in (0, 1):
+                cage.start_row(0, group)
+            assert await_rows([(cage, 0), (cage, 1)], 0.0) == []
+            row_handles = cage.row_handles
+
+            def slow(group: int = 0) -> Any:
+                if group == 1:  # the first has been asked for its handles, and is done now
+                    os.kill(pid, signal.SIGCONT)
+                    await_done(cage, 0)
+                return row_handles(group)
+
+            monkeypatch.setattr(type(cage), "row_handles", lambda _, group=0: slow(group))
+            assert 0 in await_rows([(cage, 0), (cage, 1)], WITHIN_S)
+
+
+def test_waits_for_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="await_rows: rows: expected at least one"):
+        await_rows([], 1.0)
+    for make in KINDS.values():
+        with make() as cage, VectorizedCage([NINE]) as other:
+            for each in (cage, other):
+                bind(each)
+            other.start_row(0)
+            with pytest.raises(WrongStateError, match="without a start"):
+                await_rows([(other, 0), (cage, 0)], 1.0)
+        with pytest.raises(ClosedError, match=r"used after close\(\)"):
+            await_rows([(cage, 0)], 1.0)
+
+
+def test_a_bell_that_is_never_silenced_can_be_rung() -> None:
+    bell = Bell()
+    heard = Handles([bell.reader])
+    try:
+        assert heard.ready(0.0) == []
+        for _ in range(200_000):  # more than a pipe holds
+            bell.ring()
+        assert heard.ready(0.0) == [0]
+        while heard.ready(0.0):
+            bell.silence()
+        bell.silence()
+        bell.ring()
+        assert heard.ready(0.0) == [0]
+    finally:
+        bell.close()
+        bell.close()
+
+
+def test_workers_write_nothing_unless_they_are_waited_for() -> None:
+    with synchronized(2, n_workers=1) as cage:
+        bind(cage)
+        run_groups(cage, "start_row", 0)
+        heard = Handles([cage._pool.control._bell.reader])
+        assert heard.ready(0.0) == []
+        cage.start_row(1)
+        await_rows([(cage, 0)], LONG_S)
+        cage.finish_row()
+        run_groups(cage, "start_row", 2)
+        assert heard.ready(WITHIN_S) == [0]
+
+
+def test_a_reply_that_was_read_ahead_is_found() -> None:
+    with forked(NINE) as cage:
+        bind(cage)
+        cage.start_row(0)
+        assert await_rows([(cage, 0)], LONG_S) == [0]
+        # As after a message that came together with it.
+        cage._child._channel._first(4, LONG_S, more=100)
+        assert await_rows([(cage, 0)], LONG_S) == [0]
+        cage.finish_row()
