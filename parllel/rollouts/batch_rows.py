@@ -1,0 +1,94 @@
+"""A batch of a sampler as numpy trees, from which fragments copy their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays import Array
+from parllel.buffers import Samples, buffer_leaves, named_map
+from parllel.types import Tree
+
+
+class BatchRows:
+    """Views of a batch; valid until the sampler fills the next one.
+
+    Args:
+        samples: [T, B], with a padding row of observations.
+        recurrent: whether the columns end with their episodes, as those of RecurrentSampler do.
+
+    Attributes:
+        observation: [T + 1, B, ...]; after the last row the observation that followed it.
+        fields: what a RunningFragment stores, [T, B, ...] by name.
+        done: [T, B] bool.
+        n_rows: rows that were stepped in each column [B].
+        initial_rnn_state: [1, B, ...] or None.
+
+    Raises:
+        ValueError: if the samples lack what fragments need.
+    """
+
+    def __init__(self, samples: Samples, *, recurrent: bool) -> None:
+        env, agent = samples.env, samples.agent
+        self.done: NDArray[np.bool_] = np.asarray(env.done)
+        self.T, self.B = self.done.shape
+        self._check(samples, recurrent)
+        self.observation = _rows(lambda leaf: leaf[0 : len(leaf) + 1], env.observation)
+        seen = getattr(agent, "observation", None)
+        if seen is not None and _same(seen, env.observation):
+            seen = None
+        self.fields: dict[str, Tree] = {
+            "env.reward": _rows(None, env.reward),
+            "env.terminated": _rows(None, env.terminated),
+            "env.truncated": _rows(None, env.truncated),
+            "env.env_info": _rows(None, env.env_info),
+            "agent.action": _rows(None, agent.action),
+            "agent.agent_info": _rows(None, agent.agent_info),
+            "agent.observation": _rows(None, seen),
+        }
+        self.initial_rnn_state = _rows(None, getattr(agent, "initial_rnn_state", None))
+        if recurrent:
+            # Environments never start again within a batch, so the rows that were stepped come first.
+            self.n_rows = np.asarray(env.valid).sum(axis=0)
+            self._next: Tree = None
+        else:
+            self.n_rows = np.full(self.B, self.T)
+            self._next = _rows(None, getattr(env, "next_observation", None))
+
+    def final_observation(self, t: int, column: int) -> Tree:
+        """Return a copy of the last observation of the episode that ended at a place.
+
+        Raises:
+            ValueError: if the samples do not hold it.
+        """
+        if self._next is None:
+            raise ValueError(
+                "samples: expected a field env.next_observation, which holds the last observations of "
+                "truncated episodes, got none; allocate_samples(next_observation=True) makes it"
+            )
+        return named_map(lambda leaf: np.array(leaf[t, column]), self._next)
+
+    def _check(self, samples: Samples, recurrent: bool) -> None:
+        valid = getattr(samples.env, "valid", None)
+        if (valid is not None) != recurrent:
+            expected, got = ("a", "none") if recurrent else ("no", "one")
+            raise ValueError(
+                f"samples: expected {expected} field env.valid for FragmentCutter(recurrent={recurrent}), "
+                f"got {got}; RecurrentSampler's samples have it, and are cut with recurrent=True"
+            )
+
+
+def _rows(select: Any, tree: Tree) -> Tree:
+    return named_map(lambda leaf: np.asarray(leaf if select is None else select(leaf)), tree)
+
+
+def _same(one: Tree, other: Tree) -> bool:
+    """Return whether two fields are the same memory."""
+    ours, theirs = dict(buffer_leaves(one)), dict(buffer_leaves(other))
+    # Views of one place are equal Arrays.
+    return ours.keys() == theirs.keys() and all(
+        leaf is theirs[path] or (isinstance(leaf, Array) and leaf == theirs[path])
+        for path, leaf in ours.items()
+    )

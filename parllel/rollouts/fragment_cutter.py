@@ -1,0 +1,202 @@
+"""Cut the steps of environments into fragments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parllel.buffers import Samples, named_map
+from parllel.rollouts.batch_rows import BatchRows
+from parllel.rollouts.running_fragment import RunningFragment, copied
+from parllel.rollouts.sample_fragment import SampleFragment
+from parllel.rollouts.step_record import StepRecord
+
+
+@dataclass
+class _Stream:
+    """Where the steps of one environment have got to."""
+
+    epoch: int = 0
+    sequence: int = 0
+    # Whether the next step has none before it.
+    first: bool = True
+    running: RunningFragment | None = None
+
+
+class FragmentCutter:
+    """Cut the steps of environments into fragments, whoever steps them and in whatever order.
+
+    Give it single steps of environments by `add_step`, or the batches of a sampler by `add_batch`. Both
+    give the same fragments for the same steps. Each value is copied once, to the memory of its fragment.
+    One thread at a time may use it.
+
+    A fragment goes on over the ends of episodes. With `recurrent` it ends with its episode: it has
+    `fragment_length` rows all the same, and `env.valid` marks those that were stepped.
+
+    Args:
+        fragment_length: steps in a fragment.
+        producer: name of the worker, unlike that of all others that fill the same buffer.
+        recurrent: whether the agent has a recurrent state, and batches are those of RecurrentSampler.
+
+    Raises:
+        ValueError: if the length is less than one, or there is no name.
+    """
+
+    def __init__(
+        self, fragment_length: int, *, producer: str = "local", recurrent: bool = False
+    ) -> None:
+        if fragment_length < 1:
+            raise ValueError(f"fragment_length: expected at least 1, got {fragment_length}")
+        if not producer:
+            raise ValueError("producer: expected a name, got ''")
+        self.fragment_length = fragment_length
+        self.producer = producer
+        self.recurrent = recurrent
+        self._streams: dict[int, _Stream] = {}
+
+    def add_step(self, step: StepRecord) -> SampleFragment | None:
+        """Take in one step; return the fragment that it completes, if it does.
+
+        Raises:
+            ValueError: if the step's values are not like those of the steps before, or a truncated episode
+                has no `final_observation`.
+        """
+        stream = self._stream(step.environment)
+        fields = {
+            "env.reward": step.reward,
+            "env.terminated": step.terminated,
+            "env.truncated": step.truncated,
+            "env.env_info": step.env_info,
+            "agent.action": step.action,
+            "agent.agent_info": step.agent_info,
+            "agent.observation": step.agent_observation,
+        }
+        running = stream.running
+        if running is None:
+            running = stream.running = RunningFragment(
+                self.fragment_length,
+                step.observation,
+                fields,
+                cell=0,
+                initial_rnn_state=step.rnn_state if self.recurrent else None,
+            )
+        done, after = bool(step.terminated or step.truncated), step.next_observation
+        if done and self.recurrent and step.final_observation is not None:
+            after = step.final_observation
+        keeps_final = bool(step.truncated) and not self.recurrent
+        if keeps_final and step.final_observation is None:
+            raise ValueError(
+                f"environment {step.environment}: expected final_observation with the last step of a "
+                "truncated episode, got None"
+            )
+        running.put_step(
+            step.observation, after, fields, first=stream.first, version=int(step.version)
+        )
+        if keeps_final:
+            running.final_observations[running.rows - 1] = copied(step.final_observation)
+        stream.first = done
+        if running.full or (done and self.recurrent):
+            return self._finish(step.environment, stream)
+        return None
+
+    def add_batch(self, samples: Samples, version: int) -> list[SampleFragment]:
+        """Take in the rows of a batch; return the fragments that they complete, by environment.
+
+        The column is the number of the environment. Where episodes are truncated the samples need
+        `env.next_observation`. What batch transforms wrote is not taken over.
+
+        version: of the weights that the batch was sampled with.
+
+        Raises:
+            ValueError: if the samples lack what fragments need, or, with `recurrent`, have another number
+                of rows than `fragment_length`.
+        """
+        batch = BatchRows(samples, recurrent=self.recurrent)
+        # The recurrent state is known before row 0 only.
+        if self.recurrent and self.fragment_length != batch.T:
+            raise ValueError(
+                f"samples: expected batches of fragment_length={self.fragment_length} rows for a recurrent "
+                f"agent, got {batch.T}"
+            )
+        finished = []
+        for column in range(batch.B):
+            finished += self._add_column(batch, column, version)
+        return finished
+
+    def _add_column(self, batch: BatchRows, column: int, version: int) -> list[SampleFragment]:
+        stream, finished = self._stream(column), []
+        n, done = int(batch.n_rows[column]), batch.done[:, column]
+        first = np.concatenate([[stream.first], done[: n - 1]]) if n else done[:0]
+        t = 0
+        while t < n:
+            running = stream.running
+            if running is None:
+                state = batch.initial_rnn_state if self.recurrent else None
+                running = stream.running = RunningFragment(
+                    self.fragment_length,
+                    batch.observation,
+                    batch.fields,
+                    cell=2,
+                    initial_rnn_state=named_map(lambda leaf: leaf[0, column], state),
+                )
+            stop = min(n, t + running.left)
+            if not self.recurrent:
+                truncated = batch.fields["env.truncated"][t:stop, column]
+                for i in np.flatnonzero(truncated).tolist():
+                    running.final_observations[running.rows + i] = batch.final_observation(
+                        t + i, column
+                    )
+            running.put_rows(
+                batch.observation,
+                batch.fields,
+                (slice(t, stop), column),
+                first=first[t:stop],
+                version=version,
+            )
+            stream.first = bool(done[stop - 1])
+            if running.full or (self.recurrent and stop == n):
+                finished.append(self._finish(column, stream))
+            t = stop
+        return finished
+
+    def break_off(self, environment: int, *, keep: bool = True) -> SampleFragment | None:
+        """End the steps of an environment here; return what was begun of a fragment.
+
+        The next step begins a new epoch, and is `first` even in the middle of an episode. In the fragment
+        that is returned, `env.aborted` is true for the last step, unless that ended its episode. With
+        `recurrent` False it is shorter than others.
+
+        keep: False drops what was begun, because it has become too old, for example.
+        """
+        stream = self._stream(environment)
+        fragment = None
+        if keep and stream.running is not None and stream.running.rows:
+            fragment = self._finish(environment, stream, aborted=not stream.first)
+        stream.running = None
+        stream.epoch, stream.sequence, stream.first = stream.epoch + 1, 0, True
+        return fragment
+
+    def position(self, environment: int) -> tuple[int, int, int]:
+        """Return epoch, sequence number and row of the next step of an environment."""
+        stream = self._stream(environment)
+        rows = 0 if stream.running is None else stream.running.rows
+        return stream.epoch, stream.sequence, rows
+
+    def oldest_version(self, environment: int) -> int | None:
+        """Return the lowest version in what was begun of a fragment, None if nothing was."""
+        running = self._stream(environment).running
+        return None if running is None or running.rows == 0 else running.oldest_version
+
+    def _stream(self, environment: int) -> _Stream:
+        return self._streams.setdefault(environment, _Stream())
+
+    def _finish(
+        self, environment: int, stream: _Stream, *, aborted: bool = False
+    ) -> SampleFragment:
+        assert stream.running is not None
+        key = (self.producer, environment, stream.epoch, stream.sequence)
+        fragment = stream.running.finish(key, aborted=aborted, padded=self.recurrent)
+        stream.running = None
+        stream.sequence += 1
+        return fragment
