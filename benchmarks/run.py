@@ -30,6 +30,7 @@ from benchmarks import (
     bench_torch_views,
     bench_vectorized_cage,
     bench_wait,
+    bench_wire,
     bench_worker_policy,
 )
 from benchmarks.again import check_machine, put_into
@@ -52,6 +53,7 @@ COMPARISONS: list[Comparison] = [
     *bench_frame_stack.COMPARISONS,
     *bench_asynchronous.COMPARISONS,
     *bench_absolute_rows.COMPARISONS,
+    *bench_wire.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
 RESULTS = results_of("foundation")

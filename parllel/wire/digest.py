@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from parllel.types import Tree
 from parllel.wire.codes import DTYPES, SCALAR
-from parllel.wire.pack import pack
+from parllel.wire.pack import pack, refuse_surrogates
 from parllel.wire.wire_error import WireError
 
 # Another form of the same trees would have to begin differently.
@@ -36,6 +36,8 @@ def digest(tree: Tree) -> str:
     state = hashlib.sha256(_FORM)
     try:
         _add(pack(tree), state.update)
+    except UnicodeEncodeError:
+        refuse_surrogates(tree)
     except RecursionError:
         raise WireError("no room is left on the stack for the lists inside each other") from None
     return state.hexdigest()

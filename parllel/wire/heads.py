@@ -49,8 +49,6 @@ def _heads() -> list[_Head | None]:
 
 
 _HEADS = _heads()
-# First bytes of values that hold others; they may as well be the bytes of a leaf.
-OPENING = bytes(byte for byte, head in enumerate(_HEADS) if head is not None and head.per)
 
 
 def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None:
@@ -86,7 +84,12 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
             position += number + extra
             if position > end:
                 raise _cut_short(end)
-        elif number:
+            continue
+        if len(outer) >= limits.depth:
+            raise WireError(
+                f"values are nested more deeply than Limits.depth allows, which is {limits.depth}"
+            )
+        if number:
             items += number * per
             # Each value takes a byte at least, so this finds lengths that were made up.
             if number * per > end - position:
@@ -95,8 +98,6 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
                 raise WireError(f"more than {limits.items} values (Limits.items)")
             outer.append(left)
             left = number * per
-            if len(outer) > limits.depth:
-                raise WireError(f"values are nested more than {limits.depth} deep (Limits.depth)")
 
 
 def _cut_short(end: int) -> WireError:

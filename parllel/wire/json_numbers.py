@@ -30,13 +30,12 @@ def numbers_to_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
         array = _cast(array, dtype)
     if dtype.kind != "f":
         return array.tolist()
-    short = array.astype(np.float64)
+    short, finite = array.astype(np.float64), np.isfinite(array)
     if dtype.itemsize < 8:
         text = array.astype(np.str_).astype(np.float64)
         # Not so if numpy is set to print fewer digits.
-        if np.array_equal(text.astype(dtype), array, equal_nan=True):
+        if ((text.astype(dtype) == array) | ~finite).all():
             short = text
-    finite = np.isfinite(short)
     if finite.all():
         return short.tolist()
     spelled = short.astype(object)

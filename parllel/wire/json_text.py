@@ -33,8 +33,7 @@ def json_bytes(value: Any) -> bytes:
         WireError: names the path of a value that is none of these, such as a NaN.
     """
     _check(value, DEEPEST)
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode()
+    return _encoder.encode(value).encode()
 
 
 def parse_json(text: bytes | bytearray | memoryview | str, limits: Limits = _DEFAULT) -> Any:
@@ -76,7 +75,9 @@ def _check_limits(text: str, limits: Limits) -> None:
     for bracket in _BRACKET.finditer(signs):
         depth += 1 if bracket[0] in "[{" else -1
         if depth > limits.depth:
-            raise WireError(f"values are nested more than {limits.depth} deep (Limits.depth)")
+            raise WireError(
+                f"values are nested more deeply than Limits.depth allows, which is {limits.depth}"
+            )
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -104,6 +105,8 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
+# Made once: `json.dumps` and `json.loads` make one for each call.
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_int
 )

@@ -7,14 +7,14 @@ from msgspec.msgpack import Decoder, Encoder
 
 from parllel.types import Tree
 from parllel.wire.codes import PREFIX, VERSION
-from parllel.wire.heads import OPENING, check_heads
+from parllel.wire.heads import check_heads
 from parllel.wire.limits import Limits
-from parllel.wire.pack import pack
+from parllel.wire.pack import pack, refuse_surrogates
 from parllel.wire.unpack import extension, finish
 from parllel.wire.wire_error import WireError
 
 _DEFAULT = Limits()
-# Messages of up to this size are decoded before their heads are looked at: their values take little.
+# In a message of up to this size nothing can take much, so its heads are not looked at first.
 _SMALL = 512
 _encoder = Encoder()
 _decoder = Decoder(ext_hook=extension)
@@ -33,6 +33,8 @@ def encode(tree: Tree) -> bytes:
     """
     try:
         return _encoder.encode([VERSION, pack(tree)])
+    except UnicodeEncodeError:
+        refuse_surrogates(tree)
     except RecursionError:
         raise WireError("no room is left on the stack for the lists inside each other") from None
 
@@ -55,19 +57,12 @@ def decode(message: bytes | bytearray | memoryview, limits: Limits = _DEFAULT) -
             f"expected a message of version {VERSION}, which begins with {PREFIX!r}, "
             f"got {bytes(message[:2])!r}"
         )
-    if not (type(message) is bytes and _surely_within(message, limits)):
+    if len(message) > _SMALL or len(message) > limits.items:
         check_heads(message, len(PREFIX), limits)
     try:
-        return finish(_decoder.decode(message)[1])
-    except (DecodeError, UnicodeDecodeError) as error:
+        return finish(_decoder.decode(message)[1], limits.depth)
+    except (DecodeError, UnicodeDecodeError, TypeError) as error:
+        # Versions of msgspec before 0.22 raise a TypeError for a list or an array as a key.
         raise WireError(str(error)) from None
     except RecursionError:
         raise WireError("no room is left on the stack for the lists inside each other") from None
-
-
-def _surely_within(message: bytes, limits: Limits) -> bool:
-    """Return whether a message is too small to exceed a limit, which is quicker than to look at it."""
-    n = len(message)
-    return (
-        n <= min(_SMALL, limits.items) and n - len(message.translate(None, OPENING)) <= limits.depth
-    )

@@ -16,7 +16,7 @@ So a list never begins with one of these marks, and whatever comes back is what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from msgspec.msgpack import Ext
@@ -33,7 +33,8 @@ _TUPLE, _NODE, _ARRAY = Ext(TUPLE, b""), Ext(NODE, b""), Ext(ARRAY, b"")
 _LEAST_INT, _GREATEST_INT = -(1 << 63), (1 << 64) - 1
 # From this size on, a view costs less than the copy that it saves.
 _LARGE = 4096
-_PLAIN = frozenset({type(None), bool, float, bytes})
+# Of str only half of a surrogate pair cannot be sent, which msgspec finds by itself.
+_PLAIN = frozenset({type(None), bool, float, bytes, str})
 
 
 def pack(value: Tree, depth: int = DEEPEST) -> Any:
@@ -48,6 +49,36 @@ def pack(value: Tree, depth: int = DEEPEST) -> Any:
     return value if kind in _PLAIN else _PACKERS[kind](value, depth)
 
 
+def refuse_surrogates(tree: Tree) -> NoReturn:
+    """Raise the error for a tree in which a str cannot be encoded.
+
+    Raises:
+        WireError: names the path of the str.
+    """
+    _find_surrogate(tree)
+    raise AssertionError("no str of this tree holds half of a surrogate pair")
+
+
+def _find_surrogate(value: Any) -> None:
+    if isinstance(value, NamedTuple):
+        value = value._asdict()
+    if type(value) is str:
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise WireError(
+                f"expected text, got half of a surrogate pair at {error.start} of {shown(value)}; "
+                "send bytes: value.encode(errors='surrogatepass')"
+            ) from None
+    elif type(value) in (dict, list, tuple):
+        for key, item in value.items() if type(value) is dict else enumerate(value):
+            _find_surrogate(key)
+            try:
+                _find_surrogate(item)
+            except WireError as error:
+                raise error.under(key) from None
+
+
 def _pack_int(value: int, depth: int) -> Any:
     if _LEAST_INT <= value <= _GREATEST_INT:
         return value
@@ -56,45 +87,28 @@ def _pack_int(value: int, depth: int) -> Any:
     return Ext(LONG_INT, value.to_bytes((bits + 7) // 8, "big", signed=True))
 
 
-def _pack_str(value: str, depth: int) -> str:
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise WireError(
-                f"expected text, got half of a surrogate pair at {error.start} of {shown(value)}; "
-                "send bytes: value.encode(errors='surrogatepass')"
-            ) from None
-    return value
-
-
 def _pack_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
     _check_depth(depth)
     packed = {}
     for key, item in value.items():
-        if type(key) is str and key.isascii():
-            name = key
-        else:
-            name = _pack_key(key)
+        if type(key) is not str:
+            _check_key(key)
         kind = type(item)
-        if kind in _PLAIN:
-            packed[name] = item
+        if kind in _PLAIN or (kind is int and _LEAST_INT <= item <= _GREATEST_INT):
+            packed[key] = item
         else:
             try:
-                packed[name] = _PACKERS[kind](item, depth - 1)
+                packed[key] = _PACKERS[kind](item, depth - 1)
             except WireError as error:
                 raise error.under(key) from None
     return packed
 
 
-def _pack_key(key: Any) -> Any:
-    if type(key) is str:
-        return _pack_str(key, 0)
+def _check_key(key: Any) -> None:
     if type(key) is not int or not _LEAST_INT <= key <= _GREATEST_INT:
         raise WireError(
             f"expected keys that are str or int of 64 bits, got {shown(key)} ({_named(type(key))})"
         )
-    return key
 
 
 def _pack_list(value: list[Any], depth: int) -> list[Any]:
@@ -119,7 +133,7 @@ def _pack_items(packed: list[Any], items: Iterable[Any], depth: int) -> list[Any
 
 def _pack_node(value: NamedTuple, depth: int) -> list[Any]:
     packed: list[Any] = [_NODE]
-    # As a dict, whose packer checks names and tells where a fault is.
+    # As a dict, whose packer finds where a fault is.
     for name, item in _pack_dict(value._asdict(), depth).items():
         packed += (name, item)
     return packed
@@ -190,7 +204,6 @@ _PACKERS = _Packers(
     {
         **dict.fromkeys(_PLAIN, lambda value, depth: value),
         int: _pack_int,
-        str: _pack_str,
         dict: _pack_dict,
         list: _pack_list,
         tuple: _pack_tuple,

@@ -15,6 +15,8 @@ from parllel.wire.codes import ARRAY, BYTEARRAY, DTYPES, LONG_INT, NODE, SCALAR,
 from parllel.wire.wire_error import WireError, shown
 
 _MOST_DIMENSIONS = 32  # of numpy 1
+_FLAGS = np.dtype(bool)
+_TOO_DEEP = "values are nested more deeply than Limits.depth allows"
 
 
 class _Mark:
@@ -22,7 +24,7 @@ class _Mark:
 
     __slots__ = ("build",)
 
-    def __init__(self, build: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, build: Callable[[list[Any], int], Any]) -> None:
         self.build = build
 
     def __repr__(self) -> str:
@@ -55,19 +57,22 @@ def extension(code: int, payload: memoryview) -> Any:
     raise WireError(f"extension {code} is not of this format")
 
 
-def finish(value: Any) -> Tree:
+def finish(value: Any, depth: int) -> Tree:
     """Return the tree of what was decoded, which it changes.
 
+    depth: how deeply lists may be nested.
+
     Raises:
-        WireError: if a mark stands where it means nothing, or a key is neither str nor int.
+        WireError: if they are nested more deeply, a mark stands where it means nothing, or a key is neither
+            str nor int.
     """
     finisher = _FINISHERS.get(type(value))
-    return value if finisher is None else finisher(value)
+    return value if finisher is None else finisher(value, depth)
 
 
 def _elements(dtype: np.dtype[Any], payload: memoryview) -> NDArray[Any]:
     try:
-        if dtype.kind == "b":
+        if dtype is _FLAGS:
             # Any byte may come, but numpy computes with 0 and 1.
             flags: NDArray[Any] = np.frombuffer(payload, np.uint8) != 0
             return flags
@@ -80,44 +85,48 @@ def _elements(dtype: np.dtype[Any], payload: memoryview) -> NDArray[Any]:
         ) from None
 
 
-def _finish_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+def _finish_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
+    if depth < 1:
+        raise WireError(_TOO_DEEP)
     for key, item in value.items():
         if type(key) is not str and type(key) is not int:
             raise WireError(f"expected keys that are str or int, got {shown(key)}")
         finisher = _FINISHERS.get(type(item))
         if finisher is not None:
-            value[key] = finisher(item)
+            value[key] = finisher(item, depth - 1)
     return value
 
 
-def _finish_list(value: list[Any]) -> Any:
+def _finish_list(value: list[Any], depth: int) -> Any:
+    if depth < 1:
+        raise WireError(_TOO_DEEP)
     if value and type(value[0]) is _Mark:
-        return value[0].build(value)
-    return _finish_items(value)
+        return value[0].build(value, depth)
+    return _finish_items(value, depth)
 
 
-def _finish_items(items: list[Any]) -> list[Any]:
+def _finish_items(items: list[Any], depth: int) -> list[Any]:
     for i, item in enumerate(items):
         finisher = _FINISHERS.get(type(item))
         if finisher is not None:
-            items[i] = finisher(item)
+            items[i] = finisher(item, depth - 1)
     return items
 
 
-def _build_tuple(items: list[Any]) -> tuple[Any, ...]:
-    return tuple(_finish_items(items[1:]))
+def _build_tuple(items: list[Any], depth: int) -> tuple[Any, ...]:
+    return tuple(_finish_items(items[1:], depth))
 
 
-def _build_node(items: list[Any]) -> NamedTuple:
+def _build_node(items: list[Any], depth: int) -> NamedTuple:
     names, values = items[1::2], items[2::2]
     if len(names) != len(values) or not all(type(name) is str for name in names):
         raise WireError("expected names and values of a node in turn")
     if len(set(names)) < len(names):
         raise WireError(f"a name occurs twice in the node of {shown(names)}")
-    return NamedTuple(**dict(zip(names, _finish_items(values), strict=True)))
+    return NamedTuple(**dict(zip(names, _finish_items(values, depth), strict=True)))
 
 
-def _build_array(items: list[Any]) -> NDArray[Any]:
+def _build_array(items: list[Any], depth: int) -> NDArray[Any]:
     shape, elements = items[1:-1], items[-1]
     if type(elements) is not np.ndarray:
         raise WireError(f"expected the elements of an array last, got {shown(elements)}")
@@ -133,14 +142,14 @@ def _build_array(items: list[Any]) -> NDArray[Any]:
         ) from None
 
 
-def _misplaced(value: Any) -> Any:
+def _misplaced(value: Any, depth: int) -> Any:
     what = value if isinstance(value, _Mark) else "a time stamp"
     raise WireError(f"{what} stands where a value was expected")
 
 
 _MARKS = {TUPLE: _Mark(_build_tuple), NODE: _Mark(_build_node), ARRAY: _Mark(_build_array)}
 # What msgspec makes that is no leaf; it reads time stamps by itself.
-_FINISHERS: dict[type, Callable[[Any], Any]] = {
+_FINISHERS: dict[type, Callable[[Any, int], Any]] = {
     dict: _finish_dict,
     list: _finish_list,
     _Mark: _misplaced,

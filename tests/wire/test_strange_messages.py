@@ -178,6 +178,9 @@ HEAD = b"\x92\x01"
         (b"", "truncated"),
         (b"\x91", "truncated"),
         (b"\xc0\xc0", "trailing characters"),
+        (b"\x91" * 64 + b"\x90", "nested more deeply than Limits.depth allows"),
+        (b"\x91" * 64 + b"\x80", "nested more deeply than Limits.depth allows"),
+        (b"\x91" * 500, "truncated"),
         (b"\xa1\xff", "can't decode byte 0xff"),
         (b"\xc1", "invalid opcode"),
         (b"\x81\xcb" + bytes(8) + b"\x01", "expected keys that are str or int, got 0.0"),
@@ -228,7 +231,8 @@ def test_each_kind_of_nonsense_is_named(rest, match):
         (b"\x92\xc5\x02\x58" + bytes(600) + b"\xcd", "the message ends early"),
         (b"\x92\xc5\x02\x58" + bytes(600) + b"\xc5\x00", "the message ends early"),
         (b"\x92\xc5\x02\x58" + bytes(600) + b"\xc1", "byte 606 is 0xc1, which begins no value"),
-        (b"\x91" * 600 + b"\x90", r"values are nested more than 64 deep \(Limits.depth\)"),
+        (b"\x92\xc5\x02\x58" + bytes(600) + b"\x91" * 63 + b"\x90", "allows, which is 64"),
+        (b"\x91" * 600 + b"\x90", "nested more deeply than Limits.depth allows, which is 64"),
     ],
 )
 def test_longer_messages_are_refused_by_their_heads(rest, match):
@@ -251,7 +255,7 @@ def test_limits():
     assert bits(decode(message, exact)) == bits(tree)
     for limits, match in (
         (Limits(nbytes=len(message) - 1), rf"{len(message)} bytes, of {len(message) - 1} allowed"),
-        (Limits(depth=2), r"nested more than 2 deep \(Limits.depth\)"),
+        (Limits(depth=2), "nested more deeply than Limits.depth allows"),
         (Limits(items=12), r"more than 12 values \(Limits.items\)"),
     ):
         with pytest.raises(WireError, match=match):
