@@ -1,7 +1,16 @@
 """Experience cut into fragments, which a trainer can take from anywhere."""
 
 from parllel.rollouts.fragment_cutter import FragmentCutter
+from parllel.rollouts.replay_buffer import ReplayBuffer
+from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
 from parllel.rollouts.step_record import StepRecord
 
-__all__ = ["FragmentCutter", "FragmentKey", "SampleFragment", "StepRecord"]
+__all__ = [
+    "FragmentCutter",
+    "FragmentKey",
+    "ReplayBuffer",
+    "ReplayBufferInterface",
+    "SampleFragment",
+    "StepRecord",
+]

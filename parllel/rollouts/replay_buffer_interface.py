@@ -1,0 +1,69 @@
+"""What workers and the trainer see of a storage of fragments, wherever it is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from parllel.rollouts.sample_fragment import SampleFragment
+
+InterfaceT = TypeVar("InterfaceT", bound="ReplayBufferInterface")
+
+
+class ReplayBufferInterface(ABC):
+    """A storage that workers add fragments to and the trainer fetches them from.
+
+    The fragments of one environment are added in order, by one sender at a time, which repeats what was not
+    acknowledged: adding a fragment twice is adding it once. A producer that is started anew needs another name,
+    as its fragments are numbered anew.
+    """
+
+    @abstractmethod
+    def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
+        """Add fragments in order, waiting while there is no room; return how many are done with.
+
+        These are stored, or were known already, or were too old and have been dropped. If it is fewer than
+        were given, the time was up; add the others again.
+
+        Raises:
+            ClosedError: if the storage is closed, or has been while this waited.
+        """
+
+    @abstractmethod
+    def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
+        """Return `n` different fragments, or none if there are not as many before the time is up.
+
+        version: of the weights that are to learn from them, as for `new_version`.
+
+        Raises:
+            ValueError: if the storage can never hold as many.
+            ClosedError: as `add`.
+        """
+
+    @abstractmethod
+    def prepared(self) -> int:
+        """Return how many fragments can be fetched now."""
+
+    @abstractmethod
+    def new_version(self, version: int) -> None:
+        """Say which version of the weights there is now; what has become too old by it is dropped.
+
+        Versions never go back: one below the highest so far changes nothing.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Drop all fragments and wake all who wait; may be called twice."""
+
+    def __enter__(self: InterfaceT) -> InterfaceT:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
