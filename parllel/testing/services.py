@@ -41,7 +41,7 @@ _live: list[Service] = []
 class Service:
     """Something that lives while tests come and go, with what it has in this process and in others.
 
-    Enter it before the service is started, and leave it after the service has been stopped:
+    Enter it before the service is started, and leave it after the service has been stopped::
 
         @pytest.fixture(scope="session")
         def broker(tmp_path_factory):
