@@ -65,8 +65,8 @@ class Service:
     Args:
         name: for reports.
         threads: patterns of threads of this process, for their names or for "module.function" of what they
-            run, as in "socketserver.*"; a subclass of Thread without a target has "module.Class".
-        descriptors: patterns of what file descriptors of this process lead to, as in "socket:*".
+            run, as in `socketserver.*`; a subclass of Thread without a target has "module.Class".
+        descriptors: patterns of what file descriptors of this process lead to, as in `socket:*`.
         segments: patterns of names in /dev/shm; those that its processes were seen to map are its own.
         grace_s: how long things may take to go when it ends.
 
