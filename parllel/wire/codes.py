@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-# The first two bytes of each message: a list of two, of which the first is the version of the format.
+# The first two bytes of each message: a list of two, of which the first is the version of the format. So any
+# reader of MessagePack can read it, and nothing has to be copied to put the version before the tree.
 VERSION = 1
 PREFIX = bytes([0x92, VERSION])
 

@@ -132,6 +132,7 @@ def _floats(flat: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> ND
         raise element_error(expected, flat[first], first, shape) from None
     with np.errstate(over="ignore"):
         array = wide.astype(dtype)
+    # Infinity is a value only if it was spelled; as a number it is one that the dtype cannot hold.
     if not np.isfinite(array).all():
         for i in np.flatnonzero(~np.isfinite(array)).tolist():
             if type(flat[i]) is not str:

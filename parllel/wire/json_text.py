@@ -52,6 +52,7 @@ def parse_json(text: bytes | bytearray | memoryview | str, limits: Limits = _DEF
         text = text if isinstance(text, str) else str(text, "utf-8")
         _check_limits(text, limits)
         value = _decoder.decode(text)
+        # Python reads half of a pair, but no text that holds it can be written again.
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeError as error:
@@ -65,6 +66,7 @@ def parse_json(text: bytes | bytearray | memoryview | str, limits: Limits = _DEF
 
 def _check_limits(text: str, limits: Limits) -> None:
     """Check how many values there are, and how deeply they are nested, by the signs between them."""
+    # The parser of Python counts neither, and would exceed the stack before it says so.
     signs = _STRING.sub("", text)
     opening = signs.count("[") + signs.count("{")
     if 1 + opening + signs.count(",") + signs.count(":") > limits.items:

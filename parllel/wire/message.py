@@ -48,6 +48,7 @@ def decode(message: bytes | bytearray | memoryview, limits: Limits = _DEFAULT) -
         TypeError: if the message is neither bytes nor anything like them.
         WireError: if the message is damaged, of another version, or exceeds a limit.
     """
+    # msgspec would read memory of any format; lengths are to mean bytes.
     if type(message) is not bytes:
         message = memoryview(message).cast("B")
     if len(message) > limits.nbytes:

@@ -45,6 +45,7 @@ def pack(value: Tree, depth: int = DEEPEST) -> Any:
     Raises:
         WireError: names the path of a value that cannot be sent.
     """
+    # By the type itself: a subclass, even of int or dict, would arrive as something else.
     kind = type(value)
     return value if kind in _PLAIN else _PACKERS[kind](value, depth)
 
@@ -94,6 +95,7 @@ def _pack_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         if type(key) is not str:
             _check_key(key)
         kind = type(item)
+        # Without a call for what messages hold most, which halves the time for a small one.
         if kind in _PLAIN or (kind is int and _LEAST_INT <= item <= _GREATEST_INT):
             packed[key] = item
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
@@ -9,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from parllel.buffers import NamedTuple
 from parllel.types import Tree
 from parllel.wire.json_numbers import described, numbers_from_json, numbers_to_json
 from parllel.wire.space_bounds import check_bounds as check_within
@@ -95,8 +97,8 @@ def _(space: spaces.Text, value: Any) -> Any:
 
 @_to_json.register
 def _(space: spaces.Dict, value: Any) -> Any:
-    if not hasattr(value, "keys") and hasattr(value, "_asdict"):
-        value = value._asdict()  # a node of a buffer
+    if isinstance(value, NamedTuple):
+        value = value._asdict()  # buffers have nodes in place of dicts
     return _each_key(_to_json, space, value)
 
 
@@ -110,7 +112,7 @@ def _each_key(convert: Any, space: spaces.Dict, value: Any) -> dict[str, Any]:
     strangers = [name for name in names if not isinstance(name, str)]
     if strangers:
         raise WireError(f"the keys of JSON are strings; the Dict space has {shown(strangers)}")
-    if not hasattr(value, "keys") or set(value) != set(names):
+    if not isinstance(value, Mapping) or set(value) != set(names):
         raise WireError(f"expected an object with the keys {names}, got {described(value)}")
     converted = {}
     for name, part in space.spaces.items():
@@ -132,7 +134,7 @@ def _(space: spaces.Tuple[Any], values: Any) -> Any:
 
 
 def _each_item(convert: Any, parts: Any, value: Any) -> list[Any]:
-    value = list(value) if isinstance(value, tuple) or hasattr(value, "_asdict") else value
+    value = list(value) if isinstance(value, (tuple, NamedTuple)) else value
     if not isinstance(value, list) or len(value) != len(parts):
         raise WireError(f"expected a list of {len(parts)}, got {described(value)}")
     converted = []

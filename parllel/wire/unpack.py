@@ -14,13 +14,15 @@ from parllel.types import Tree
 from parllel.wire.codes import ARRAY, BYTEARRAY, DTYPES, LONG_INT, NODE, SCALAR, TUPLE
 from parllel.wire.wire_error import WireError, shown
 
-_MOST_DIMENSIONS = 32  # of numpy 1
 _FLAGS = np.dtype(bool)
 _TOO_DEEP = "values are nested more deeply than Limits.depth allows"
 
 
 class _Mark:
-    """The first item of a list that stands for something else: makes that of the other items."""
+    """The first item of a list that stands for something else: makes that of the other items.
+
+    When msgspec asks what a mark stands for, it has not read the other items; so there is a second pass.
+    """
 
     __slots__ = ("build",)
 
@@ -89,6 +91,7 @@ def _finish_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
     if depth < 1:
         raise WireError(_TOO_DEEP)
     for key, item in value.items():
+        # msgspec takes for a key whatever can be one: None, a float, even a mark.
         if type(key) is not str and type(key) is not int:
             raise WireError(f"expected keys that are str or int, got {shown(key)}")
         finisher = _FINISHERS.get(type(item))
@@ -130,10 +133,9 @@ def _build_array(items: list[Any], depth: int) -> NDArray[Any]:
     shape, elements = items[1:-1], items[-1]
     if type(elements) is not np.ndarray:
         raise WireError(f"expected the elements of an array last, got {shown(elements)}")
-    if len(shape) > _MOST_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
-        raise WireError(
-            f"expected at most {_MOST_DIMENSIONS} lengths of at least 0, got {shown(shape)}"
-        )
+    # To numpy, -1 would mean what is left, and True 1.
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise WireError(f"expected lengths of at least 0, got {shown(shape)}")
     try:
         return elements.reshape(shape)
     except (ValueError, OverflowError):

@@ -225,3 +225,15 @@ def test_an_error_survives_pickling():
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error) == "a[3]: wrong"
     assert isinstance(error, ValueError)
+
+
+def test_threads_may_encode_and_decode_at_once():
+    from concurrent.futures import ThreadPoolExecutor
+
+    trees = [{"n": n, "x": np.full((n, 2), n), "t": (n, [n] * n)} for n in range(1, 40)]
+
+    def all_come_back(_):
+        return all(bits(decode(encode(tree))) == bits(tree) for tree in trees)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(all_come_back, range(20)))

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from wire_trees import bits
 
 from parllel.arrays import Array
-from parllel.buffers import NamedArrayTuple
+from parllel.buffers import NamedArrayTuple, NamedTuple
 from parllel.wire import WireError, from_json, json_bytes, parse_json, to_json
 
 INF = float("inf")
@@ -97,6 +97,8 @@ def test_fields_of_buffers_are_values_of_spaces():
     node = NamedArrayTuple(x=x, t=NamedArrayTuple(_0=flags))
     node[...] = 1
     assert to_json(space, node[0, 0]) == {"x": [1.0, 1.0, 1.0], "t": [[[1, 1], [1, 1]]]}
+    keys = spaces.Dict(keys=spaces.Discrete(3))
+    assert to_json(keys, NamedTuple(keys=np.int64(2))) == {"keys": 2}
 
 
 def test_values_of_other_dtypes_are_cast():

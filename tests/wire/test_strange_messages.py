@@ -202,9 +202,9 @@ HEAD = b"\x92\x01"
             b"\x93\xc7\x00\x02\x01\xd4\x51\x01",
             "the elements of an array last, got .*1",
         ),
-        (b"\x93\xc7\x00\x02\xff\xd4\x11\x01", r"at most 32 lengths of at least 0, got \[-1\]"),
-        (b"\x93\xc7\x00\x02\xc3\xd4\x11\x01", r"at most 32 lengths of at least 0, got \[True\]"),
-        (b"\xdc\x00\x23\xc7\x00\x02" + b"\x01" * 33 + b"\xd4\x11\x01", "at most 32 lengths"),
+        (b"\x93\xc7\x00\x02\xff\xd4\x11\x01", r"expected lengths of at least 0, got \[-1\]"),
+        (b"\x93\xc7\x00\x02\xc3\xd4\x11\x01", r"expected lengths of at least 0, got \[True\]"),
+        (b"\xdc\x00\x5b\xc7\x00\x02" + b"\x01" * 89 + b"\xd4\x11\x01", "an array of shape"),
         (b"\x94\xc7\x00\x02\x02\x02\xd4\x11\x01", r"an array of shape \(2, 2\), got 1"),
         (
             b"\x94\xc7\x00\x02" + b"\xce\xff\xff\xff\xff" * 2 + b"\xd4\x11\x01",
