@@ -1,14 +1,18 @@
 """Experience cut into fragments, which a trainer can take from anywhere."""
 
+from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.fragment_cutter import FragmentCutter
+from parllel.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.rollouts.replay_buffer import ReplayBuffer
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
 from parllel.rollouts.step_record import StepRecord
 
 __all__ = [
+    "EpisodeStatistics",
     "FragmentCutter",
     "FragmentKey",
+    "PipelineMonitor",
     "ReplayBuffer",
     "ReplayBufferInterface",
     "SampleFragment",

@@ -42,8 +42,8 @@ class ReplayBuffer(ReplayBufferInterface):
         capacity: most fragments. Producers wait while there are as many.
         max_reuse: how often a fragment is fetched before it leaves.
         order: which fragments are fetched: those that came first, those that came last, or any.
-        max_staleness: how many versions behind the newest a fragment may be, by its oldest step, when it
-            comes and as long as it stays; None sets no limit.
+        max_staleness: by how many versions the oldest step of a fragment may be older than the newest
+            weights, when it comes and as long as it stays; None sets no limit.
         seed: of the order "random".
 
     Attributes:

@@ -16,8 +16,8 @@ class ReplayBufferInterface(ABC):
     """A storage that workers add fragments to and the trainer fetches them from.
 
     The fragments of one environment are added in order, by one sender at a time, which repeats what was not
-    acknowledged: adding a fragment twice is adding it once. A producer that is started anew needs another name,
-    as its fragments are numbered anew.
+    acknowledged: adding a fragment twice is adding it once. A producer that is started again needs a new
+    name, since its fragments are numbered from 0 again.
     """
 
     @abstractmethod

@@ -1,0 +1,99 @@
+"""Episodes on their way from workers to the log."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from parllel.cages import TrajInfo
+
+# Episodes of a task that its means are taken over.
+_WINDOW = 100
+
+
+class EpisodeStatistics:
+    """Collect episodes that ended in any worker, until the trainer takes them for the log.
+
+    Workers report whole TrajInfos, of any subclass, after the steps in which episodes ended, and wait for
+    nothing. Any number of threads may use it.
+
+    Args:
+        capacity: most episodes that wait for `drain`; the oldest are dropped when there are more.
+
+    Attributes:
+        dropped: how many were dropped because nobody took them.
+
+    Raises:
+        ValueError: if `capacity` is less than one.
+    """
+
+    def __init__(self, capacity: int = 100_000) -> None:
+        if capacity < 1:
+            raise ValueError(f"EpisodeStatistics: capacity: expected at least 1, got {capacity}")
+        self.dropped = 0
+        self._waiting: deque[TrajInfo] = deque(maxlen=capacity)
+        self._recent: dict[str, deque[dict[str, Any]]] = {}
+        self._episodes: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def report(self, trajs: Sequence[TrajInfo], task: str = "") -> None:
+        """Add episodes of a task; the name "" is for environments that have only one.
+
+        Raises:
+            TypeError: if one of `trajs` is no TrajInfo; none is added then.
+        """
+        for traj in trajs:
+            if not isinstance(traj, TrajInfo):
+                raise TypeError(
+                    f"EpisodeStatistics: report: expected TrajInfos, got a {type(traj).__name__}"
+                )
+        rows = [_numbers(traj) for traj in trajs]
+        with self._lock:
+            room = (self._waiting.maxlen or 0) - len(self._waiting)
+            self.dropped += max(0, len(trajs) - room)
+            self._waiting.extend(trajs)
+            self._recent.setdefault(task, deque(maxlen=_WINDOW)).extend(rows)
+            self._episodes[task] = self._episodes.get(task, 0) + len(trajs)
+
+    def drain(self) -> list[TrajInfo]:
+        """Return the episodes of all tasks since the last call, in the order in which they were reported."""
+        with self._lock:
+            trajs = list(self._waiting)
+            self._waiting.clear()
+        return trajs
+
+    @property
+    def episodes(self) -> dict[str, int]:
+        """How many episodes of each task have been reported."""
+        with self._lock:
+            return dict(self._episodes)
+
+    @property
+    def stats(self) -> dict[str, float]:
+        """Return for each task with a name what the log says of it, as a sampler's `stats`.
+
+        `task/episodes` is their number so far; `task/return`, `task/length` and the other numbers of its
+        TrajInfos are means over the last 100 episodes.
+        """
+        with self._lock:
+            recent = {task: list(rows) for task, rows in self._recent.items() if task and rows}
+            episodes = dict(self._episodes)
+        found: dict[str, float] = {}
+        for task, rows in recent.items():
+            found[f"{task}/episodes"] = episodes[task]
+            # The mean over some episodes would pass for that of all, so all must have a number.
+            for name in set.intersection(*(set(row) for row in rows)):
+                found[f"{task}/{name}"] = float(np.mean([row[name] for row in rows]))
+        return dict(sorted(found.items()))
+
+
+def _numbers(traj: TrajInfo) -> dict[str, Any]:
+    """Return what can be averaged, as it is now: later the object is its owner's."""
+    return {
+        name: value for name, value in traj.as_dict().items() if isinstance(value, (Real, np.bool_))
+    }
