@@ -244,7 +244,10 @@ def test_setup_finds_every_package():
 
 
 HEAVY = {"torch", "ray", "numba", "matplotlib", "tensorboard", "pytest", "hypothesis"}
-LIGHT = {"", "samplers", "cages", "agents", "transforms", "runners", "logging", "testing"}
+LIGHT = {
+    *("", "samplers", "cages", "agents", "transforms", "runners", "runs", "logging", "testing"),
+    "policies",
+}
 
 
 @pytest.mark.parametrize("package", sorted(LIGHT))

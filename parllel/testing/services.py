@@ -1,14 +1,14 @@
 """Declare to the leak guard what lives for longer than a test: a server, a broker, a cluster, a browser.
 
-    a fixture          enters a Service and starts it; `adopt` takes its processes down; leaving looks over
-                       everything that the service ever had
-    the service        starts, forks, opens and ends what it likes, in its processes and in this one
-    the guards         ask at a test's begin and end what of this process's holdings is a service's
-                       (`claimed_by_services`): that, they neither report nor kill
+    a fixture      enters a Service and starts it; `adopt` records its processes; on leaving, everything that
+                   the service ever had is looked over
+    the service    starts, forks, opens and ends what it likes, in its processes and in this one
+    the guards     ask at the beginning and the end of a test which of this process's holdings belong to a
+                   service (`claimed_by_services`); these they neither report nor kill
 
-A process belongs to a service if it is adopted, if its parent belongs to it, if it did so when anyone looked
-before, or if it carries the service's mark in its environment. The last two are for orphans, whose parent is
-this process by then: without a mark, one that is orphaned before anyone looks counts as the test's.
+A process belongs to a service if it was adopted, if its parent belongs to it, if it was found to belong to it
+earlier, or if it carries the service's mark in its environment. The last two are for orphans, whose parent is
+this process by then: without a mark, one that is orphaned before it is first seen counts as the test's.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Service:
                 process.terminate()
                 process.wait()
 
-    While it lives, guards leave alone whatever belongs to it, also what appears during a test. When it ends,
-    what is left of it is reported once, processes are killed and segments removed. Several may live at once,
-    and one may begin or end within a test, or crash.
+    While it lives, guards leave alone whatever belongs to it, including what appears during a test. When it
+    ends, what is left of it is reported once; processes are killed and segments removed. Several may live at
+    once, and one may begin or end within a test, or crash.
 
     Patterns are those of `fnmatch`, for what appears after the service is entered. Declare them as narrowly
     as the service allows: what matches is looked at again only when the service ends.
@@ -95,7 +95,10 @@ class Service:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The mark: a variable by which the service's programs, and all that they start, are known."""
+        """The mark: a variable by which the service's programs, and all that they start, are known.
+
+        For a library that takes no environment, set it in `os.environ` only while the library starts.
+        """
         # In the name rather than the value, so that a service within a service carries both.
         return {self._mark: self.name}
 

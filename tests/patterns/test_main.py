@@ -224,6 +224,11 @@ def test_a_run_that_cannot_be_resumed(call, capsys, tmp_path):
     with folder.lock(), pytest.raises(SystemExit, match=r"^2$"):
         call("--resume", folder.path)
     assert "another process is using this run" in capsys.readouterr().err
+    other = RunFolder(tmp_path, "other")
+    other.write_record(None, {}, kind="experiment")
+    with pytest.raises(SystemExit, match=r"^2$"):
+        call("--resume", other.path)
+    assert "expected a training run, got one of kind 'experiment'" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(call, capsys, tmp_path):
