@@ -51,35 +51,48 @@ def marked(name: str) -> list[ProcessEntry]:
 
     A fork that has not executed another program is missing, as is a program started with other variables.
     """
+    return _search(name)[0]
+
+
+def _search(name: str) -> tuple[list[ProcessEntry], set[int]]:
+    """Return the running programs with a mark, and the ids of processes that had ended when looked at."""
     wanted = f"{_MARK}={name}".encode()
-    found: list[int] = []
+    found, ended = [], set()
     unknown = [int(folder.name) for folder in PROC.glob("[0-9]*")]
     deadline = time.monotonic() + _EXEC_S
     while True:
         starting = []
         for pid in unknown:
-            with contextlib.suppress(OSError):  # another user's process, or one that has just ended
-                variables = (PROC / str(pid) / "environ").read_bytes()
-                if wanted in variables.split(b"\0"):
-                    found.append(pid)
-                elif not variables and _is_in_exec(pid):
-                    starting.append(pid)
+            # First: the variables are read of the same process, or of one that came later and is spared.
+            entry, variables = process_entry(pid), _read(pid, "environ")
+            if entry is None or not entry.runs or variables is None:
+                ended.add(pid)
+            elif wanted in variables.split(b"\0"):
+                found.append(entry)
+            elif not variables and _is_in_exec(entry):
+                starting.append(pid)
         if not starting or time.monotonic() > deadline:
-            break
+            return found, ended
         unknown = starting
         time.sleep(0.001)
-    return [entry for entry in map(process_entry, found) if entry is not None and entry.runs]
 
 
-def _is_in_exec(pid: int) -> bool:
-    """Return whether a process, which has no variables, is just being replaced by another program.
+def _is_in_exec(entry: ProcessEntry) -> bool:
+    """Return whether a process without variables is just being replaced by another program.
 
-    For that time it has no arguments either. Zombies and threads of the kernel never have any.
+    For that time it has no arguments either. Threads of the kernel never have any.
     """
-    if (PROC / str(pid) / "cmdline").read_bytes():
-        return False
-    entry = process_entry(pid)
-    return entry is not None and entry.runs and _KERNEL_THREADS not in (pid, entry.parent)
+    return _KERNEL_THREADS not in (entry.pid, entry.parent) and not _read(entry.pid, "cmdline")
+
+
+def _read(pid: int, name: str) -> bytes | None:
+    """Return a file of a process, b"" if it is another user's, None if the process has ended."""
+    try:
+        return (PROC / str(pid) / name).read_bytes()
+    except PermissionError:
+        return b""
+    except OSError:
+        return None
 
 
 def kill_all(entries: Iterable[ProcessEntry]) -> None:
@@ -93,19 +106,20 @@ def kill_all(entries: Iterable[ProcessEntry]) -> None:
 
 
 def kill_marked(name: str, timeout_s: float = _COLLECT_S) -> list[ProcessEntry]:
-    """Kill the programs that were started with a mark, and return them.
-
-    Until a search finds none, as one of them may start another between the search and its death.
-    """
+    """Kill the programs that were started with a mark, and return them."""
     killed: list[ProcessEntry] = []
+    known: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while found := marked(name):
+    while True:
+        found, ended = _search(name)
         kill_all(found)
         killed += found
-        if time.monotonic() > deadline:
-            break
+        # One that ended between the list of processes and the look at it may have started another in that
+        # time, as a daemon does; only what had ended before cannot have.
+        if (not found and ended <= known) or time.monotonic() > deadline:
+            return killed
+        known |= ended
         time.sleep(0.001)
-    return killed
 
 
 def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:

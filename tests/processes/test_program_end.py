@@ -26,6 +26,7 @@ from parllel.processes import (
     command_of,
     descendants,
     forkserver_pid,
+    orphans,
     process_entry,
     process_runs,
 )
@@ -78,6 +79,15 @@ def test_program_leaves_at_the_end_of_its_input_even_with_much_to_say(tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["left"]
 
 
+def test_program_that_starts_daemons_without_pause_leaves_none() -> None:
+    daemons = "while :; do setsid sh -c '(setsid sleep 60 &)'; done"
+    for delay_s in (0.0, 0.01, 0.02, 0.04, 0.08):
+        program = Program(["sh", "-c", f"{daemons} & {daemons}"])
+        time.sleep(delay_s)
+        program.kill()
+        assert orphans.marked(program._mark) == []
+
+
 def test_forgotten_program_is_ended() -> None:
     program = Program(["sleep", "60"])
     pid = program.pid
@@ -113,16 +123,19 @@ def of_token(token: str) -> list[int]:
     return found
 
 
-def kill_a_parent(after_s: float) -> str:
-    """Kill a parent of programs some time after its start; return what it had done last."""
+def kill_a_parent(n_words: int, pause_s: float) -> str:
+    """Kill a parent of programs a moment after it has said so many words; return the last one."""
     token = secrets.token_hex(8)
     parent = subprocess.Popen(
         [sys.executable, str(PARENT), token],
         env={**os.environ, "TOKEN_OF_TEST": token},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        bufsize=0,
     )
-    time.sleep(after_s)
+    assert parent.stdout is not None
+    words = ["began", *(parent.stdout.readline().decode().strip() for _ in range(n_words))]
+    time.sleep(pause_s)
     family = {entry.pid for entry in descendants(parent.pid)}
     assert parent.poll() is None
     parent.kill()
@@ -131,14 +144,14 @@ def kill_a_parent(after_s: float) -> str:
     assert errors == b"" or errors.endswith(b"EOFError: Ran out of input\n")
     deadline = time.monotonic() + 10
     while left := {*of_token(token), *filter(process_runs, family)}:
-        assert time.monotonic() < deadline, f"left of a parent after {after_s} s: {left}"
+        assert time.monotonic() < deadline, f"left of a parent after {words}: {left}"
         time.sleep(0.02)
-    return said.decode().split()[-1] if said else "began"
+    return [*words, *said.decode().split()][-1]
 
 
 def kill_parents(n: int, seed: int) -> Counter[str]:
     chance = random.Random(seed)
-    return Counter(kill_a_parent(chance.uniform(0.05, 2.5)) for _ in range(n))
+    return Counter(kill_a_parent(i % 8, chance.uniform(0.0, 0.5)) for i in range(n))
 
 
 def test_killed_parents_leave_nothing() -> None:
@@ -229,6 +242,7 @@ def start_and_end(n: int) -> None:
 @pytest.mark.timeout(3600)
 def test_starts_and_ends_leave_nothing(n: int) -> None:
     start_and_end(8 + n // 10)  # until what is kept for later use is there
+    until(lambda: len(descendants(os.getpid())) == 2)  # the fork server and the resource tracker
     before = holdings()
     gc.collect()
     bytes_before = memory()
