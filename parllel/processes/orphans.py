@@ -2,7 +2,8 @@
 
     child         environment_mark: a variable that all programs inherit which it starts
     parent        child alive:    descendants, by their parents in /proc   -> kill_all
-                  child crashed:  marked, by their environment in /proc    -> kill_all, kill_marked
+                  child crashed:  marked, by their environment in /proc    -> kill_all
+                  program ended:  all that still carries its mark          -> kill_marked
     fork server   adopt_orphans: becomes the parent of what killed workers leave -> kill_own_descendants
 
 An environment may start a program in a session of its own, such as a game's server started with

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from starting import METHODS, Start
+from starting import METHODS, Run, Start
 
-from parllel.processes import Child
+from parllel.processes import Child, Program, program_start, watched_process
 
 
 @pytest.fixture(params=METHODS)
@@ -32,3 +32,30 @@ def starter(method: str) -> Iterator[Start]:
     yield start
     for child in started:
         child.kill()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """A function that starts a script of the shell; ends them all."""
+    started: list[Program] = []
+
+    def run_script(script: str, **options: object) -> Program:
+        options = {"name": "the script", **options}
+        program = Program(["sh", "-c", script], **options)  # type: ignore[arg-type]
+        started.append(program)
+        return program
+
+    yield run_script
+    for program in started:
+        program.kill()
+
+
+@pytest.fixture(params=["fork server", "subprocess"])
+def run_either_way(
+    run: Run, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """The same by the fork server, and as on systems that have neither that nor pidfds."""
+    if request.param == "subprocess":
+        monkeypatch.setattr(program_start, "_has_guards", lambda: False)
+        monkeypatch.setattr(watched_process, "_open_pidfd", lambda pid: -1)
+    return run

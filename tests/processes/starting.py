@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from parllel.processes import Child
+from parllel.processes import Child, Program
 
 METHODS = ["fork", "forkserver", "spawn"]
 LONG_S = 30.0
 Start = Callable[..., Child]
+Run = Callable[..., Program]
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -1,0 +1,138 @@
+"""What a foreign program starts with, what keeps it from starting, and what may be set."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+from starting import LONG_S, Run
+
+from parllel.errors import ClosedError
+from parllel.processes import Program
+
+
+def test_only_listed_variables_are_passed(
+    run_either_way: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "OPENAI_API_KEY",
+        "LC_TIME",
+        "OMP_NUM_THREADS",
+        "TMPDIR",
+        "A_FLAG",
+        "PARLLEL_WORKER",
+    ):
+        monkeypatch.setenv(name, f"secret of {name}")
+    program = run_either_way(
+        "echo; read line",
+        environment={"TMPDIR": "/tmp", "TOKEN": "given"},
+        passed=["OMP_*", "A_FLAG", "NEVER_SET"],
+    )
+    program.read_line(LONG_S)  # while it is started it has none yet
+    content = Path(f"/proc/{program.pid}/environ").read_text()
+    found = dict(item.split("=", 1) for item in content.split("\0") if item)
+    assert "OPENAI_API_KEY" not in content
+    assert found["TOKEN"] == "given"
+    assert found["TMPDIR"] == "/tmp"
+    assert found["PATH"] == os.environ["PATH"]
+    for name in ("LC_TIME", "OMP_NUM_THREADS", "A_FLAG"):
+        assert found[name] == f"secret of {name}"
+    assert found["PARLLEL_WORKER"] == program._mark
+    assert "NEVER_SET" not in found
+
+
+def test_nothing_else_is_inherited(run: Run) -> None:
+    program = run(
+        "ls /proc/self/fd; exec grep --line-buffered -hE 'Sig(Ign|Blk)' /proc/self/status -"
+    )
+    numbers = {int(program.read_line(LONG_S)) for _ in range(5)}
+    # The guard, whose number is out of the way of scripts, and the listing itself.
+    assert numbers == {0, 1, 2, 3, 100}
+    masks = [program.read_line(LONG_S).split(b"\t")[1] for _ in range(2)]
+    assert masks == [b"0" * 16] * 2
+    assert os.getsid(program.pid) == os.getpgid(program.pid) == program.pid
+
+
+def test_program_that_cannot_be_started_is_an_error_at_once(
+    run_either_way: Run, tmp_path: Path
+) -> None:
+    del run_either_way  # for its two ways alone
+    script = tmp_path / "script"
+    script.write_text("#!/not/there\n")
+    with pytest.raises(
+        FileNotFoundError, match=r"could not start the program: .*: 'not-a-program'"
+    ):
+        Program(["not-a-program", "--help"])
+    with pytest.raises(PermissionError, match=f"Permission denied: '{script}'"):
+        Program([script])
+    script.chmod(0o700)
+    with pytest.raises(FileNotFoundError, match=f"'{script}'"):
+        Program([script])
+    with pytest.raises(FileNotFoundError, match=r"could not enter the folder for sh: .*/missing'"):
+        Program(["sh"], cwd=tmp_path / "missing")
+    with pytest.raises(NotADirectoryError, match="could not enter the folder for sh"):
+        Program(["sh"], cwd=script)
+    script.write_text("#!/bin/sh\n")
+    with Program(["./script"], cwd=tmp_path, environment={"PATH": ""}, name="fixed") as program:
+        assert program.name == "fixed"
+
+
+def test_limit_of_open_files_is_named() -> None:
+    Program(["true"]).end()
+    before = set(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for spare in range(1, 21, 3):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + spare, limits[1]))
+        try:
+            with pytest.raises(
+                OSError, match=r"true: could not start it, .*; limits of process \d+: open"
+            ):
+                Program(["true"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(TypeError, match="command: expected a list of words, got 'sleep 60'"):
+        Program("sleep 60")
+    with pytest.raises(
+        ValueError, match="command: expected a program and its arguments, got an empty"
+    ):
+        Program([])
+    with pytest.raises(ValueError, match="sh: most_lines: expected at least 1, got 0"):
+        Program(["sh"], queue_lines=0)
+
+
+def test_errors_go_to_a_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text("of an earlier program\n")
+    program = run("echo said >&2; echo; exec sleep 60", stderr=path)
+    program.read_line(LONG_S)
+    assert program.last_lines() == ["said"]
+    program.kill()
+    assert program.last_lines() == ["said"]
+    assert path.read_text() == "of an earlier program\nsaid\n"
+    run("true", stderr=tmp_path / "new.txt")
+    assert (tmp_path / "new.txt").stat().st_mode & 0o777 == 0o600
+
+
+def test_output_may_be_discarded(run: Run) -> None:
+    program = run("head -c 10000000 /dev/zero; exit 3", lines=False)
+    assert program.wait(LONG_S) == 3
+    with pytest.raises(ValueError, match="the script: was started with lines=False"):
+        program.read_line(LONG_S)
+
+
+def test_use_after_the_end(run: Run) -> None:
+    with run("echo word; exec cat") as program:
+        pass
+    program.close()
+    for use in (lambda: program.write(b"word"), lambda: program.read_line(1.0)):
+        with pytest.raises(ClosedError, match="the script: used after it was ended"):
+            use()
+    assert program.wait(0.0) == 0
+    assert program.exit_text() == "exited with code 0"
+    assert not program.alive
