@@ -35,7 +35,7 @@ class LineReader:
         death: descriptor that becomes readable when the process ends; -1 if there is none, and the end of the
             output is waited for. The thread closes both.
         name: what errors call the program.
-        most_lines, most_bytes: how much the queue holds; one line of any size fits into an empty queue.
+        queue_lines, queue_bytes: how much the queue holds; one line of any size fits into an empty queue.
         max_line_bytes: a longer line is reported by one LineTooLongError in its place, and left out.
     """
 
@@ -45,12 +45,12 @@ class LineReader:
         death: int,
         *,
         name: str,
-        most_lines: int,
-        most_bytes: int,
+        queue_lines: int,
+        queue_bytes: int,
         max_line_bytes: int,
     ) -> None:
         self._fd, self._death, self._name = fd, death, name
-        self._most_lines, self._most_bytes = most_lines, most_bytes
+        self._most_lines, self._most_bytes = queue_lines, queue_bytes
         self._max_line_bytes = max_line_bytes
         # Reentrant: the collector may end a forgotten program in any thread, this one included.
         self._lock = threading.RLock()
@@ -163,6 +163,8 @@ class LineReader:
         return chunks
 
     def _take(self, chunk: bytes) -> None:
+        if self._discards:
+            return
         *ends, rest = chunk.split(b"\n")
         lines: list[Line] = []
         for end in ends:

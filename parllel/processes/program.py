@@ -83,8 +83,8 @@ class Program(WatchedProcess):
         words = _words(command)
         name = os.path.basename(words[0]) if name is None else name
         limits = {
-            "most_lines": queue_lines,
-            "most_bytes": queue_bytes,
+            "queue_lines": queue_lines,
+            "queue_bytes": queue_bytes,
             "max_line_bytes": max_line_bytes,
         }
         for limit, value in limits.items():
@@ -103,10 +103,10 @@ class Program(WatchedProcess):
         self._last_lines: list[str] | None = None  # once the file is closed
         self._output: LineReader | None = None
         super().__init__(start.process, name=name, mark=mark)
+        # On Windows a handle, which cannot be polled together with pipes.
+        death = -1 if os.name == "nt" else self.sentinel
+        self._input = InputPipe(start.input, death)
         try:
-            # On Windows a handle, which cannot be polled together with pipes.
-            death = -1 if os.name == "nt" else self.sentinel
-            self._input = InputPipe(start.input, death)
             if lines:
                 # A copy, as the thread may use it for longer than this object lives.
                 death = os.dup(death) if death >= 0 else -1

@@ -102,7 +102,7 @@ def test_wrong_arguments() -> None:
         ValueError, match="command: expected a program and its arguments, got an empty"
     ):
         Program([])
-    with pytest.raises(ValueError, match="sh: most_lines: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match="sh: queue_lines: expected at least 1, got 0"):
         Program(["sh"], queue_lines=0)
 
 
