@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.arrays import Array
 from parllel.buffers import Samples, buffer_leaves, named_map
+from parllel.rollouts.running_fragment import copied
 from parllel.types import Tree
 
 
@@ -20,9 +19,8 @@ class BatchRows:
         recurrent: whether the columns end with their episodes, as those of RecurrentSampler do.
 
     Attributes:
-        observation: [T + 1, B, ...]; after the last row the observation that followed it.
-        fields: what a RunningFragment stores, [T, B, ...] by name.
-        done: [T, B] bool.
+        fields: what fragments store, [T, B, ...] by name; `env.observation` is [T + 1, B, ...].
+        done, truncated: [T, B] bool.
         n_rows: rows that were stepped in each column [B].
         initial_rnn_state: [1, B, ...] or None.
 
@@ -33,29 +31,33 @@ class BatchRows:
     def __init__(self, samples: Samples, *, recurrent: bool) -> None:
         env, agent = samples.env, samples.agent
         self.done: NDArray[np.bool_] = np.asarray(env.done)
+        self.truncated: NDArray[np.bool_] = np.asarray(env.truncated)
         self.T, self.B = self.done.shape
         self._check(samples, recurrent)
-        self.observation = _rows(lambda leaf: leaf[0 : len(leaf) + 1], env.observation)
         seen = getattr(agent, "observation", None)
         if seen is not None and _same(seen, env.observation):
             seen = None
         self.fields: dict[str, Tree] = {
-            "env.reward": _rows(None, env.reward),
-            "env.terminated": _rows(None, env.terminated),
-            "env.truncated": _rows(None, env.truncated),
-            "env.env_info": _rows(None, env.env_info),
-            "agent.action": _rows(None, agent.action),
-            "agent.agent_info": _rows(None, agent.agent_info),
-            "agent.observation": _rows(None, seen),
+            # With the padding row, the observation after the batch.
+            "env.observation": named_map(
+                lambda leaf: np.asarray(leaf[0 : len(leaf) + 1]), env.observation
+            ),
+            "env.reward": named_map(np.asarray, env.reward),
+            "env.terminated": named_map(np.asarray, env.terminated),
+            "env.truncated": named_map(np.asarray, env.truncated),
+            "env.env_info": named_map(np.asarray, env.env_info),
+            "agent.action": named_map(np.asarray, agent.action),
+            "agent.agent_info": named_map(np.asarray, agent.agent_info),
+            "agent.observation": named_map(np.asarray, seen),
         }
-        self.initial_rnn_state = _rows(None, getattr(agent, "initial_rnn_state", None))
+        self.initial_rnn_state = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
         if recurrent:
             # Environments never start again within a batch, so the rows that were stepped come first.
             self.n_rows = np.asarray(env.valid).sum(axis=0)
             self._next: Tree = None
         else:
             self.n_rows = np.full(self.B, self.T)
-            self._next = _rows(None, getattr(env, "next_observation", None))
+            self._next = named_map(np.asarray, getattr(env, "next_observation", None))
 
     def final_observation(self, t: int, column: int) -> Tree:
         """Return a copy of the last observation of the episode that ended at a place.
@@ -68,7 +70,7 @@ class BatchRows:
                 "samples: expected a field env.next_observation, which holds the last observations of "
                 "truncated episodes, got none; allocate_samples(next_observation=True) makes it"
             )
-        return named_map(lambda leaf: np.array(leaf[t, column]), self._next)
+        return copied(named_map(lambda leaf: leaf[t, column], self._next))
 
     def _check(self, samples: Samples, recurrent: bool) -> None:
         valid = getattr(samples.env, "valid", None)
@@ -78,10 +80,6 @@ class BatchRows:
                 f"samples: expected {expected} field env.valid for FragmentCutter(recurrent={recurrent}), "
                 f"got {got}; RecurrentSampler's samples have it, and are cut with recurrent=True"
             )
-
-
-def _rows(select: Any, tree: Tree) -> Tree:
-    return named_map(lambda leaf: np.asarray(leaf if select is None else select(leaf)), tree)
 
 
 def _same(one: Tree, other: Tree) -> bool:

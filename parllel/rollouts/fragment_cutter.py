@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.buffers import Samples, named_map
 from parllel.rollouts.batch_rows import BatchRows
+from parllel.rollouts.fragment_layout import FragmentLayout
 from parllel.rollouts.running_fragment import RunningFragment, copied
 from parllel.rollouts.sample_fragment import SampleFragment
 from parllel.rollouts.step_record import StepRecord
+from parllel.types import Tree
 
 
 @dataclass
@@ -53,6 +57,8 @@ class FragmentCutter:
         self.fragment_length = fragment_length
         self.producer = producer
         self.recurrent = recurrent
+        # Of the first step: all others must be like it.
+        self._layout: FragmentLayout | None = None
         self._streams: dict[int, _Stream] = {}
 
     def add_step(self, step: StepRecord) -> SampleFragment | None:
@@ -64,6 +70,7 @@ class FragmentCutter:
         """
         stream = self._stream(step.environment)
         fields = {
+            "env.observation": step.observation,
             "env.reward": step.reward,
             "env.terminated": step.terminated,
             "env.truncated": step.truncated,
@@ -72,15 +79,8 @@ class FragmentCutter:
             "agent.agent_info": step.agent_info,
             "agent.observation": step.agent_observation,
         }
-        running = stream.running
-        if running is None:
-            running = stream.running = RunningFragment(
-                self.fragment_length,
-                step.observation,
-                fields,
-                cell=0,
-                initial_rnn_state=step.rnn_state if self.recurrent else None,
-            )
+        layout = self._layout = self._layout or FragmentLayout(fields, cell=0)
+        running = stream.running = stream.running or self._begin(layout, step.rnn_state)
         done, after = bool(step.terminated or step.truncated), step.next_observation
         if done and self.recurrent and step.final_observation is not None:
             after = step.final_observation
@@ -91,12 +91,15 @@ class FragmentCutter:
                 "truncated episode, got None"
             )
         running.put_step(
-            step.observation, after, fields, first=stream.first, version=int(step.version)
+            layout.leaves_of(fields),
+            layout.observation_of(after),
+            first=stream.first,
+            version=step.version,
         )
         if keeps_final:
             running.final_observations[running.rows - 1] = copied(step.final_observation)
         stream.first = done
-        if running.full or (done and self.recurrent):
+        if running.left == 0 or (done and self.recurrent):
             return self._finish(step.environment, stream)
         return None
 
@@ -119,46 +122,45 @@ class FragmentCutter:
                 f"samples: expected batches of fragment_length={self.fragment_length} rows for a recurrent "
                 f"agent, got {batch.T}"
             )
-        finished = []
+        layout = self._layout = self._layout or FragmentLayout(batch.fields, cell=2)
+        leaves, finished = layout.leaves_of(batch.fields), []
         for column in range(batch.B):
-            finished += self._add_column(batch, column, version)
+            finished += self._add_column(batch, leaves, column, version)
         return finished
 
-    def _add_column(self, batch: BatchRows, column: int, version: int) -> list[SampleFragment]:
+    def _add_column(
+        self, batch: BatchRows, leaves: list[NDArray[Any]], column: int, version: int
+    ) -> list[SampleFragment]:
+        assert self._layout is not None
         stream, finished = self._stream(column), []
         n, done = int(batch.n_rows[column]), batch.done[:, column]
-        first = np.concatenate([[stream.first], done[: n - 1]]) if n else done[:0]
+        first = np.empty(n, bool)
+        first[:1], first[1:] = stream.first, done[: n - 1]
+        ends = [] if self.recurrent else np.flatnonzero(batch.truncated[:, column]).tolist()
         t = 0
         while t < n:
             running = stream.running
             if running is None:
-                state = batch.initial_rnn_state if self.recurrent else None
-                running = stream.running = RunningFragment(
-                    self.fragment_length,
-                    batch.observation,
-                    batch.fields,
-                    cell=2,
-                    initial_rnn_state=named_map(lambda leaf: leaf[0, column], state),
-                )
+                state = named_map(lambda leaf: leaf[0, column], batch.initial_rnn_state)
+                running = stream.running = self._begin(self._layout, state)
             stop = min(n, t + running.left)
-            if not self.recurrent:
-                truncated = batch.fields["env.truncated"][t:stop, column]
-                for i in np.flatnonzero(truncated).tolist():
-                    running.final_observations[running.rows + i] = batch.final_observation(
-                        t + i, column
-                    )
-            running.put_rows(
-                batch.observation,
-                batch.fields,
-                (slice(t, stop), column),
-                first=first[t:stop],
-                version=version,
-            )
+            for end in [end for end in ends if t <= end < stop]:
+                row = running.rows + end - t
+                running.final_observations[row] = batch.final_observation(end, column)
+            running.put_rows(leaves, column, slice(t, stop), first=first[t:stop], version=version)
             stream.first = bool(done[stop - 1])
-            if running.full or (self.recurrent and stop == n):
+            if running.left == 0 or (self.recurrent and stop == n):
                 finished.append(self._finish(column, stream))
             t = stop
         return finished
+
+    def _begin(self, layout: FragmentLayout, rnn_state: Tree) -> RunningFragment:
+        return RunningFragment(
+            layout,
+            self.fragment_length,
+            padded=self.recurrent,
+            initial_rnn_state=rnn_state if self.recurrent else None,
+        )
 
     def break_off(self, environment: int, *, keep: bool = True) -> SampleFragment | None:
         """End the steps of an environment here; return what was begun of a fragment.
@@ -196,7 +198,7 @@ class FragmentCutter:
     ) -> SampleFragment:
         assert stream.running is not None
         key = (self.producer, environment, stream.epoch, stream.sequence)
-        fragment = stream.running.finish(key, aborted=aborted, padded=self.recurrent)
+        fragment = stream.running.finish(key, aborted=aborted)
         stream.running = None
         stream.sequence += 1
         return fragment
