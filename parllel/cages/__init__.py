@@ -1,7 +1,7 @@
 """Cages: environments in their places."""
 
 from parllel.cages.answers import FinalObservation
-from parllel.cages.await_rows import await_rows
+from parllel.cages.awaited_rows import AwaitedRows, await_rows
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
@@ -24,6 +24,7 @@ from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.cages.worker_policy import MakePolicy, WorkerPolicy
 
 __all__ = [
+    "AwaitedRows",
     "Cage",
     "CageInterface",
     "EnvFactory",

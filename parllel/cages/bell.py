@@ -1,12 +1,13 @@
 """A pipe by which workers wake a process that waits for words and for pipes at the same time.
 
-    main     listening = 1, once; empties the pipe; loads the done words; sleeps until the pipe is readable
     worker   posts its done word; loads `listening`; writes a byte if it is 1
+    main     listening = 1, once; loads the words; sleeps until the pipe is readable
+             empties the pipe; loads the words again
 
 Each side writes first and loads what the other writes after: so a worker that finds 0 posted its word before
-main loads it, and no byte is missed. And as the pipe is emptied before the words are loaded, a byte that is
-taken out belongs to a word that main is about to see. Bytes say nothing themselves: they may come too many
-and too early, and those that find the pipe full are dropped, since one wakes as well as many.
+main loads it, and no byte is missed. The pipe is emptied before the words are loaded: each byte that is taken
+out belongs to a word that main is about to see. Bytes say nothing themselves: there may be too many, of rows
+that main has seen before, and those that find the pipe full are dropped, since one wakes as well as many.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class Bell:
     available = sys.platform != "win32"
 
     def __init__(self) -> None:
-        self.reader: Connection
-        self._writer: Connection
-        self.reader, self._writer = multiprocessing.Pipe(duplex=False)
+        self._reader, self._writer = multiprocessing.Pipe(duplex=False)
         # Of the pipe itself, so in every process: a worker never waits for main to empty it.
-        for end in (self.reader, self._writer):
+        for end in (self._reader, self._writer):
             os.set_blocking(end.fileno(), False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable."""
+        return self._reader.fileno()
 
     def ring(self) -> None:
         """Make the pipe readable."""
@@ -39,9 +42,10 @@ class Bell:
 
     def silence(self) -> None:
         """Take out what has been written."""
-        # All at once, as the pipe of Linux holds no more; what a larger one keeps wakes once more.
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.reader.fileno(), 65536)
+        # All at once, as the pipe of Linux holds no more; what a larger one keeps wakes once more. There may
+        # be nothing, and that a cage was closed is reported by its rows.
+        with contextlib.suppress(OSError):
+            os.read(self._reader.fileno(), 65536)
 
     def __getstate__(self) -> dict[str, Connection]:
         # A worker that is not a fork gets its own end alone.
@@ -49,5 +53,5 @@ class Bell:
 
     def close(self) -> None:
         """Close the ends of this process; may be called twice."""
-        self.reader.close()
+        self._reader.close()
         self._writer.close()

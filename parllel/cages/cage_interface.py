@@ -156,11 +156,10 @@ class CageInterface(ABC):
         return True
 
     def row_handles(self, group: int = 0) -> Sequence[Handle]:
-        """Return what becomes ready when the group's row is done, if not earlier; see `await_rows`.
+        """Return what is ready when the group's row is done, if not earlier, for one wait of `AwaitedRows`.
 
-        Connections and descriptors, as `multiprocessing.connection.wait` takes them, for one wait: they are
-        asked for again before the next, and `row_done` after them. Empty where there are none; then
-        `row_done` is asked again and again.
+        Connections and descriptors, as `multiprocessing.connection.wait` takes them. Empty if there are none,
+        or the row may be done now: then `row_done` is asked, again and again while it says False.
 
         Raises:
             WrongStateError: if nothing was started for the group.

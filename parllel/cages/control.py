@@ -29,7 +29,6 @@ and of calls, one command at a time is in progress, and every worker takes comma
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -153,15 +152,12 @@ class Control:
         if self._bell is not None and self.wait.load(self.size.listening_line):
             self._bell.ring()
 
-    def listen(self) -> Connection | None:
-        """Return what becomes readable when a done word is posted from now on; None where nothing does."""
+    def listen(self) -> Bell | None:
+        """Have workers ring from now on, for each done word; return the bell, None where none can be."""
+        # For good: a worker that looks in every row need not be told again.
         if self._bell is not None:
-            # From the first call on: a worker that looks in every row need not be told again.
-            if not self.wait.load(self.size.listening_line):
-                self.wait.post(self.size.listening_line, 1)
-            self._bell.silence()
-            return self._bell.reader
-        return None
+            self.wait.post(self.size.listening_line, 1)
+        return self._bell
 
     def close(self) -> None:
         """Close the bell; the lines are the caller's."""

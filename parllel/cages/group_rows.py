@@ -18,6 +18,7 @@ from parllel.arrays import Array
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.rows import disown
 from parllel.cages.worker_pool import POLL_S, WorkerPool
+from parllel.processes import Handle
 
 RESETS = (RESET_ALL, RESET_ENDED)
 _WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
@@ -120,11 +121,18 @@ class GroupRows:
 
     def done(self, group: int) -> bool:
         """Return whether the workers have done what a group started, or all of them a decorrelation."""
+        return self._pool.done(*self._command_of(group))
+
+    def handles(self, group: int) -> Sequence[Handle]:
+        """Return what is ready when that is so; empty if it is so already."""
+        return self._pool.handles(*self._command_of(group))
+
+    def _command_of(self, group: int) -> tuple[int, int]:
+        """Return group and number of the command in progress."""
         number = self._numbers[group]
-        if number:
-            return self._pool.done(group, number)
-        assert self._decorrelation is not None
-        return self._pool.done(len(self.begun), self._decorrelation[0])
+        if not number and self._decorrelation is not None:
+            return len(self.begun), self._decorrelation[0]
+        return group, number
 
     @property
     def decorrelates(self) -> bool:

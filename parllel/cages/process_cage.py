@@ -204,10 +204,10 @@ class ProcessCage(RemoteCage):
         self._check_row("row_done", group)
         return self._child.poll()
 
-    def row_handles(self, group: int = 0) -> list[Handle]:
+    def row_handles(self, group: int = 0) -> Sequence[Handle]:
         """Return what is ready when the worker has answered, or has ended."""
         self._check_row("row_handles", group)
-        return [self._child.connection, self._child.sentinel]
+        return self._child.handles()
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
@@ -218,8 +218,7 @@ class ProcessCage(RemoteCage):
             _, _, self._needs_reset[0], self._completed, self._final = ROW_REPLY.unpack(reply)
 
     def _check_row(self, method: str, group: int) -> None:
-        if group:
-            check_group(group, 1, self._child.name)
+        check_group(group, 1, self._child.name)
         self._check_pending(("row", "decorrelation"), f"{method}() without a start")
 
     def _check_pending(self, kinds: Sequence[str], otherwise: str) -> None:

@@ -275,10 +275,10 @@ class SynchronizedProcessCage(RemoteCage):
         self._check_started("row_done", group)
         return self._rows.done(group)
 
-    def row_handles(self, group: int = 0) -> list[Handle]:
+    def row_handles(self, group: int = 0) -> Sequence[Handle]:
         """Return what is ready when a worker has finished a row of any group, or has ended."""
         self._check_started("row_handles", group)
-        return self._pool.handles()
+        return self._rows.handles(group)
 
     def finish_row(self, group: int = 0) -> None:
         """Step this process's own share, and wait for the workers."""

@@ -73,6 +73,7 @@ class WorkerPool:
         self.rescued: list[Any] | None = None
         self.unfinished: list[int] = []
         self._deaths: Deaths | None = None
+        self._handles: Sequence[Handle] | None = None
         self._timeout_s = timeout_s
         self._memory = memory  # freed with the pool: the words and flags of a cage that has ended
         self._next_look = 0.0
@@ -128,14 +129,17 @@ class WorkerPool:
 
     def done(self, group: int, number: int) -> bool:
         """Return at once whether all workers have finished a command, or one has failed or died."""
-        words = self._words(group)
         # The system is asked only where words leave it open.
-        return all(word == number for word in words) or self._failed(words)
+        return self._says(group, number) or self._died()
 
-    def handles(self) -> list[Handle]:
-        """Return what becomes ready when a worker posts a word, or dies; empty where nothing does."""
-        bell = self.control.listen()
-        return [] if bell is None else [bell, *(w.child.sentinel for w in self.workers)]
+    def handles(self, group: int, number: int) -> Sequence[Handle]:
+        """Return what is ready when `done` is True, if not earlier; empty if it is now, or nothing is."""
+        if self._handles is None:
+            bell = self.control.listen()
+            sentinels = [worker.child.sentinel for worker in self.workers]
+            self._handles = () if bell is None else (bell, *sentinels)
+        # After `listen`: a word that is posted from here on rings.
+        return () if self._says(group, number) else self._handles
 
     def await_done(self, group: int, number: int, doing: str) -> None:
         """Wait for all workers, and look now and then whether they live."""
@@ -168,20 +172,25 @@ class WorkerPool:
 
     def _check_workers(self, group: int, number: int, doing: str) -> None:
         """Raise what workers left to say that have failed or died."""
-        if self._failed(self._words(group)):
+        # The words as well as deaths: a worker that failed may take long to send why, and to close.
+        if self._died() or min(self._words(group)) < 0:
             self._fail(group, number, doing, set())
 
-    def _failed(self, words: Sequence[int]) -> bool:
-        """Return whether a worker has died, or says in one of its words that it has failed."""
+    def _died(self) -> bool:
+        """Return whether a worker has ended."""
         # Made at the first look, when all workers have been started.
         if self._deaths is None:
             self._deaths = Deaths([worker.child for worker in self.workers])
-        # The words as well as deaths: a worker that failed may take long to send why, and to close.
-        return self._deaths.any() or min(words) < 0
+        return self._deaths.any()
+
+    def _says(self, group: int, number: int) -> bool:
+        """Return whether the words of all workers are a number, or one says that its worker has failed."""
+        words = self._words(group)
+        return words.count(number) == len(words) or min(words) < 0
 
     def _words(self, group: int) -> list[int]:
         load, first = self.control.wait.load, self.control.size.done_line(group)
-        return [load(first + w) for w in range(len(self.workers))]
+        return [load(line) for line in range(first, first + len(self.workers))]
 
     def _busy(self, group: int, number: int) -> list[int]:
         """Return the workers that have neither finished a command nor said that they cannot."""

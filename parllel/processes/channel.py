@@ -18,6 +18,7 @@ import os
 import select
 import struct
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from time import monotonic
 
@@ -46,11 +47,14 @@ class Channel:
         self._connection = connection
         self._death = death
         self._ahead: list[bytes] = []  # what was read of the next message, in parts
+        self._handles: list[Connection | int] = [connection]
+        if death is not None:
+            self._handles.append(death)
         self._poller = None
         # One poll object for all waits: to make one per wait costs more than the step of an environment.
         # `select.select` would not do instead, as it refuses descriptors above 1023.
         if hasattr(select, "poll") and sys.platform != "win32":
-            self._fd = connection.fileno()
+            self._fd = self._handles[0] = connection.fileno()
             self._poller = select.poll()
             self._poller.register(self._fd, select.POLLIN)
             if death is not None:
@@ -60,16 +64,18 @@ class Channel:
         """Return at once whether there is something to read, or the other side has ended."""
         if self._poller is not None:
             return bool(self._ahead or self._poller.poll(0))
-        return bool(wait(self._waited_for(), 0))
+        return bool(wait(self._handles, 0))
+
+    def handles(self) -> Sequence[Connection | int]:
+        """Return what is ready when `poll` returns True; empty if it does so for another reason."""
+        # What was read ahead has left the pipe, which need not be readable then.
+        return () if self._ahead else self._handles
 
     def await_bytes(self, timeout_s: float) -> None:
         """Wait until part of the next message has come; raise as `read` does."""
         # What was read ahead has left the pipe, so polling the pipe would miss it.
         if not self._ahead:
             self._await_bytes(timeout_s)
-
-    def _waited_for(self) -> list[Connection | int]:
-        return [self._connection, *([] if self._death is None else [self._death])]
 
     def write(self, message: bytes, timeout_s: float) -> None:
         """Send a message.
@@ -200,7 +206,7 @@ class Channel:
     def _look(self, timeout_s: float) -> tuple[bool, bool]:
         """Wait for either; return whether the pipe is readable and whether the other side has ended."""
         if self._poller is None:
-            found = wait(self._waited_for(), timeout_s)
+            found = wait(self._handles, timeout_s)
             return self._connection in found, self._death in found
         ready = {fd for fd, _ in self._poller.poll(timeout_s * 1000)}
         return self._fd in ready, self._death in ready

@@ -159,6 +159,10 @@ class Child(WatchedProcess):
         self._check_open()
         return self._channel.poll()
 
+    def handles(self) -> Sequence[Connection | int]:
+        """Return what is ready when `poll` returns True; empty if it does so for another reason."""
+        return self._channel.handles()
+
     def _not_taken(self, timeout_s: float) -> WorkerTimeoutError:
         return WorkerTimeoutError(
             f"{self.name}: process {self.pid} did not take a request within {timeout_s:g} s"

@@ -16,41 +16,77 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.processes.child import Child
 from parllel.processes.watched_process import WatchedProcess
 
-# What a process can wait for: a connection, or the descriptor or handle of a process.
-Handle: TypeAlias = Connection | int
+
+class HasFileno(Protocol):
+    """A connection, or what else stands for a descriptor."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        ...
+
+
+Handle: TypeAlias = int | HasFileno  # a number is the sentinel of a process
 
 
 class Handles:
-    """Wait for any of several connections and descriptors, in one system call.
+    """Wait for any of several connections and processes, in one system call.
 
-    Each may be given several times.
+    Each has owners, who are returned when it is ready.
     """
 
-    def __init__(self, handles: Sequence[Handle]) -> None:
-        self._handles = handles
+    def __init__(self) -> None:
+        self._owners: dict[int, tuple[Any, list[Any]]] = {}  # by descriptor: handle, owners
         # One poll object for all waits, as they are made during steps. Windows has only `wait`.
         self._poller = None
         if hasattr(select, "poll") and sys.platform != "win32":
             self._poller = select.poll()
-            self._positions: dict[int, list[int]] = {}
-            for position, handle in enumerate(handles):
-                descriptor = handle if isinstance(handle, int) else handle.fileno()
-                self._positions.setdefault(descriptor, []).append(position)
-                self._poller.register(descriptor, select.POLLIN)
 
-    def ready(self, timeout_s: float) -> list[int]:
-        """Return the positions of those that are ready, once any is; none when the time is over."""
-        if self._poller is None:
-            found = wait(self._handles, timeout_s)
-            return [i for i, handle in enumerate(self._handles) if handle in found]
-        ready = self._poller.poll(timeout_s * 1000)
-        return [i for descriptor, _ in ready for i in self._positions[descriptor]]
+    def add(self, handle: Handle, owner: Any) -> int:
+        """Wait for a handle as well, which may have other owners; return the number to remove it by."""
+        number = handle if isinstance(handle, int) else handle.fileno()
+        known = self._owners.get(number)
+        if known is not None and known[1]:
+            known[1].append(owner)
+            return number
+        # It may be known from what had this number before.
+        self._owners[number] = handle, [owner]
+        if known is None and self._poller is not None:
+            self._poller.register(number, select.POLLIN)
+        return number
+
+    def remove(self, number: int, owner: Any) -> None:
+        """Take an owner from a handle, which is not returned without any; it may have been closed."""
+        # It stays registered until it is ready: most have an owner again before that.
+        self._owners[number][1].remove(owner)
+
+    def ready(self, timeout_s: float) -> list[tuple[Any, list[Any]]]:
+        """Return those that are ready with their owners, once any is; none when the time is over."""
+        while True:
+            found = self._found(timeout_s)
+            owned = [self._owners[number] for number in found]
+            if all(owners for _, owners in owned):
+                return owned
+            # Of a process that has ended, or closed since: it would be ready for ever.
+            for number, (_, owners) in zip(found, owned, strict=True):
+                if not owners:
+                    self._forget(number)
+
+    def _found(self, timeout_s: float) -> list[int]:
+        if self._poller is not None:
+            return [number for number, _ in self._poller.poll(timeout_s * 1000)]
+        ready = wait([handle for handle, _ in self._owners.values()], timeout_s)
+        return [number for number, (handle, _) in self._owners.items() if handle in ready]
+
+    def _forget(self, number: int) -> None:
+        del self._owners[number]
+        if self._poller is not None:
+            self._poller.unregister(number)
 
 
 class Deaths:
@@ -61,7 +97,9 @@ class Deaths:
     """
 
     def __init__(self, processes: Sequence[WatchedProcess]) -> None:
-        self._handles = Handles([process.sentinel for process in processes])
+        self._handles = Handles()
+        for process in processes:
+            self._handles.add(process.sentinel, process)
 
     def any(self) -> bool:
         """Return at once whether a process has ended, by itself or by `end`."""
@@ -75,7 +113,7 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
         These children, none if the time is up; and what is left of the time.
     """
     # Both for each child: a grandchild may hold the pipe of a child that has died.
-    handles: list[Handle] = [child.connection for child in children]
+    handles: list[Connection | int] = [child.connection for child in children]
     handles += [child.sentinel for child in children]
     left_s = timeout_s
     while True:

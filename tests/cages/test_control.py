@@ -93,13 +93,15 @@ def test_bytes_follow_the_words_that_they_are_for(kind: str) -> None:
         mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, bell) for _ in range(2))
         theirs.post_done(0, 1, 1)
         assert seen == []  # main does not listen yet
-        heard = Handles([mine.listen()])
+        heard = Handles()
+        heard.add(bell, None)
+        assert mine.listen() is bell
         assert heard.ready(0.0) == []
         for number in (2, FAILED):
             theirs.post_done(0, 1, number)
-            assert heard.ready(0.0) == [0]
+            assert heard.ready(0.0) == [(bell, [None])]
         assert seen == [2, FAILED]
-        mine.listen()
+        bell.silence()
         assert heard.ready(0.0) == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from functools import partial
@@ -15,7 +14,7 @@ import pytest
 from cage_makers import WITHIN_S, forked
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
-from parllel.cages import VectorizedCage, await_rows
+from parllel.cages import AwaitedRows, VectorizedCage, await_rows, awaited_rows
 from parllel.cages.bell import Bell
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.processes import Handles
@@ -54,8 +53,7 @@ class AskedCage(VectorizedCage):
 @pytest.fixture
 def no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a row be found by what is waited for alone."""
-    # By the module of the function: the package has the function under the module's name.
-    monkeypatch.setattr(sys.modules[await_rows.__module__], "SLICE_S", LONG_S)
+    monkeypatch.setattr(awaited_rows, "SLICE_S", LONG_S)
 
 
 @pytest.mark.usefixtures("no_second_look")
@@ -125,14 +123,16 @@ def test_no_row_of_words_is_missed(wait: str, start_method: str) -> None:
     ) as cage:
         bind(cage)
         began = time.monotonic()
-        counts = [0, 0, 0]
+        counts, rows = [0, 0, 0], AwaitedRows[int]()
         for group in range(3):
             cage.start_row(0, group)
+            rows.add(group, cage, group)
         while min(counts) < rounds:
-            for group in await_rows([(cage, group) for group in range(3)], LONG_S):
+            for group in rows.wait(LONG_S):
                 cage.finish_row(group)
                 counts[group] += 1
                 cage.start_row(counts[group] % 4, group)
+                rows.add(group, cage, group)
         assert time.monotonic() - began < LONG_S
         for group in range(3):
             cage.finish_row(group)
@@ -159,32 +159,78 @@ def test_a_row_that_is_done_between_two_questions_is_found(monkeypatch: pytest.M
 
 
 def test_waits_for_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="await_rows: rows: expected at least one"):
+    with pytest.raises(WrongStateError, match=r"AwaitedRows\.wait: there are no rows"):
         await_rows([], 1.0)
     for make in KINDS.values():
-        with make() as cage, VectorizedCage([NINE]) as other:
-            for each in (cage, other):
-                bind(each)
-            other.start_row(0)
+        rows = AwaitedRows[str]()
+        with make() as cage:
+            bind(cage)
             with pytest.raises(WrongStateError, match="without a start"):
-                await_rows([(other, 0), (cage, 0)], 1.0)
+                rows.add("first", cage)
+            assert len(rows) == 0
+            cage.start_row(0)
+            rows.add("first", cage)
+            with pytest.raises(ValueError, match="key: expected a new one, got 'first'"):
+                rows.add("first", cage)
+            assert len(rows) == 1
+            rows.remove("first")
+            with pytest.raises(KeyError, match="first"):
+                rows.remove("first")
+            rows.add("again", cage)
+            cage.finish_row()
+            with pytest.raises(WrongStateError, match="without a start"):
+                rows.wait(0.2)
         with pytest.raises(ClosedError, match=r"used after close\(\)"):
-            await_rows([(cage, 0)], 1.0)
+            rows.wait(0.2)
+        rows.remove("again")  # although it was closed
+        assert len(rows) == 0
+
+
+def test_a_byte_that_another_wait_took_is_not_needed() -> None:
+    with synchronized(4, n_workers=1, n_groups=2) as cage:
+        bind(cage)
+        rows = AwaitedRows[int]()
+        for group in (0, 1):
+            with stopped(cage):
+                cage.start_row(0, group)
+                rows.add(group, cage, group)
+            await_done(cage, group)
+            cage._pool.control._bell.silence()
+        assert rows.wait(LONG_S) == [0, 1]
+        assert len(rows) == 0
+
+
+def test_rows_come_in_the_order_in_which_they_were_added() -> None:
+    with forked(NINE) as first, synchronized(2, n_workers=1) as second, AskedCage([NINE]) as third:
+        cages = {"c": first, "b": second, "a": third}
+        rows = AwaitedRows[str]()
+        for key, cage in cages.items():
+            bind(cage)
+            cage.start_row(0)
+            await_done(cage)
+            rows.add(key, cage)
+        assert rows.wait(LONG_S) == ["c", "b", "a"]
+
+
+def heard(bell: Bell) -> Handles:
+    handles = Handles()
+    handles.add(bell, None)
+    return handles
 
 
 def test_a_bell_that_is_never_silenced_can_be_rung() -> None:
     bell = Bell()
-    heard = Handles([bell.reader])
+    ears = heard(bell)
     try:
-        assert heard.ready(0.0) == []
+        assert ears.ready(0.0) == []
         for _ in range(200_000):  # more than a pipe holds
             bell.ring()
-        assert heard.ready(0.0) == [0]
-        while heard.ready(0.0):
+        assert ears.ready(0.0)
+        while ears.ready(0.0):
             bell.silence()
         bell.silence()
         bell.ring()
-        assert heard.ready(0.0) == [0]
+        assert ears.ready(0.0)
     finally:
         bell.close()
         bell.close()
@@ -194,13 +240,13 @@ def test_workers_write_nothing_unless_they_are_waited_for() -> None:
     with synchronized(2, n_workers=1) as cage:
         bind(cage)
         run_groups(cage, "start_row", 0)
-        heard = Handles([cage._pool.control._bell.reader])
-        assert heard.ready(0.0) == []
+        ears = heard(cage._pool.control._bell)
+        assert ears.ready(0.0) == []
         cage.start_row(1)
         await_rows([(cage, 0)], LONG_S)
         cage.finish_row()
         run_groups(cage, "start_row", 2)
-        assert heard.ready(WITHIN_S) == [0]
+        assert ears.ready(WITHIN_S)
 
 
 def test_a_reply_that_was_read_ahead_is_found() -> None:
