@@ -133,6 +133,7 @@ class ReplayBuffer(ReplayBufferInterface):
             if version is not None:
                 self._advance(version)
             while len(self._entries) < n:
+                # None rather than fewer, so that no fragment is taken out and then not used.
                 if not self._wait(deadline, "fetch"):
                     return []
             return [self._draw(arrival) for arrival in self._choose(n)]
@@ -154,6 +155,7 @@ class ReplayBuffer(ReplayBufferInterface):
         """Drop all fragments and wake all who wait; may be called twice."""
         with self._changed:
             if not self._closed:
+                # First: who is woken below must not go on waiting.
                 self._closed = True
                 lost = self._unused(self._entries.values())
                 self.ledger.add(queued=-lost, lost=lost)
@@ -169,6 +171,7 @@ class ReplayBuffer(ReplayBufferInterface):
     def _wait(self, deadline: float, doing: str) -> bool:
         """Wait for a change; return False once the time is up."""
         left_s = deadline - monotonic()
+        # Looked at before the wait, as one of zero seconds would still let others have the lock.
         if left_s <= 0:
             return False
         self._changed.wait(min(left_s, _LONGEST_WAIT_S))
@@ -191,6 +194,7 @@ class ReplayBuffer(ReplayBufferInterface):
         if stale:
             self.ledger.add("added", "stale")
             return True
+        # Arrivals only ever grow, so the order of the dict is that of time, whatever has left since.
         self._arrivals += 1
         self._entries[self._arrivals] = _Entry(fragment, oldest_version)
         self.ledger.add("added", "queued")
@@ -222,6 +226,7 @@ class ReplayBuffer(ReplayBufferInterface):
 
     def _draw(self, arrival: int) -> SampleFragment:
         entry = self._entries[arrival]
+        # Once, however often it is fetched, or the sums of the ledger could not agree.
         if entry.draws == 0:
             self.ledger.add("accepted", queued=-1)
         entry.draws += 1

@@ -124,9 +124,9 @@ class SampleFragment:
 
     @property
     def _versions(self) -> NDArray[np.int64]:
-        versions: NDArray[np.int64] = self.env.version
-        valid = getattr(self.env, "valid", None)
-        return versions if valid is None else versions[valid]
+        env = self.env._asdict()  # as asking a node for a field that it lacks is slow
+        versions: NDArray[np.int64] = env["version"]
+        return versions[env["valid"]] if "valid" in env else versions
 
     def _tree(self) -> NamedTuple:
         # Numbers are no names of fields for `buffer_leaves` to sort, so they become text.

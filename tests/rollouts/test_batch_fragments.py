@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from parllel import BatchSpec
-from parllel.agents import NumpyHandler
+from parllel.agents import NumpyHandler, RandomAgent
 from parllel.buffers import buffer_map
 from parllel.cages import VectorizedCage
+from parllel.envs import ParallelEnvAdapter
 from parllel.rollouts import FragmentCutter, StepRecord
 from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
 from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.dummy_parallel_env import CountingParallelEnv
 from parllel.transforms import NormalizeObservations
 from parllel_patterns import allocate_samples
 
@@ -112,6 +115,41 @@ def test_batches_of_a_recurrent_agent():
     assert digests(ours) == digests(theirs)
     assert {len(fragment.env.valid) for fragment in ours} == {T}
     assert {fragment.n_steps for fragment in ours if fragment.environment == 1} == {1}
+
+
+def test_frames_that_are_stored_once_come_as_whole_stacks():
+    def stacked():
+        env = CountingEnv(5, end="alternate", layout="image")
+        return gym.wrappers.FrameStackObservation(env, 3)
+
+    found = []
+    for frames in (0, 3):
+        cages = [VectorizedCage([stacked] * B, seeds=list(range(B)))]
+        handler = NumpyHandler(CountingAgent(4))
+        samples = allocate_samples(cages, SPEC, handler, next_observation=True, frames=frames)
+        cutter = FragmentCutter(4)
+        with BasicSampler(SPEC, cages, handler, samples) as sampler:
+            fragments = [cutter.add_batch(sampler.collect_batch(0)[0], 0) for _ in range(3)]
+        found.append(digests(sum(fragments, [])))
+    assert found[0] == found[1]
+
+
+def test_batches_of_several_agents():
+    lives = {"a": 3, "b": 5}
+    cages = [
+        VectorizedCage(
+            [lambda: ParallelEnvAdapter(CountingParallelEnv(lives, {"b": "truncated"}))] * B,
+            seeds=list(range(B)),
+        )
+    ]
+    handler = NumpyHandler(RandomAgent(cages[0].spaces.action, seed=1))
+    rewards = {"reward": dict.fromkeys(lives, 0.0)}
+    samples = allocate_samples(cages, SPEC, handler, env_info=rewards, next_observation=True)
+    with BasicSampler(SPEC, cages, handler, samples) as sampler:
+        ours, theirs = cut_both_ways(sampler, 4)
+    assert digests(ours) == digests(theirs)
+    assert ours[0].agent.action.b.shape == (4, 2)
+    assert ours[0].env.env_info.reward._fields == ("a", "b")
 
 
 def test_what_the_agent_saw_is_kept_where_it_differs():
