@@ -129,8 +129,10 @@ def test_frames_that_are_stored_once_come_as_whole_stacks():
         samples = allocate_samples(cages, SPEC, handler, next_observation=True, frames=frames)
         cutter = FragmentCutter(4)
         with BasicSampler(SPEC, cages, handler, samples) as sampler:
-            fragments = [cutter.add_batch(sampler.collect_batch(0)[0], 0) for _ in range(3)]
-        found.append(digests(sum(fragments, [])))
+            fragments = []
+            for _ in range(3):
+                fragments += cutter.add_batch(sampler.collect_batch(0)[0], 0)
+        found.append(digests(fragments))
     assert found[0] == found[1]
 
 
