@@ -31,7 +31,9 @@ class RandomAgent(Agent):
 
     def __init__(self, action_space: spaces.Space[Any], seed: int) -> None:
         self._space = self.action_space = action_space
-        draw(action_space, np.random.default_rng(0), (1,))  # an unknown space is refused here
+        draw_actions(
+            action_space, np.random.default_rng(0), (1,)
+        )  # an unknown space is refused here
         # Spawned: `seed + 1` for the second would be the first stream of an agent with the next seed.
         sampling, evaluation = np.random.SeedSequence(seed).spawn(2)
         self._generators = {
@@ -49,11 +51,11 @@ class RandomAgent(Agent):
         leaves: list[NDArray[Any]] = []
         buffer_map(leaves.append, observation)
         generator = self._generators[self._current]
-        return draw(self._space, generator, (len(leaves[0]),)), None
+        return draw_actions(self._space, generator, (len(leaves[0]),)), None
 
     def draw_noise(self, T: int, B: int) -> Tree:
         """Return the actions of a batch, leaves [T, B, ...]."""
-        return draw(self._space, self._generators[self._current], (T, B))
+        return draw_actions(self._space, self._generators[self._current], (T, B))
 
     def sample_mode(self) -> None:
         """Draw from the generator of the samples."""
@@ -77,7 +79,9 @@ class RandomAgent(Agent):
             generator.bit_generator.state = state[name]
 
 
-def draw(space: spaces.Space[Any], generator: np.random.Generator, size: tuple[int, ...]) -> Tree:
+def draw_actions(
+    space: spaces.Space[Any], generator: np.random.Generator, size: tuple[int, ...]
+) -> Tree:
     """Draw `size` actions from `space`; leaves have shape `size + shape of one action`."""
     for kind, draw_kind in _DRAWS.items():
         if isinstance(space, kind):
@@ -121,11 +125,13 @@ def _box(space: Any, generator: np.random.Generator, size: tuple[int, ...]) -> T
 
 
 def _dict(space: Any, generator: np.random.Generator, size: tuple[int, ...]) -> Tree:
-    return NamedTuple(**{key: draw(inner, generator, size) for key, inner in space.spaces.items()})
+    return NamedTuple(
+        **{key: draw_actions(inner, generator, size) for key, inner in space.spaces.items()}
+    )
 
 
 def _tuple(space: Any, generator: np.random.Generator, size: tuple[int, ...]) -> Tree:
-    return tuple(draw(inner, generator, size) for inner in space.spaces)
+    return tuple(draw_actions(inner, generator, size) for inner in space.spaces)
 
 
 _DRAWS: dict[type[Any], Callable[..., Tree]] = {

@@ -5,6 +5,7 @@ from parllel.cages.awaited_rows import AwaitedRows, await_rows
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
+from parllel.cages.env_stepper import EnvStepper
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.multi_agent_traj_info import MultiAgentTrajInfo
 from parllel.cages.process_cage import ProcessCage
@@ -28,6 +29,7 @@ __all__ = [
     "Cage",
     "CageInterface",
     "EnvFactory",
+    "EnvStepper",
     "FinalObservation",
     "MakePolicy",
     "MultiAgentTrajInfo",

@@ -17,9 +17,10 @@ _EXECUTES = (
 
 
 def add_commands(commands: Any) -> None:
-    """Add `runs`, `show`, `resume`, `repeat` and `plot`."""
+    """Add `runs`, `show`, `play`, `resume`, `repeat` and `plot`."""
     _add_runs(commands)
     _add_show(commands)
+    _add_play(commands)
     _add_resume(commands)
     _add_repeat(commands)
     _add_plot(commands)
@@ -59,9 +60,32 @@ def _add_show(commands: Any) -> None:
     )
     show.add_argument("--fps", type=float, help="frames per second; default: the environment's")
     show.add_argument(
-        "--seed", type=int, help="seed of the episodes; default: continue from the checkpoint"
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="play the episodes of seeds N, N + 1, ...; default: 0",
     )
     show.add_argument("--column", type=int, default=0, help="which environment; default: 0")
+
+
+def _add_play(commands: Any) -> None:
+    play = commands.add_parser(
+        "play",
+        help="play episodes with a run's policy, or anything else that acts, and print the returns",
+        description="Play an episode for each seed, and print its return and length, and the mean return "
+        f"with its standard error. A run's folder: {_EXECUTES} A file is executed under the same rule.",
+    )
+    play.set_defaults(call="parllel.cli.play_policy:run")
+    play.add_argument(
+        "spec", metavar="SPEC", help="folder of a run, file.py, file.py:name, random or noop"
+    )
+    play.add_argument("--env", metavar="ID", help="of gymnasium; default: that of the run")
+    play.add_argument(
+        "--seeds", default="0-9", metavar="N-M", help="0-99 or 3,5,8-10; default: 0-9"
+    )
+    play.add_argument("--json", action="store_true", help="print one JSON object per line")
+    _add_trust(play)
 
 
 def _add_resume(commands: Any) -> None:
@@ -117,6 +141,10 @@ def _add_plot(commands: Any) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="folder of the run")
+    _add_trust(parser)
+
+
+def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",

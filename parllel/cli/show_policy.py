@@ -8,23 +8,26 @@ import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from parllel.cages import TrajInfo
+import gymnasium as gym
+
+from parllel.cages import EnvFactory
 from parllel.cli.trust import check_source
 from parllel.pictures import (
-    RenderedColumns,
+    Frame,
+    RenderedEnv,
     VideoFile,
     Window,
     WindowClosedError,
     check_video_path,
     has_display,
 )
-from parllel.runners import ShowPolicyRunner, rebuild
-from parllel.samplers import EvalSampler
+from parllel.policies import Episode, RunPolicy, load_policy, play_episodes
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,38 +36,64 @@ def run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     check_source(arguments.run, trusted=arguments.trust)
     path = Path(arguments.run)
-    # numpy would refuse it too, after the seconds that building the run takes.
-    if arguments.seed is not None and arguments.seed < 0:
-        raise ValueError(f"--seed: expected 0 or more, got {arguments.seed}")
+    # Before the run is built, which can take seconds.
+    for name, least in (("seed", 0), ("episodes", 1)):
+        value = getattr(arguments, name)
+        if value < least:
+            raise ValueError(f"--{name}: expected {least} or more, got {value}")
     video = _video_path(arguments.video, path)
     if video is not None:
         # The environments render into memory, and SDL would complain that there is no display.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    episodes: list[Episode] = []
     with ExitStack() as stack:
         # By default SIGTERM ends a process without leaving its `with` blocks.
         before = signal.signal(signal.SIGTERM, _leave)
         stack.callback(signal.signal, signal.SIGTERM, before or signal.SIG_DFL)
-        runner = rebuild(path, stack, best=arguments.best)
+        policy = stack.enter_context(load_policy(path, best=arguments.best))
         # Not the run's steps: the newest checkpoint may be damaged, and an older one loaded.
-        print(f"policy after {runner.result.elapsed_steps:,} environment steps")
-        sampler = runner.eval_sampler
-        if not isinstance(sampler, EvalSampler):
-            raise ValueError(
-                f"{path}: this run has no EvalSampler, so there are no environments to show; "
-                "give its runner an eval_sampler"
-            )
-        rendered = RenderedColumns(sampler.cages, [arguments.column])
-        fps = rendered.fps if arguments.fps is None else arguments.fps
-        if video is None:
-            window = stack.enter_context(Window(path.name, fps))
-            with contextlib.suppress(WindowClosedError):
-                _print(ShowPolicyRunner(sampler, show=window.show, **_settings(arguments)).run())
-            return 0
-        with VideoFile(video, fps) as file:
-            trajs = ShowPolicyRunner(sampler, show=file.write, **_settings(arguments)).run()
-    _print(trajs)
-    print(f"The video is {video}")
+        print(f"policy after {policy.elapsed_steps:,} environment steps")
+        make_env = _factory_of(policy, arguments.column)
+        screen = _Screen(arguments.fps, video, path.name, stack)
+        stack.enter_context(contextlib.suppress(WindowClosedError))
+        seeds = range(arguments.seed, arguments.seed + arguments.episodes)
+        episodes = play_episodes(
+            policy, make_env, seeds, n_envs=1, first_env=arguments.column, watch=screen.show
+        )
+    _print(episodes)
+    if video is not None:
+        print(f"The video is {video}")
     return 0
+
+
+class _Screen:
+    """A window or a video file, opened with the first picture, as the environment says how fast it is."""
+
+    def __init__(self, fps: float | None, video: Path | None, title: str, stack: ExitStack) -> None:
+        self._fps, self._video, self._title, self._stack = fps, video, title, stack
+        self._rendered: RenderedEnv | None = None
+        self._write: Callable[[Frame], Any] | None = None
+
+    def show(self, seed: int, env: gym.Env[Any, Any]) -> None:
+        """Show an environment as it is now."""
+        if self._rendered is None:
+            self._rendered = RenderedEnv(env)
+        if self._write is None:
+            fps = self._rendered.fps if self._fps is None else self._fps
+            if self._video is None:
+                self._write = self._stack.enter_context(Window(self._title, fps)).show
+            else:
+                self._write = self._stack.enter_context(VideoFile(self._video, fps)).write
+        self._write(self._rendered.frame())
+
+
+def _factory_of(policy: RunPolicy, column: int) -> EnvFactory:
+    n = len(policy.env_factories)
+    if not n:
+        policy.make_env()  # says why
+    if not 0 <= column < n:
+        raise ValueError(f"--column: expected one of 0 to {n - 1}, got {column}")
+    return policy.env_factories[column]
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -82,16 +111,9 @@ def _video_path(asked: str | None, folder: Path) -> Path | None:
     return folder / "policy.mp4"
 
 
-def _settings(arguments: argparse.Namespace) -> dict[str, int]:
-    return {
-        "n_episodes": arguments.episodes,
-        "column": arguments.column,
-        "seed": arguments.seed,
-    }
-
-
-def _print(trajs: list[TrajInfo]) -> None:
-    returns = [float(traj.return_) for traj in trajs]
-    for number, traj in enumerate(trajs, start=1):
-        print(f"episode {number}: return {traj.return_:.2f} in {traj.length} steps")
-    print(f"mean return {sum(returns) / len(returns):.2f}")
+def _print(episodes: list[Episode]) -> None:
+    for one in episodes:
+        print(f"seed {one.seed}: return {one.traj.return_:.2f} in {one.traj.length} steps")
+    if episodes:
+        mean = sum(one.traj.return_ for one in episodes) / len(episodes)
+        print(f"mean return {mean:.2f}")

@@ -47,6 +47,20 @@ def check_source(path: str, *, trusted: bool) -> None:
         )
 
 
+def check_script(path: str, *, trusted: bool) -> None:
+    """Refuse to execute a file of Python that is not below the current folder, links resolved.
+
+    Raises:
+        ValueError: for a file that is refused, naming it and how to allow it.
+    """
+    here, file = Path.cwd().resolve(), Path(path).resolve()
+    if not trusted and not file.is_relative_to(here):
+        raise ValueError(
+            f"{path}: this would execute {file}, which is not in {here}; go to its folder first, or give "
+            "--trust if you know where it comes from"
+        )
+
+
 def _is_installed(reference: Reference) -> bool:
     """Return whether Python finds a module's file on its own path; nothing is imported."""
     module = reference.name.partition(":")[0]

@@ -7,7 +7,8 @@ from parllel.pictures.learning_curve import (
     plot_learning_curve,
     read_curve,
 )
-from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame, RenderedColumns, RenderingError
+from parllel.pictures.rendered_columns import RenderedColumns
+from parllel.pictures.rendered_env import DEFAULT_FPS, Frame, RenderedEnv, RenderingError
 from parllel.pictures.video_file import VideoFile, check_video_path, write_video
 from parllel.pictures.video_folder import VideoFolder
 from parllel.pictures.window import Window, WindowClosedError, has_display
@@ -17,6 +18,7 @@ __all__ = [
     "Curve",
     "Frame",
     "RenderedColumns",
+    "RenderedEnv",
     "RenderingError",
     "VideoFile",
     "VideoFolder",

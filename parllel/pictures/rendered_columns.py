@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from parllel.cages import CageInterface, VectorizedCage
-from parllel.errors import ParllelError, WrongStateError
+from parllel.errors import ParllelError
+from parllel.pictures.rendered_env import (
+    Frame,
+    RenderingError,
+    check_mode,
+    check_picture,
+    fps_in,
+)
 from parllel.samplers import CageColumns
-
-Frame: TypeAlias = NDArray[np.uint8]  # [H, W, 3]
-DEFAULT_FPS = 30.0
-
-
-class RenderingError(ParllelError):
-    """An environment could not draw itself; what it raised is the cause."""
 
 
 class RenderedColumns:
@@ -49,7 +46,8 @@ class RenderedColumns:
             if chosen:
                 _check_render_mode(cage, chosen, place.start)
                 self._draw.append(_drawing(cage, chosen))
-                self.fps = self.fps or _fps_of(cage)
+                metadata = _by_environment(getattr(cage, "metadata", None))[0]
+                self.fps = self.fps or fps_in(metadata)
 
     def frames(self) -> list[Frame]:
         """Return a picture of each column as it is now, uint8 [H, W, 3]; the environments' own memory.
@@ -67,12 +65,7 @@ class RenderedColumns:
                 f"environments {self.columns} could not be drawn: {type(error).__name__}: {error}"
             ) from error
         for column, picture in zip(self.columns, pictures, strict=True):
-            shape: tuple[int, ...] = getattr(picture, "shape", ())
-            if getattr(picture, "dtype", None) != np.uint8 or len(shape) != 3 or shape[2] != 3:
-                what = f"{picture.dtype} {list(shape)}" if shape else repr(picture)[:100]
-                raise ValueError(
-                    f"environment {column}: render: expected a picture, uint8 [H, W, 3], got {what}"
-                )
+            check_picture(picture, f"environment {column}")
         return pictures
 
 
@@ -94,18 +87,7 @@ def _drawing(cage: CageInterface, chosen: list[int]) -> Callable[[], list[Any]]:
 def _check_render_mode(cage: CageInterface, chosen: list[int], first: int) -> None:
     modes = _by_environment(getattr(cage, "render_mode", None))
     for i in chosen:
-        # Without a mode render() would only warn and return None.
-        if modes[i] != "rgb_array":
-            raise WrongStateError(
-                f"environment {first + i} ({cage.spaces.name}): cannot be drawn, its render_mode is "
-                f'{modes[i]!r}; make it with render_mode="rgb_array"'
-            )
-
-
-def _fps_of(cage: CageInterface) -> float:
-    metadata = _by_environment(getattr(cage, "metadata", None))[0]
-    fps = metadata.get("render_fps") if isinstance(metadata, dict) else None
-    return float(fps or DEFAULT_FPS)
+        check_mode(modes[i], f"environment {first + i} ({cage.spaces.name})")
 
 
 def _by_environment(values: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from types import TracebackType
 import numpy as np
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
-from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame
+from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
 from parllel.processes import Program
 
 WRITE_S = 60.0  # for ffmpeg to take a picture

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame
+from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
 from parllel.pictures.video_file import VideoFile, write_video
 
 

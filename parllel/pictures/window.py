@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from parllel.errors import ParllelError
-from parllel.pictures.rendered_columns import DEFAULT_FPS, Frame
+from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
 
 SMALLEST = 300  # pixels; smaller pictures are enlarged by a whole number
 

@@ -1,9 +1,27 @@
 """A trained policy, or any specification of one, as something that acts."""
 
+from parllel.policies.constant_policy import ConstantPolicy
+from parllel.policies.function_policy import FunctionPolicy
 from parllel.policies.load_policy import load_policy
 from parllel.policies.opponent_env import OpponentEnv
+from parllel.policies.play_episodes import Episode, play_episodes
 from parllel.policies.policy import Policy
 from parllel.policies.policy_agent import PolicyAgent
+from parllel.policies.random_policy import RandomPolicy
 from parllel.policies.run_policy import RunPolicy
+from parllel.policies.specification import policy_of, register_scheme
 
-__all__ = ["OpponentEnv", "Policy", "PolicyAgent", "RunPolicy", "load_policy"]
+__all__ = [
+    "ConstantPolicy",
+    "Episode",
+    "FunctionPolicy",
+    "OpponentEnv",
+    "Policy",
+    "PolicyAgent",
+    "RandomPolicy",
+    "RunPolicy",
+    "load_policy",
+    "play_episodes",
+    "policy_of",
+    "register_scheme",
+]

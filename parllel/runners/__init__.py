@@ -12,7 +12,6 @@ from parllel.runners.random_state import load_random_state, random_state
 from parllel.runners.runner import Runner
 from parllel.runners.runner_interface import RunnerInterface
 from parllel.runners.runs import Build, rebuild, repeat, resume, train
-from parllel.runners.show_policy_runner import ShowPolicyRunner
 from parllel.runners.user_errors import one_sentence, raised_by_us, within_training
 from parllel.runners.video_recorder import VideoRecorder
 
@@ -25,7 +24,6 @@ __all__ = [
     "ProgressBar",
     "Runner",
     "RunnerInterface",
-    "ShowPolicyRunner",
     "VideoRecorder",
     "load_random_state",
     "one_sentence",

@@ -4,7 +4,7 @@ from parllel.runs.checkpoints import Checkpoints
 from parllel.runs.config import change_config, config_values, read_config
 from parllel.runs.config_keys import key_paths, nearest_key
 from parllel.runs.config_reading import whole_number
-from parllel.runs.reference import Reference, check_not_importing
+from parllel.runs.reference import Reference, check_not_importing, import_script
 from parllel.runs.run_folder import RunFolder, versions
 from parllel.runs.run_record import TRAINING, RunRecord
 from parllel.runs.run_result import RunResult
@@ -21,6 +21,7 @@ __all__ = [
     "check_not_importing",
     "check_state",
     "config_values",
+    "import_script",
     "key_paths",
     "load_state",
     "nearest_key",

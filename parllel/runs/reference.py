@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import operator
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -114,6 +115,16 @@ def _module(name: str, file: str | None) -> ModuleType:
     if file is None or not Path(file).is_file():
         raise FileNotFoundError(f"{file or name}: what built this run is not there any more")
     return _import(file, lambda: _load_script(Path(file)))
+
+
+def import_script(file: str | os.PathLike[str]) -> ModuleType:
+    """Return the module of a file of Python, executed once in this process, under a name of its own.
+
+    Raises:
+        ValueError: if it cannot be imported; says why.
+        FileNotFoundError: if it is not there.
+    """
+    return _module("__main__", str(Path(file).resolve()))
 
 
 def check_not_importing(doing: str) -> None:

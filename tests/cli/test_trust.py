@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ("show", "resume", "repeat")
+COMMANDS = ("show", "play", "resume", "repeat")
 SCRIPT = """
 from pathlib import Path
 Path({mark!r}).write_text("executed")

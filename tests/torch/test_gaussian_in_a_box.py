@@ -11,7 +11,6 @@ import torch
 
 from parllel import BatchSpec
 from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
-from parllel.runners import ShowPolicyRunner
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, RolloutSampler
 from parllel.testing import CountingEnv
 from parllel.torch import GaussianPgAgent, GaussianPgModel, SmallPolicyHandler, TorchHandler
@@ -107,14 +106,14 @@ def test_evaluations_clip_the_mode(place):
 
 
 @pytest.mark.parametrize("place", ["vectorized", "participating"])
-def test_what_is_shown_is_clipped_as_well(place):
+def test_what_is_evaluated_is_clipped_as_well(place):
     cages = PLACES[place][1]()
     handler = TorchHandler(agent())
     with EvalSampler(cages, handler, allocate_eval_samples(cages), B) as sampler:
-        pictures = []
-        ShowPolicyRunner(sampler, 1, show=pictures.append, column=2).run()
+        sampler.collect_batch(0)
         actions = actions_of(cages)[2]
-        np.testing.assert_array_equal(actions, [[0.5, -0.25]] * len(pictures))
+        np.testing.assert_array_equal(actions, [[0.5, -0.25]] * len(actions))
+        assert len(actions)
 
 
 def test_pendulum_by_the_same_actions_as_a_plain_loop():

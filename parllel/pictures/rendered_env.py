@@ -1,0 +1,78 @@
+"""Pictures of one environment of this process, and what holds for pictures of any environment."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.errors import ParllelError, WrongStateError
+
+Frame: TypeAlias = NDArray[np.uint8]  # [H, W, 3]
+DEFAULT_FPS = 30.0
+
+
+class RenderingError(ParllelError):
+    """An environment could not draw itself; what it raised is the cause."""
+
+
+class RenderedEnv:
+    """Let an environment draw itself.
+
+    Args:
+        env: of this process.
+        name: what messages call it.
+
+    Attributes:
+        fps: pictures per second at which it looks natural, as it says itself; 30 if it does not.
+
+    Raises:
+        WrongStateError: if it was not made with render_mode="rgb_array".
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], name: str = "environment") -> None:
+        check_mode(getattr(env, "render_mode", None), name)
+        self.fps = fps_in(getattr(env, "metadata", None))
+        self._env, self._name = env, name
+
+    def frame(self) -> Frame:
+        """Return a picture of it as it is now, uint8 [H, W, 3]; the environment's own memory.
+
+        Raises:
+            RenderingError: if the environment raises, for lack of a graphics library say.
+            ValueError: if it returns something else.
+        """
+        try:
+            picture: Any = self._env.render()
+        except Exception as error:
+            raise RenderingError(
+                f"{self._name} could not be drawn: {type(error).__name__}: {error}"
+            ) from error
+        check_picture(picture, self._name)
+        frame: Frame = picture
+        return frame
+
+
+def check_mode(mode: Any, name: str) -> None:
+    """Raise WrongStateError unless an environment of this render mode returns pictures."""
+    # Without a mode render() would only warn and return None.
+    if mode != "rgb_array":
+        raise WrongStateError(
+            f'{name}: cannot be drawn, its render_mode is {mode!r}; make it with render_mode="rgb_array"'
+        )
+
+
+def check_picture(picture: Any, name: str) -> None:
+    """Raise ValueError unless it is a picture, uint8 [H, W, 3]."""
+    shape: tuple[int, ...] = getattr(picture, "shape", ())
+    if getattr(picture, "dtype", None) != np.uint8 or len(shape) != 3 or shape[2] != 3:
+        what = f"{picture.dtype} {list(shape)}" if shape else repr(picture)[:100]
+        raise ValueError(f"{name}: render: expected a picture, uint8 [H, W, 3], got {what}")
+
+
+def fps_in(metadata: Any) -> float:
+    """Return the pictures per second that the metadata of an environment say."""
+    fps = metadata.get("render_fps") if isinstance(metadata, dict) else None
+    return float(fps or DEFAULT_FPS)

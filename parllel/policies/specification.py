@@ -1,0 +1,140 @@
+"""One grammar for everything that can act: what a specification means, in the order in which it is tried.
+
+a Policy                        itself
+a class derived from Policy     constructed with (observation_space, action_space)
+any other callable              FunctionPolicy: called with one observation
+"random", "noop"                RandomPolicy, ConstantPolicy.noop
+"scheme:..."                    what was registered for the scheme
+"file.py", "file.py:name"       the last function or Policy that the file defines, or the one of that name
+a path                          the policy of the run in that folder
+anything but text and paths     ConstantPolicy: an action
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from parllel.policies.constant_policy import ConstantPolicy
+from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.load_policy import load_policy
+from parllel.policies.policy import Policy
+from parllel.policies.policy_file import policy_in_file
+from parllel.policies.random_policy import RandomPolicy
+
+_FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+")
+
+
+@dataclass(frozen=True)
+class _Scheme:
+    target: str  # "module:function"
+    extra: str | None
+
+
+_SCHEMES: dict[str, _Scheme] = {}
+
+
+def register_scheme(scheme: str, target: str, *, extra: str | None = None) -> None:
+    """Let a function understand specifications that begin with "scheme:"; it is imported when needed.
+
+    Args:
+        scheme: two or more of a-z, 0-9, "+", "." and "-".
+        target: "module:function". It is called with the whole specification and, by name,
+            `observation_space` and `action_space`, and returns a Policy.
+        extra: that installs what the module imports, for the message if it is missing.
+
+    Raises:
+        ValueError: for another form, or a scheme that is registered for something else.
+    """
+    if not _SCHEME.fullmatch(scheme):
+        raise ValueError(f"scheme: expected at least two of a-z, 0-9, +, . and -, got {scheme!r}")
+    if not re.fullmatch(r"[\w.]+:\w+", target):
+        raise ValueError(f"target: expected 'module:function', got {target!r}")
+    known = _SCHEMES.setdefault(scheme, _Scheme(target, extra))
+    if known.target != target:
+        raise ValueError(f"scheme {scheme!r}: is registered for {known.target}, got {target}")
+
+
+def policy_of(
+    spec: Any,
+    observation_space: gym.Space[Any] | None = None,
+    action_space: gym.Space[Any] | None = None,
+    *,
+    seed: int | None = None,
+) -> Policy:
+    """Return the policy that a specification means; see the top of this module.
+
+    The file of a path is executed, and so is the script that the folder of a run names.
+
+    Args:
+        spec: the specification.
+        observation_space, action_space: of one environment. "random", "noop" and actions need the second;
+            a run knows its own.
+        seed: of "random", for environments that are not given seeds of their own.
+
+    Raises:
+        ValueError: for text that means nothing, an action outside of the space, and as `load_policy` does.
+        FileNotFoundError: for a file that is not there.
+        TypeError: if an action space is needed, or a scheme's function returns something else.
+        ImportError: if a scheme needs what is not installed; names the extra.
+    """
+    if isinstance(spec, Policy):
+        return spec
+    if inspect.isclass(spec) and issubclass(spec, Policy):
+        made: Policy = spec(observation_space, action_space)  # type: ignore[call-arg]
+        return made
+    if callable(spec):
+        return FunctionPolicy(spec, observation_space, action_space)
+    if isinstance(spec, (str, os.PathLike)):
+        return _policy_named(os.fspath(spec), observation_space, action_space, seed)
+    return ConstantPolicy(spec, _needed(action_space, f"the action {spec!r}"))
+
+
+def _policy_named(spec: str, observation_space: Any, action_space: Any, seed: int | None) -> Policy:
+    if spec == "random":
+        return RandomPolicy(_needed(action_space, spec), seed)
+    if spec == "noop":
+        return ConstantPolicy.noop(_needed(action_space, spec))
+    scheme = _SCHEMES.get(spec.partition(":")[0])
+    if scheme is not None and ":" in spec:
+        return _policy_of_scheme(spec, scheme, observation_space, action_space)
+    match = _FILE.fullmatch(spec)
+    if match:
+        thing = policy_in_file(Path(match["file"]), match["name"])
+        return policy_of(thing, observation_space, action_space, seed=seed)
+    if spec and Path(spec).is_dir():  # "" would be the current folder
+        return load_policy(spec)
+    schemes = "".join(f", {name}:..." for name in sorted(_SCHEMES))
+    raise ValueError(
+        f"policy {spec!r}: expected random, noop, the folder of a run, file.py or file.py:name{schemes}; "
+        "there is no such folder"
+    )
+
+
+def _policy_of_scheme(
+    spec: str, scheme: _Scheme, observation_space: Any, action_space: Any
+) -> Policy:
+    module, _, function = scheme.target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        hint = "" if scheme.extra is None else f": pip install 'parllel[{scheme.extra}]'"
+        raise ImportError(f"policy {spec!r}: needs {error.name}{hint}", name=error.name) from error
+    policy = found(spec, observation_space=observation_space, action_space=action_space)
+    if not isinstance(policy, Policy):
+        raise TypeError(f"{scheme.target}: expected it to return a Policy, got {policy!r}")
+    return policy
+
+
+def _needed(action_space: gym.Space[Any] | None, what: str) -> gym.Space[Any]:
+    if action_space is None:
+        raise TypeError(f"policy_of: {what}: expected an action_space to choose from, got None")
+    return action_space
