@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,22 @@ def test_use_after_the_end(run: Run) -> None:
     assert program.wait(0.0) == 0
     assert program.exit_text() == "exited with code 0"
     assert not program.alive
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_daemonic_processes_may_start_programs_too() -> None:
+    """Multiprocessing forbids them its own way of starting others."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=greet, args=(theirs,), daemon=True)
+    process.start()
+    assert ours.poll(LONG_S)
+    assert ours.recv_bytes() == b"hello"
+    process.join(LONG_S)
+    process.close()
+    ours.close()
+    theirs.close()
+
+
+def greet(connection: Connection) -> None:
+    with Program(["echo", "hello"]) as program:
+        connection.send_bytes(program.read_line(LONG_S))
