@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from time import monotonic
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ from parllel.processes.in_program import GO, become_program
 from parllel.processes.launch import start_lean
 from parllel.processes.liveness import liveness_connection
 from parllel.processes.watched_process import StartedProcess
+
+_END_S = 5.0
 
 
 class ProgramStart(NamedTuple):
@@ -107,8 +109,9 @@ def _by_fork_server(
             _check_report(heard.fileno(), command[0], folder)
         except BaseException:
             process.kill()
-            process.join(5.0)
-            process.close()
+            process.join(_END_S)
+            with suppress(ValueError):  # still running: unkillable, in the kernel
+                process.close()
             raise
     started: StartedProcess = process
     return started
