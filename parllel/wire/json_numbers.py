@@ -30,12 +30,14 @@ def numbers_to_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
         array = _cast(array, dtype)
     if dtype.kind != "f":
         return array.tolist()
-    short, finite = array.astype(np.float64), np.isfinite(array)
-    if dtype.itemsize < 8:
-        text = array.astype(np.str_).astype(np.float64)
-        # Not so if numpy is set to print fewer digits.
-        if ((text.astype(dtype) == array) | ~finite).all():
-            short = text
+    finite = np.isfinite(array)
+    with np.errstate(invalid="ignore"):  # numpy warns of a signalling NaN
+        short = array.astype(np.float64)
+        if dtype.itemsize < 8:
+            text = array.astype(np.str_).astype(np.float64)
+            # Not so if numpy is set to print fewer digits.
+            if ((text.astype(dtype) == array) | ~finite).all():
+                short = text
     if finite.all():
         return short.tolist()
     spelled = short.astype(object)
@@ -93,7 +95,7 @@ def _cast(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     kinds = {"f": "fiu", "b": "b"}.get(dtype.kind, "iu")
     if array.dtype.kind not in kinds:
         raise WireError(f"expected {dtype}, got {array.dtype}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(dtype)
     lost = np.isfinite(array) & ~np.isfinite(cast) if dtype.kind == "f" else array != cast
     if lost.any():

@@ -55,6 +55,14 @@ def test_floats_come_back_with_the_same_bits(data, dtype):
     assert bits(back) == bits(kept.astype(dtype))
 
 
+@pytest.mark.parametrize("given_as", [np.float16, np.float32])
+def test_a_signalling_nan_is_a_nan(given_as):
+    bits_of = np.array([0x7C01 if given_as is np.float16 else 0x7F800001])
+    array = bits_of.astype(f"u{np.dtype(given_as).itemsize}").view(given_as)
+    for dtype in (np.float16, np.float32, np.float64):
+        assert to_json(spaces.Box(-INF, INF, (1,), dtype), array) == ["NaN"]
+
+
 @given(st.data(), st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"]))
 def test_ints_come_back(data, kind):
     array = data.draw(hnp.arrays(kind, hnp.array_shapes(min_dims=0, min_side=0)))
