@@ -49,7 +49,7 @@ def test_states_of_another_kind(call, experiment, edit, outcome, state):
 
 
 @pytest.mark.parametrize("trust", [[], ["--trust"]], ids=str)
-@pytest.mark.parametrize("name", ["resume", "repeat", "show"])
+@pytest.mark.parametrize("name", ["resume", "repeat", "show", "play"])
 def test_only_training_runs_go_on_or_are_shown(mistake, experiment, name, trust):
     before = sorted(experiment.iterdir())
     assert mistake(name, experiment, *trust) == (

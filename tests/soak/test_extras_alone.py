@@ -31,6 +31,7 @@ COMMANDS = {
     "list": (None, [*PARLLEL, "runs", "--json", "runs"]),
     "resume": (None, [*PARLLEL, "resume", "runs/core", "n_steps=80"]),
     "repeat": (None, [*PARLLEL, "repeat", "runs/core"]),
+    "play": (None, [*PARLLEL, "play", "runs/core", "--seeds", "0-2"]),
     "plot": ("plot", [*PARLLEL, "plot", "runs/core"]),
     "show": ("video", [*PARLLEL, "show", "runs/core", "--video", "core.gif"]),
     "tensorboard": ("tensorboard", [*PARLLEL, "repeat", "runs/tensorboard"]),
