@@ -11,7 +11,7 @@ All act on observations of the same instant: what an opponent chooses cannot dep
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -29,6 +29,7 @@ from parllel.envs import ParallelEnv, ParallelEnvAdapter
 from parllel.errors import add_note, first_of
 from parllel.policies.one_action import OneAction
 from parllel.policies.policy import Policy
+from parllel.policies.specification import policy_of
 from parllel.seeding import Seeds
 from parllel.types import State, Tree
 
@@ -56,8 +57,9 @@ class OpponentEnv(gym.Env[Any, Any]):
     Args:
         parallel_env: closed with this environment.
         learner: the name of the agent whose environment this is.
-        opponents: by name, for each of the other agents, a policy. A policy may play several agents, but in
-            one environment alone. They are closed with this environment.
+        opponents: by name, for each of the other agents, a policy or a specification of one, see `policy_of`.
+            A policy may play several agents, but in one environment alone. They are closed with this
+            environment.
 
     Attributes:
         parallel_env, learner: the arguments.
@@ -65,8 +67,7 @@ class OpponentEnv(gym.Env[Any, Any]):
 
     Raises:
         ValueError: if there is no agent of that name, if opponents are missing or too many, if a policy
-            plays in another environment or for other spaces.
-        TypeError: if an opponent is no policy.
+            plays in another environment or for other spaces; and what `policy_of` raises.
     """
 
     def __init__(
@@ -91,18 +92,28 @@ class OpponentEnv(gym.Env[Any, Any]):
         # What each opponent acts on next; those whose part is over are left out.
         self._seen: dict[str, Tree] = {}
         self._closed = False
-        self.policies = {name: self._policy(name, opponents[name]) for name in self._names}
+        with ExitStack() as stack:
+            # What was made of a specification is closed if a later one is refused.
+            self.policies = {
+                name: self._policy(name, opponents[name], stack) for name in self._names
+            }
+            stack.pop_all()
         # Only now: a policy that was refused, or met others that were, is free for another environment.
         for policy in self.policies.values():
             _PLAYS_IN[policy] = ref(self)
 
-    def _policy(self, name: str, policy: Any) -> Policy:
+    def _policy(self, name: str, spec: Any, stack: ExitStack) -> Policy:
         """Return the policy of an opponent, which fits and plays nowhere else."""
-        what = f"opponent {name!r}"
-        if not isinstance(policy, Policy):
-            raise TypeError(f"{what}: expected a Policy, got {policy!r}")
-        for kind in ("observation", "action"):
-            expected = getattr(self.parallel_env, f"{kind}_space")(name)
+        what, world = f"opponent {name!r}", self.parallel_env
+        spaces = {
+            "observation": world.observation_space(name),
+            "action": world.action_space(name),
+        }
+        with _named(name, "policy_of"):
+            policy = policy_of(spec, spaces["observation"], spaces["action"])
+        if policy is not spec:
+            stack.callback(policy.close)
+        for kind, expected in spaces.items():
             came = getattr(policy, f"{kind}_space")
             if came is not None and came != expected:
                 raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from env_replays import check_begins_alike, check_goes_on, check_goes_on_from_end
 from gymnasium import wrappers
+from mpe2 import simple_adversary_v3
 
 from parllel.env_states import env_state, load_env_state
 from parllel.policies import OpponentEnv
@@ -25,6 +26,15 @@ def test_games_go_on(before, tmp_path):
 def test_games_go_on_from_their_ends(tmp_path):
     check_begins_alike(make_env, tmp_path)
     check_goes_on_from_end(make_env, tmp_path)
+
+
+def make_world():
+    world = simple_adversary_v3.parallel_env(max_cycles=9, continuous_actions=True)
+    return OpponentEnv(world, "agent_0", {"agent_1": "random", "adversary_0": "random"})
+
+
+def test_worlds_go_on(tmp_path):
+    assert check_goes_on(make_world, tmp_path, before=13, points=2, after=20) >= 4
 
 
 def test_states_of_other_opponents_are_refused():

@@ -194,6 +194,37 @@ def test_a_policy_plays_in_one_environment():
     game(policy)
 
 
+def test_specifications_are_resolved_by_the_spaces_of_the_agent():
+    env = OpponentEnv(CountingParallelEnv(LIVES), "ant", {"bee": "random", "cat": 2})
+    env.reset(seed=0)
+    env.step(0)
+    (actions,) = env.parallel_env.actions
+    assert env.parallel_env.action_space("bee").contains(actions["bee"])
+    assert actions["cat"] == 2
+
+
+class Counted(FrequencyPolicy):
+    """Count what was made and closed."""
+
+    made: list[Counted] = []
+
+    def __init__(self, *spaces):
+        super().__init__(*spaces)
+        self.made.append(self)
+
+
+@pytest.mark.parametrize(("spec", "error"), [("nothing", ValueError), (7, ValueError)])
+def test_a_specification_that_means_nothing_is_refused(spec, error):
+    Counted.made.clear()
+    given = FrequencyPolicy()
+    world = CountingParallelEnv({"a": 2, "b": 2, "c": 2, "d": 2})
+    with pytest.raises(error, match=str(spec)) as caught:
+        OpponentEnv(world, "a", {"b": given, "c": Counted, "d": spec})
+    assert "in the policy of opponent 'd', during policy_of" in notes_of(caught.value)
+    # Those that were made for it are closed, the others belong to the caller.
+    assert ([made.closed for made in Counted.made], given.closed) == ([1], 0)
+
+
 class Failing(Recorder):
     """Raise, or choose what is none of the moves."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from rich.console import Console
 
 from parllel import BatchSpec, Seeds
-from parllel.policies import OpponentEnv, load_policy
+from parllel.policies import OpponentEnv
 from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
 from parllel.testing import FrequencyPolicy, RockPaperScissorsEnv
@@ -38,7 +38,7 @@ class Config:
 
 def make_env(opponent: str | None = None) -> OpponentEnv:
     """Make a game against a run's policy, or else one for tests."""
-    policy = FrequencyPolicy() if opponent is None else load_policy(opponent)
+    policy = FrequencyPolicy if opponent is None else opponent
     return OpponentEnv(RockPaperScissorsEnv(), "red", {"blue": policy})
 
 
