@@ -199,6 +199,7 @@ class Handler(ABC):
 
         observation: numpy tree [N, ...], in the types of the buffer, as the agent should see them.
         env_indices: which environments they are of, for an agent that remembers.
+
         noise: [N, ...], cells of what `agent.draw_noise` returned, or of the same in numpy. None lets the
             agent draw, in sample mode.
         """
