@@ -111,6 +111,13 @@ class OpponentEnv(gym.Env[Any, Any]):
         }
         with _named(name, "policy_of"):
             policy = policy_of(spec, spaces["observation"], spaces["action"])
+        other = _PLAYS_IN.get(policy)
+        if other is not None and other() is not None:
+            raise ValueError(
+                f"{what}: this {type(policy).__name__} plays in another OpponentEnv, whose episodes it "
+                "would mix with those of this one; make a policy for each environment"
+            )
+        # After that, as a file may name an object that it has made once, which is not to be closed then.
         if policy is not spec:
             stack.callback(policy.close)
         for kind, expected in spaces.items():
@@ -119,12 +126,6 @@ class OpponentEnv(gym.Env[Any, Any]):
                 raise ValueError(
                     f"{what}: expected a policy for the {kind} space {expected}, got one for {came}"
                 )
-        other = _PLAYS_IN.get(policy)
-        if other is not None and other() is not None:
-            raise ValueError(
-                f"{what}: this {type(policy).__name__} plays in another OpponentEnv, whose episodes it "
-                "would mix with those of this one; make a policy for each environment"
-            )
         return policy
 
     def reset(

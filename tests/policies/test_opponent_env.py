@@ -203,6 +203,17 @@ def test_specifications_are_resolved_by_the_spaces_of_the_agent():
     assert actions["cat"] == 2
 
 
+def test_an_object_of_a_file_plays_in_one_environment(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from parllel.testing import FrequencyPolicy\nmine = FrequencyPolicy()\n")
+    first = game(str(file))
+    with pytest.raises(ValueError, match="plays in another OpponentEnv"):
+        game(str(file))
+    # It is still that of the first.
+    assert first.policies["blue"].closed == 0
+    first.close()
+
+
 class Counted(FrequencyPolicy):
     """Count what was made and closed."""
 
