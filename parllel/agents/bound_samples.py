@@ -59,7 +59,8 @@ class BoundSamples:
         T, B: of a batch.
         has_value: whether there is a field for values.
         prepared: what steps need, by first and last column.
-        final_values, initial_states, noise: fields of the current batch, by path; empty if there are none.
+        final_values, final_observations, initial_states, noise: fields of the current batch, by path; empty
+            if there are none.
     """
 
     def __init__(self, samples: Samples, convert: Convert, write: Write) -> None:
@@ -74,9 +75,9 @@ class BoundSamples:
         self._info = self._writer("agent.agent_info", info)
         self._value = self._writer("agent.agent_info.value", value)
         self._views: dict[str, RowViews] = {}
-        self._final_values, self._initial_states, self._noise = (
+        self._final_values, self._final_observations, self._initial_states, self._noise = (
             [(path, BatchViews(leaf)) for path, leaf in leaf_paths(getattr(agent, name, None))]
-            for name in ("final_value", "initial_rnn_state", "noise")
+            for name in ("final_value", "final_observation", "initial_rnn_state", "noise")
         )
         # The handler looks up steps here itself: a call for that would cost as much as the lookup.
         self.prepared: dict[tuple[Any, Any], Prepared] = {}
@@ -92,6 +93,9 @@ class BoundSamples:
         self._number = number
         self.prepared = self._by_batch.at(number)
         self.final_values = [(path, views.rows(number)) for path, views in self._final_values]
+        self.final_observations = [
+            (path, views.rows(number)) for path, views in self._final_observations
+        ]
         self.initial_states = [
             (path, views.rows(number)[0]) for path, views in self._initial_states
         ]

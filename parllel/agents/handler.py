@@ -169,10 +169,14 @@ class Handler(ABC):
         """Write the values of final observations into `agent.final_value[rows, columns]`, leaf by leaf.
 
         rows, columns: [N].  observation: numpy tree, leaves [N, ...], as the agent should see
-        them.  Does nothing where there is no such field.
+        them; they are written to `agent.final_observation`.  Does nothing where there are no such fields.
         """
         bound = self._in_use()
-        if not bound.final_values or len(rows) == 0:
+        if len(rows) == 0:
+            return
+        for path, field in bound.final_observations:
+            field[rows, columns] = part_at(observation, path)
+        if not bound.final_values:
             return
         inputs = self.agent_inputs(named_map(self.convert, observation), rows, columns)
         values = self.agent.value(**inputs, env_indices=columns)

@@ -1,5 +1,6 @@
-"""Learning algorithms: the interface. Implementations live with their framework."""
+"""Learning algorithms: the interface, and transforms before learning. PPO lives with its framework."""
 
 from parllel.algos.algorithm import Algorithm
+from parllel.algos.transforming_algorithm import TransformingAlgorithm
 
-__all__ = ["Algorithm"]
+__all__ = ["Algorithm", "TransformingAlgorithm"]

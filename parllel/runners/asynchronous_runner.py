@@ -73,7 +73,8 @@ class AsynchronousRunner(Runner):
     The weights are published after each optimisation. The next batch was begun before it, so it is as many
     updates old as its staleness says, 1 as a rule. PPO needs no correction beyond its own: its ratio is taken
     against the log probabilities that are stored in the batch, those of the policy that sampled it, and is
-    clipped around them. Values and advantages are the older policy's as well.
+    clipped around them. Values and advantages are the older policy's as well, unless the algorithm is a
+    `TransformingAlgorithm` that estimates them anew.
 
     Args: those of `Runner`; the sampler is an AsynchronousSampler that was given the algorithm's agent.
 

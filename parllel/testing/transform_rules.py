@@ -18,7 +18,7 @@ from parllel.transforms import Transform, add_transform_fields
 from parllel.types import BatchSpec, Tree
 
 SEEN = "agent.observation"
-WRITTEN_BY_HANDLER = ("agent.final_value",)
+WRITTEN_BY_HANDLER = ("agent.final_value", "agent.final_observation")
 
 
 class TransformRules:
@@ -75,7 +75,7 @@ class TransformRules:
             path: numbers[path]
             for at in paths
             for path, _ in buffer_leaves(field_at(samples, at), at)
-            # Declared by transforms of advantages, but written while sampling, by the handler.
+            # Declared by transforms, but written while sampling, by the handler.
             if not path.startswith(WRITTEN_BY_HANDLER)
         }
 

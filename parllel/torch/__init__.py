@@ -29,6 +29,7 @@ from parllel.torch.distributions import (
     Gaussian,
     MultiDiscrete,
 )
+from parllel.torch.evaluate_policy import EvaluatePolicy
 from parllel.torch.handler import TorchHandler
 from parllel.torch.models import (
     CONVOLUTIONS_2013,
@@ -64,6 +65,7 @@ __all__ = [
     "Distribution",
     "EnsembleAgent",
     "EnsembleDistribution",
+    "EvaluatePolicy",
     "Gaussian",
     "GaussianEncoderPgModel",
     "GaussianPgAgent",

@@ -3,6 +3,7 @@
 from parllel.transforms.advantage import EstimateAdvantage, estimate_advantage
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.clip_rewards import ClipRewards
+from parllel.transforms.estimate_vtrace import EstimateVtrace, vtrace
 from parllel.transforms.field_allocation import (
     add_transform_fields,
     example_of_what_is_seen,
@@ -10,7 +11,9 @@ from parllel.transforms.field_allocation import (
 )
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_chain import FinalChain, check_finals_are_known
+from parllel.transforms.final_observations import FinalObservations
 from parllel.transforms.final_transforms import FinalTransforms
+from parllel.transforms.importance_weights import ImportanceWeights
 from parllel.transforms.multi_agent_advantage import EstimateMultiAgentAdvantage
 from parllel.transforms.naming import naming, note_transform
 from parllel.transforms.normalize_advantage import NormalizeAdvantage
@@ -38,8 +41,11 @@ __all__ = [
     "DiscountedReturns",
     "EstimateAdvantage",
     "EstimateMultiAgentAdvantage",
+    "EstimateVtrace",
     "FinalChain",
+    "FinalObservations",
     "FinalTransforms",
+    "ImportanceWeights",
     "NormalizeAdvantage",
     "NormalizeMultiAgentAdvantage",
     "NormalizeObservations",
@@ -65,4 +71,5 @@ __all__ = [
     "picture_grid",
     "pictures_of",
     "row_after",
+    "vtrace",
 ]

@@ -48,6 +48,50 @@ def estimate_advantage(
 
 
 @compiled(
+    "(f4[:,::1], f4[:,::1], f4[:,::1], f4[:,::1], b1[:,::1], b1[:,::1], f4[:,::1], f4[::1],"
+    " f8, f8, f8, f8, f4[:,::1], f4[:,::1])",
+    "(f4[:,:], f4[:,:], f4[:,:], f4[:,:], b1[:,:], b1[:,:], f4[:,:], f4[:],"
+    " f8, f8, f8, f8, f4[:,:], f4[:,:])",
+    nogil=True,
+)
+def vtrace(
+    reward: NDArray[np.float32],
+    value: NDArray[np.float32],
+    log_prob: NDArray[np.float32],
+    behaviour_log_prob: NDArray[np.float32],
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    final_value: NDArray[np.float32],
+    bootstrap_value: NDArray[np.float32],
+    discount: float,
+    gae_lambda: float,
+    rho_clip: float,
+    c_clip: float,
+    out_advantage: NDArray[np.float32],
+    out_return: NDArray[np.float32],
+) -> None:
+    """Write advantages and returns, see `parllel.transforms.vtrace`."""
+    T, B = reward.shape
+    decay = discount * gae_lambda
+    excess = np.zeros(B)  # return minus value of the row after, in float64 as above
+    for t in range(T - 1, -1, -1):
+        following = bootstrap_value if t == T - 1 else value[t + 1]
+        for b in range(B):
+            # Selected, not multiplied by a mask: values that do not count may be NaN.
+            next_value = np.float64(final_value[t, b] if truncated[t, b] else following[b])
+            next_value = 0.0 if terminated[t, b] else next_value
+            carried = 0.0 if (terminated[t, b] | truncated[t, b]) else decay * excess[b]
+            error = reward[t, b] + discount * next_value - value[t, b]
+            ratio = np.exp(np.float64(log_prob[t, b]) - np.float64(behaviour_log_prob[t, b]))
+            # In this order a ratio of NaN passes, which would otherwise look like the clip.
+            rho = rho_clip if ratio > rho_clip else ratio
+            c = c_clip if ratio > c_clip else ratio
+            excess[b] = rho * error + c * carried
+            out_advantage[t, b] = error + carried
+            out_return[t, b] = value[t, b] + excess[b]
+
+
+@compiled(
     "(f4[:,::1], b1[:,::1], b1[:,::1], f4[:,::1], f4[::1], f8, f4[:,::1])",
     "(f4[:,:], b1[:,:], b1[:,:], f4[:,:], f4[:], f8, f4[:,:])",
     nogil=True,

@@ -16,8 +16,8 @@ from parllel.transforms.naming import naming
 from parllel.transforms.transform import StepTransform, Transform
 
 SEEN, RAW = "agent.observation", "env.observation"
-# Transforms declare it and read it, but the handler writes it: it is no output of theirs.
-WRITTEN_BY_HANDLER = ("agent.final_value",)
+# Transforms declare them, but the handler writes them: they are no output of theirs.
+WRITTEN_BY_HANDLER = ("agent.final_value", "agent.final_observation")
 
 
 @dataclass(frozen=True)

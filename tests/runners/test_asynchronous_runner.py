@@ -10,14 +10,28 @@ import pytest
 import torch
 
 from parllel import BatchSpec, Seeds
+from parllel.algos import Algorithm, TransformingAlgorithm
 from parllel.logging import Logger, Writer
 from parllel.runners import AsynchronousRunner
 from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup
-from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
-from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeObservations
+from parllel.torch import (
+    PPO,
+    CategoricalPgAgent,
+    CategoricalPgModel,
+    EvaluatePolicy,
+    TorchHandler,
+)
+from parllel.transforms import (
+    EstimateAdvantage,
+    EstimateVtrace,
+    FinalObservations,
+    ImportanceWeights,
+    NormalizeAdvantage,
+    NormalizeObservations,
+)
 from parllel_patterns import PPO_DEFAULTS, allocate_eval_samples, allocate_samples, build_cages
 
 SPEC = BatchSpec(32, 4)
@@ -41,12 +55,12 @@ def make_agent(seed=1):
     return CategoricalPgAgent(CategoricalPgModel((4,), 2, (16, 16), seed=seed), 2, seed=2)
 
 
-def build(switching):
+def build(switching, batch=()):
     torch.set_num_threads(1)
     cages = build_cages(partial(gym.make, "CartPole-v1"), SPEC.B, seeds=Seeds(0))
     handler = TorchHandler(make_agent(seed=5))
     step = [NormalizeObservations()]
-    batch = [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]
+    batch = list(batch) or [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]
     samples = allocate_samples(cages, SPEC, handler, [*step, *batch], switching=switching)
     return BasicSampler(SPEC, cages, handler, samples, step, batch)
 
@@ -121,6 +135,86 @@ def test_ppo_learns_from_batches_of_known_age(switching, max_staleness, expected
     _, state = folder.checkpoints.load_newest()
     (normaliser, *_) = state["parts"]["sampler"]["sampler"]["transforms"]
     assert normaliser["env.observation"]["count"] == 6 * SPEC.size
+
+
+class Comparing(PPO):
+    """Compare what both policies say of the batch, with what its fields say of them."""
+
+    def optimize_agent(self, elapsed_steps, samples):
+        agent = samples.agent
+        inputs = {
+            "observation": torch.from_numpy(np.asarray(agent.observation).reshape(-1, 4)),
+            "action": torch.from_numpy(np.asarray(agent.action).reshape(-1)),
+        }
+        with torch.no_grad():
+            log_prob, _, value = (x.reshape(SPEC.shape) for x in self.agent.evaluate(**inputs))
+        np.testing.assert_allclose(np.asarray(agent.learner_log_prob), log_prob, atol=1e-5)
+        np.testing.assert_allclose(np.asarray(agent.learner_value), value, atol=1e-5)
+        ratio = np.exp(log_prob.numpy() - np.asarray(agent.agent_info.log_prob))
+        np.testing.assert_allclose(
+            np.asarray(agent.importance_weight), np.minimum(ratio, 1.0), atol=1e-5
+        )
+        assert abs(np.asarray(agent.advantage).mean()) < 1e-5
+        self.ratios = [*getattr(self, "ratios", []), abs(ratio - 1).max()]
+        return super().optimize_agent(elapsed_steps, samples)
+
+
+@pytest.mark.parametrize("switching", [False, True])
+def test_old_batches_are_corrected_for_the_weights_of_now(switching, tmp_path):
+    agent, rows = make_agent(), Rows()
+    make = partial(build, switching, [FinalObservations()])
+    folder = RunFolder(tmp_path, "run")
+    with AsynchronousSampler(make, agent=agent) as sampler:
+        comparing = Comparing(agent, **{**PPO_DEFAULTS, "learning_rate": 3e-3}, seed=3)
+        corrections = [
+            EvaluatePolicy(agent),
+            EstimateVtrace(0.98, gae_lambda=0.9),
+            ImportanceWeights(),
+            NormalizeAdvantage(),
+        ]
+        runner = AsynchronousRunner(
+            SPEC,
+            sampler,
+            TransformingAlgorithm(comparing, corrections),
+            n_steps=5 * SPEC.size,
+            logger=Logger([rows]),
+            log_interval_steps=SPEC.size,
+            folder=folder,
+        )
+        runner.run()
+    first, *others = comparing.ratios
+    assert first < 1e-4
+    assert min(others) > 1e-3
+    first, *others = (row["algorithm/ImportanceWeights/weight"] for row in rows.rows.values())
+    assert first == pytest.approx(1, abs=1e-4)
+    assert len(others) == 4
+    assert max(others) < 1
+    _, state = folder.checkpoints.load_newest()
+    again = make_agent(seed=9)
+    algorithm = TransformingAlgorithm(PPO(again, **PPO_DEFAULTS, seed=4), corrections)
+    algorithm.load_state(state["parts"]["algorithm"])
+    assert state["parts"]["agent"]["model"]
+    with pytest.raises(ValueError, match=r"expected the states of \['EvaluatePolicy'\], got those"):
+        TransformingAlgorithm(comparing, corrections[:1]).load_state(algorithm.state())
+    with pytest.raises(ValueError, match=r"expected the states of .* got those of None"):
+        algorithm.load_state(comparing.state())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((None, []), "algorithm: expected an Algorithm, got None"),
+        ((PPO, []), "algorithm: expected an Algorithm, got <class"),
+        ((Algorithm, [NormalizeObservations()]), "transforms: expected BatchTransforms, got <"),
+        ((Algorithm, [NormalizeAdvantage]), "transforms: .*NormalizeAdvantage'>; call it"),
+    ],
+)
+def test_a_learners_transforms_are_batch_transforms(arguments, match):
+    algorithm, transforms = arguments
+    if algorithm is Algorithm:
+        algorithm = PPO(make_agent(), **PPO_DEFAULTS, seed=3)
+    with pytest.raises(TypeError, match=match):
+        TransformingAlgorithm(algorithm, transforms)
 
 
 def test_weights_of_a_checkpoint_count_from_the_first_batch_on():

@@ -7,6 +7,9 @@ import pytest
 import torch
 from ppo_setup import SETTINGS, categorical, gaussian, parameters, perturb, ppo
 
+from parllel.buffers import Field, add_fields
+from parllel.types import BatchSpec
+
 
 @pytest.fixture(params=[categorical, gaussian])
 def make(request):
@@ -34,7 +37,7 @@ def reference_policy(weights, observation, action):
     return np.log(density.prod(1)), np.full(len(out), entropy)
 
 
-def reference_loss(weights, samples, settings, valid=None):
+def reference_loss(weights, samples, settings, valid=None, weight=1.0):
     def flat(array):
         array = np.array(array)
         array = array.reshape(-1, *array.shape[2:])
@@ -49,6 +52,7 @@ def reference_loss(weights, samples, settings, valid=None):
     ratio = np.exp(log_prob) / np.exp(old_log_prob)
     clip = settings["ratio_clip"]
     surrogate = np.minimum(ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage)
+    surrogate = surrogate * weight
     error = (value - return_) ** 2
     if settings["value_clip"] is not None:
         limit = settings["value_clip"]
@@ -84,6 +88,36 @@ def test_loss_and_diagnostics_are_those_of_the_reference(make, make_batch, value
         means, abs=1e-6
     )
     assert 0 < means["clip_fraction"] < 1
+
+
+def test_weights_multiply_the_objective_around_the_learners_policy(make, make_batch):
+    agent = make()
+    samples, _ = make_batch(agent, dtype=np.float64)
+    perturb(agent)
+    rng = np.random.default_rng(5)
+    names = ("importance_weight", "learner_log_prob", "learner_value")
+    info = samples.agent.agent_info
+    fields = {f"agent.{name}": Field(np.float64(0), dtype=np.float64) for name in names}
+    weighted = add_fields(samples, fields, BatchSpec(8, 6))
+    weight = rng.uniform(0, 1, (8, 6))
+    np.asarray(weighted.agent.importance_weight)[...] = weight
+    for name in ("log_prob", "value"):
+        # What the learner said differs from what the policy did that sampled.
+        said = np.asarray(info._get(name)) + rng.normal(0, 0.1, (8, 6))
+        np.asarray(weighted.agent._get(f"learner_{name}"))[...] = said
+    algorithm = ppo(agent, value_clip=0.1)
+    loss, diagnostics = algorithm.loss(algorithm.construct_agent_inputs(weighted))
+    # The reference reads what sampled, so it is given the learner's in its place.
+    for name in ("log_prob", "value"):
+        np.asarray(info._get(name))[...] = np.asarray(weighted.agent._get(f"learner_{name}"))
+    settings = {**SETTINGS, "value_clip": 0.1}
+    expected, means = reference_loss(
+        parameters(agent), samples, settings, weight=weight.reshape(-1)
+    )
+    assert loss.item() == pytest.approx(expected, abs=1e-6)
+    assert {name: value.item() for name, value in diagnostics.items()} == pytest.approx(
+        means, abs=1e-6
+    )
 
 
 def test_gradient_is_the_slope_of_the_reference(make, make_batch):

@@ -19,6 +19,9 @@ from parllel.transforms import (
     DiscountedReturns,
     EstimateAdvantage,
     EstimateMultiAgentAdvantage,
+    EstimateVtrace,
+    FinalObservations,
+    ImportanceWeights,
     NormalizeAdvantage,
     NormalizeMultiAgentAdvantage,
     NormalizeObservations,
@@ -107,6 +110,37 @@ class TestNormalizeAdvantage(WithAdvantage):
 class TestNormalizeAdvantageElsewhere(WithAdvantage):
     def make_transform(self):
         return NormalizeAdvantage(target="agent.normalized_advantage")
+
+
+class Evaluated(BatchTransformContract):
+    def make_samples(self, valid):
+        info = {"value": np.float32(0), "log_prob": np.float32(0)}
+        samples = allocate_numbers(
+            self.batch_spec, observation=self.observation, agent_info=info, valid=valid
+        )
+        fields = {
+            "agent.learner_log_prob": Field(np.float32(0)),
+            "agent.learner_value": Field(np.float32(0), padding=1),
+            "agent.learner_final_value": Field(np.float32(0)),
+        }
+        return add_fields(samples, fields, self.batch_spec)
+
+
+class TestEstimateVtrace(Evaluated):
+    def make_transform(self):
+        return EstimateVtrace(0.9, gae_lambda=0.8, rho_clip=1.5)
+
+
+class TestImportanceWeights(Evaluated):
+    def make_transform(self):
+        return ImportanceWeights(2.0)
+
+
+class TestFinalObservations(BatchTransformContract):
+    observation = DICT
+
+    def make_transform(self):
+        return FinalObservations()
 
 
 class SeveralAgents(BatchTransformContract):

@@ -31,7 +31,7 @@ class MultiAgentPpoInputs(PpoInputs):
         alive: bool [N, K], which agents took part in each step, or None if all always do.
     """
 
-    alive: Tensor | None
+    alive: Tensor | None = None
 
     @property
     def n_steps(self) -> int:

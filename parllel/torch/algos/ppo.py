@@ -16,7 +16,7 @@ from torch import Tensor
 from parllel.algos import Algorithm
 from parllel.buffers import Samples
 from parllel.torch.agents import PgAgent
-from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
+from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
 from parllel.torch.module_state import load_optimizer_state, optimizer_state
 from parllel.types import BatchSpec, State
 
@@ -27,6 +27,10 @@ class PPO(Algorithm):
     Reads `agent.observation`, `action`, `agent_info.value`, `agent_info.log_prob`, `advantage` and
     `return_`, and `env.valid` if it is there. Advantages are used as they are: normalising them is
     a batch transform. The agent is left in sample mode.
+
+    If `agent.importance_weight` is there, see `ImportanceWeights`, the objective of each step is multiplied
+    by it, and `learner_value` and `learner_log_prob` take the place of those in `agent_info`: the policy is
+    kept near the learner's at the start of the update instead of the one that sampled.
 
     Args:
         agent: what is trained; `agent.model.parameters()` must all take part in its `evaluate`.
@@ -155,16 +159,8 @@ class PPO(Algorithm):
         def flat(path: str) -> Any:
             return flat_tensors(samples, path, self.agent.device)
 
-        has_valid = getattr(samples.env, "valid", None) is not None
-        return PpoInputs(
-            agent={"observation": flat("agent.observation")},
-            action=flat("agent.action"),
-            log_prob=flat("agent.agent_info.log_prob"),
-            value=flat("agent.agent_info.value"),
-            advantage=flat("agent.advantage"),
-            return_=flat("agent.return_"),
-            valid=flat("env.valid") if has_valid else None,
-        )
+        fields = {name: flat(path) for name, path in paths_of_steps(samples).items()}
+        return PpoInputs(agent={"observation": flat("agent.observation")}, **fields)
 
     def minibatches(self, inputs: PpoInputs) -> Iterator[PpoInputs]:
         """Yield the minibatches of one epoch; every valid step is in exactly one of them."""
@@ -202,6 +198,8 @@ class PPO(Algorithm):
         clipped = ratio.clamp(1 - self.ratio_clip, 1 + self.ratio_clip)
         # The worse of the two: clipping never makes a change of the policy look better than it is (eq. 7).
         surrogate = torch.min(ratio * inputs.advantage, clipped * inputs.advantage)
+        if inputs.weight is not None:
+            surrogate = surrogate * inputs.weight
 
         policy_loss = -mean(surrogate, inputs.valid)
         value_loss = 0.5 * mean(self._squared_error(value, inputs), inputs.valid)

@@ -21,9 +21,11 @@ class PpoInputs:
         agent: keyword arguments of the agent's `evaluate` besides the action: `observation`
             [N, ...] and whatever the model wants more.
         action: [N, ...], as stored.
-        log_prob, value: [N], of the policy and the value function that sampled.
+        log_prob, value: [N], of the policy and the value function at the start of the update: those that
+            sampled, or with `weight` the learner's own.
         advantage, return_: [N].
         valid: bool [N], or None where every step counts.
+        weight: [N], what the objective of each step is multiplied by, or None.
     """
 
     agent: dict[str, Tree]
@@ -32,7 +34,8 @@ class PpoInputs:
     value: Tensor
     advantage: Tensor
     return_: Tensor
-    valid: Tensor | None
+    valid: Tensor | None = None
+    weight: Tensor | None = None
 
     @property
     def n_steps(self) -> int:
@@ -49,6 +52,25 @@ class PpoInputs:
             for field in fields(self)
         }
         return type(self)(**selected)
+
+
+def paths_of_steps(samples: Samples) -> dict[str, str]:
+    """Return where the fields of PpoInputs are in a batch, without `agent`."""
+    weighted = getattr(samples.agent, "importance_weight", None) is not None
+    # The policy that ratios and clipping refer to.
+    start = "agent.learner_" if weighted else "agent.agent_info."
+    paths = {
+        "action": "agent.action",
+        "log_prob": f"{start}log_prob",
+        "value": f"{start}value",
+        "advantage": "agent.advantage",
+        "return_": "agent.return_",
+    }
+    if weighted:
+        paths["weight"] = "agent.importance_weight"
+    if getattr(samples.env, "valid", None) is not None:
+        paths["valid"] = "env.valid"
+    return paths
 
 
 def tensors(samples: Samples, path: str, device: torch.device) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from parllel.buffers import Samples, buffer_map
 from parllel.torch.algos.ppo import PPO
-from parllel.torch.algos.ppo_inputs import PpoInputs, tensors
+from parllel.torch.algos.ppo_inputs import PpoInputs, paths_of_steps, tensors
 from parllel.types import BatchSpec, Tree
 
 INITIAL = "initial_rnn_state"
@@ -81,16 +81,9 @@ class RecurrentPPO(PPO):
         }
         if getattr(self.agent, "uses_prev_action", False):
             agent["prev_action"] = rows("agent.agent_info.prev_action")
-        return SequenceInputs(
-            agent=agent,
-            action=rows("agent.action"),
-            log_prob=rows("agent.agent_info.log_prob"),
-            value=rows("agent.agent_info.value"),
-            advantage=rows("agent.advantage"),
-            return_=rows("agent.return_"),
-            # Always there: RecurrentSampler insists on it.
-            valid=rows("env.valid"),
-        )
+        # Not where it is there: RecurrentSampler insists on it.
+        paths = {**paths_of_steps(samples), "valid": "env.valid"}
+        return SequenceInputs(agent=agent, **{name: rows(path) for name, path in paths.items()})
 
     def minibatches(self, inputs: PpoInputs) -> Iterator[PpoInputs]:
         """Yield the minibatches of one epoch; every column is in exactly one of them."""

@@ -1,0 +1,109 @@
+"""Batch transforms on the learner's side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parllel.algos.algorithm import Algorithm
+from parllel.buffers import Samples
+from parllel.transforms import BatchTransform, add_transform_fields, naming
+from parllel.types import BatchSpec, State
+
+
+class TransformingAlgorithm(Algorithm):
+    """Apply batch transforms to each batch before another algorithm learns from it.
+
+    Transforms of a sampler run where it samples, with the weights that it samples with. These run in the
+    process that learns, with the newest weights, for what must be computed from those::
+
+        transforms = [EvaluatePolicy(agent), EstimateVtrace(0.99), NormalizeAdvantage()]
+        algorithm = TransformingAlgorithm(PPO(agent, ...), transforms)
+
+    The fields that the transforms write are allocated here, in local memory, with the first batch; the
+    sampler knows nothing of them. Callbacks see batches without them.
+
+    Args:
+        algorithm: learns from the batches, with the fields of the transforms.
+        transforms: applied in order.
+
+    Diagnostics are those of the algorithm, and the `stats` of the transforms as `Class/name`.
+
+    Raises:
+        TypeError: if something else is given.
+        ValueError: with the first batch, if a transform reads what is not there, or writes what is.
+    """
+
+    def __init__(self, algorithm: Algorithm, transforms: Sequence[BatchTransform]) -> None:
+        if not isinstance(algorithm, Algorithm):
+            raise TypeError(
+                f"TransformingAlgorithm: algorithm: expected an Algorithm, got {algorithm!r}"
+            )
+        for transform in transforms:
+            if not isinstance(transform, BatchTransform):
+                hint = "; call it" if isinstance(transform, type) else ""
+                raise TypeError(
+                    f"TransformingAlgorithm: transforms: expected BatchTransforms, got {transform!r}{hint}"
+                )
+        self.algorithm = algorithm
+        self.transforms = list(transforms)
+        self._source: Samples | None = None
+        self._samples: Any = None
+
+    @property
+    def agent(self) -> Any:
+        """What is trained: the algorithm's agent, if it has one."""
+        return self.algorithm.agent  # type: ignore[attr-defined]
+
+    def check_batch_spec(self, batch_spec: BatchSpec) -> None:
+        """Do what the algorithm does."""
+        self.algorithm.check_batch_spec(batch_spec)
+
+    def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
+        """Transform the batch, let the algorithm learn from it, and return diagnostics."""
+        # Samplers return the same object each time, unless the number of rows changes.
+        if samples is not self._source:
+            done = samples.env.done
+            self._samples = add_transform_fields(
+                samples, self.transforms, BatchSpec(*done.shape[:2]), storage="local"
+            )
+            self._source = samples
+        for transform in self.transforms:
+            # Each time, as arrays with several sides have moved to another since the last batch.
+            transform.bind(self._samples)
+            with naming(transform, "transform_batch"):
+                transform.transform_batch(self._samples)
+        diagnostics = self.algorithm.optimize_agent(elapsed_steps, self._samples)
+        stats = {
+            f"{type(transform).__name__}/{name}": value
+            for transform in self.transforms
+            for name, value in transform.stats.items()
+        }
+        return {**diagnostics, **stats}
+
+    def state(self) -> State:
+        """Return the states of the algorithm and of the transforms."""
+        return {
+            "algorithm": self.algorithm.state(),
+            "transforms": [transform.state() for transform in self.transforms],
+            "transform_classes": self._classes(),
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            ValueError: if it is that of other transforms, or of an algorithm without any.
+        """
+        # Compared by class and order, as a list of states alone would be loaded into whatever stands there.
+        came = state.get("transform_classes")
+        if came != self._classes():
+            raise ValueError(
+                f"TransformingAlgorithm: expected the states of {self._classes()}, got those of {came}"
+            )
+        self.algorithm.load_state(state["algorithm"])
+        for transform, one in zip(self.transforms, state["transforms"], strict=True):
+            transform.load_state(one)
+
+    def _classes(self) -> list[str]:
+        return [type(transform).__name__ for transform in self.transforms]

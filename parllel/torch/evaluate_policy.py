@@ -1,0 +1,137 @@
+"""Evaluate batches of older policies with the weights of the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from parllel.buffers import Field, Samples, buffer_map
+from parllel.torch.agents import PgAgent
+from parllel.torch.algos.ppo_inputs import flat_tensors, tensors
+from parllel.transforms import BatchTransform, body_of, row_after
+from parllel.types import Tree
+
+LOG_PROB, VALUE = "agent.learner_log_prob", "agent.learner_value"
+FINAL_VALUE = "agent.learner_final_value"
+
+Places: TypeAlias = tuple[NDArray[np.intp], ...]  # rows and columns
+Results: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class EvaluatePolicy(BatchTransform):
+    """Write what an agent's present weights say of a batch that was sampled with others.
+
+    Writes, [T, B] float32, `agent.learner_log_prob` of the actions that were taken; `agent.learner_value`,
+    whose padding row T holds the values after the batch; and, where episodes were truncated,
+    `agent.learner_final_value` of the observations there. `EstimateVtrace` and `ImportanceWeights` read them.
+    Modules such as dropout are off, as they are outside of updates.
+
+    It is for the learner's side, in a `TransformingAlgorithm`. Reads `agent.observation`, `agent.action`,
+    `agent.final_observation`, for which the sampler needs `FinalObservations`, and with a memory what
+    RecurrentPPO reads: states are computed anew from `agent.initial_rnn_state`.
+
+    Args:
+        agent: that is trained.
+
+    Raises:
+        TypeError: for several agents, or one without `evaluate`.
+    """
+
+    def __init__(self, agent: PgAgent) -> None:
+        if not isinstance(agent, PgAgent) or hasattr(agent, "learning_groups"):
+            raise TypeError(
+                f"EvaluatePolicy: agent: expected one PgAgent, got a {type(agent).__name__}"
+            )
+        self.agent = agent
+        recurrent = ["agent.initial_rnn_state"] if agent.recurrent else []
+        if getattr(agent, "uses_prev_action", False):
+            recurrent.append("agent.agent_info.prev_action")
+        self.reads = ("agent.observation", "agent.final_observation", "agent.action", *recurrent)
+
+    def agent_inputs(
+        self, observation: Tree, rows: NDArray[np.intp], columns: NDArray[np.intp]
+    ) -> dict[str, Tree]:
+        """Return the keyword arguments of the agent besides the action, as `Handler.agent_inputs` does.
+
+        Override to hand over more, for example `{..., "agent_id": self.ids[columns]}`.
+
+        observation: leaves [N, ...]; with a memory [T + 1, B, ...].
+        rows, columns: of each of these, [N] or [T + 1, B]. A final observation has those of the last step,
+            except with a memory, where it is in the row after that.
+        """
+        return {"observation": observation}
+
+    def fields(self, samples: Samples) -> Mapping[str, Field]:
+        """Declare log probability and values."""
+        value = np.float32(0.0)
+        return {LOG_PROB: Field(value), VALUE: Field(value, padding=1), FINAL_VALUE: Field(value)}
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Evaluate the whole batch, the observations after it, and those at which episodes were cut."""
+        T, B = samples.env.done.shape[:2]
+        cut = np.nonzero(body_of(samples, "env.truncated"))
+        evaluate = self._evaluate_sequences if self.agent.recurrent else self._evaluate_steps
+        with torch.inference_mode():
+            log_prob, value, final_value = (
+                leaf.cpu().numpy() for leaf in evaluate(samples, T, B, cut)
+            )
+        body_of(samples, LOG_PROB)[...] = log_prob
+        body_of(samples, VALUE)[...] = value[:T]
+        row_after(samples, VALUE)[...] = value[T]
+        body_of(samples, FINAL_VALUE)[...] = 0.0
+        body_of(samples, FINAL_VALUE)[cut] = final_value
+
+    def _evaluate_steps(self, samples: Samples, T: int, B: int, cut: Places) -> Results:
+        """Return log probabilities [T, B], values [T + 1, B], and those of the N cuts."""
+        agent, device = self.agent, self.agent.device
+        rows, columns = (leaf.ravel() for leaf in np.indices((T, B)))
+        observation = flat_tensors(samples, "agent.observation", device)
+        log_prob, _, value = agent.evaluate(
+            action=flat_tensors(samples, "agent.action", device),
+            **self.agent_inputs(observation, rows, columns),
+        )
+        after = buffer_map(lambda leaf: leaf[T], self._rows(samples))
+        following = agent.value(**self.agent_inputs(after, np.full(B, T), np.arange(B)))
+        finals = self._final_observations(samples, cut)
+        final_value = agent.value(**self.agent_inputs(finals, *cut)) if len(cut[0]) else value[:0]
+        values = torch.cat((value, following)).reshape(T + 1, B)
+        return log_prob.reshape(T, B), values, final_value
+
+    def _evaluate_sequences(self, samples: Samples, T: int, B: int, cut: Places) -> Results:
+        """Do the same with a memory, which starts from the initial state and passes all rows."""
+        rows, columns = cut
+        # An environment waits after its episode, so the row after the last step is free for what followed.
+        after_cut = (torch.from_numpy(rows + 1), torch.from_numpy(columns))
+        observation = buffer_map(
+            lambda leaf, final: leaf.index_put(after_cut, final.to(leaf.dtype)),
+            self._rows(samples),
+            self._final_observations(samples, cut),
+        )
+        inputs = self.agent_inputs(observation, *np.indices((T + 1, B)))
+        state = tensors(samples, "agent.initial_rnn_state", self.agent.device)
+        inputs["initial_rnn_state"] = buffer_map(lambda leaf: leaf[0], state)
+        action = tensors(samples, "agent.action", self.agent.device)
+        if getattr(self.agent, "uses_prev_action", False):
+            # Anew, as that of the row after a last step is not stored. A column is a piece of one episode.
+            before = tensors(samples, "agent.agent_info.prev_action", self.agent.device)[:1]
+            inputs["prev_action"] = torch.cat((before, action.to(before.dtype)))
+        # In row T no action was taken. Any will do, since only the value is used there.
+        log_prob, _, value = self.agent.evaluate(action=torch.cat((action, action[-1:])), **inputs)
+        return log_prob[:T], value, value[after_cut]
+
+    def _rows(self, samples: Samples) -> Tree:
+        """Return observations [T + 1, B, ...]; on the CPU these are views of the samples."""
+        return buffer_map(
+            lambda leaf: torch.from_numpy(np.asarray(leaf[: len(leaf) + 1])).to(self.agent.device),
+            samples.agent.observation,
+        )
+
+    def _final_observations(self, samples: Samples, cut: Places) -> Tree:
+        return buffer_map(
+            lambda leaf: torch.from_numpy(np.asarray(leaf)[cut]).to(self.agent.device),
+            samples.agent.final_observation,
+        )

@@ -1,0 +1,78 @@
+"""Weigh steps of another policy by how likely the learner's policy is to act in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from parllel.buffers import Field, Samples
+from parllel.transforms.arguments import check_positive
+from parllel.transforms.batch_memo import BatchMemo
+from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
+
+LOG_PROBS = ("agent.learner_log_prob", "agent.agent_info.log_prob")
+
+
+class ImportanceWeights(BatchTransform):
+    """Write `agent.importance_weight`: how much likelier the learner's policy would act as was acted.
+
+    The weight is min(clip, pi / mu), [T, B] float32, and 0 where a field `env.valid` is false. Where this
+    field is there, PPO keeps the policy near the learner's own at the start of the update, and weighs each
+    step (Hilton et al. 2022, "Batch size-invariance for policy optimization", the decoupled objective).
+    Without it, PPO keeps the policy near the one that sampled, which holds learning back the more the older
+    that is. Neither says anything about values and advantages: see EstimateVtrace.
+
+    Reads `agent.agent_info.log_prob` and `agent.learner_log_prob`.
+
+    Args:
+        clip: most that a weight can be, above 0. Truncation bounds the variance, for some bias towards the
+            policy that sampled.
+
+    Raises:
+        ValueError: if clip is not above zero.
+    """
+
+    def __init__(self, clip: float = 1.0) -> None:
+        self._log_clip = np.log(check_positive("ImportanceWeights", "clip", clip))
+        self.reads = LOG_PROBS
+        self._views = BatchMemo(self._views_of)
+        self._stats: dict[str, Any] = {}
+
+    def fields(self, samples: Samples) -> Mapping[str, Field]:
+        """Declare the weight."""
+        return {"agent.importance_weight": Field(np.float32(0.0))}
+
+    def bind(self, samples: Samples) -> None:
+        """Make views of all fields."""
+        self._views.bind(samples)
+
+    def use_batch(self, samples: Samples, number: int) -> None:
+        """Look up the views of a batch."""
+        self._views.use_batch(samples, number)
+
+    def _views_of(self, samples: Samples) -> tuple[Any, ...]:
+        paths = (*LOG_PROBS, "agent.importance_weight")
+        return *(body_of(samples, path) for path in paths), optional_body_of(samples, "env.valid")
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Write the weights of the whole batch."""
+        log_prob, behaviour, weight, valid = self._views.of(samples)
+        log_ratio = np.subtract(log_prob, behaviour, dtype=np.float64)
+        # Clipped before the exponential, which would overflow.
+        np.minimum(log_ratio, self._log_clip, out=log_ratio)
+        np.exp(log_ratio, out=weight, casting="same_kind")
+        if valid is not None:
+            weight[~valid] = 0.0
+        counted = weight if valid is None else weight[valid]
+        # Of a batch without valid cells there is no mean, of which numpy would warn.
+        self._stats = {}
+        if counted.size:
+            self._stats["weight"] = float(counted.mean(dtype=np.float64))
+            self._stats["clipped"] = float((counted >= np.exp(self._log_clip)).mean())
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """`weight`, the mean of the last batch, and `clipped`, the share of weights at the clip."""
+        return dict(self._stats)
