@@ -15,7 +15,7 @@ import numpy as np
 
 from parllel.cages import EnvFactory
 from parllel.cli.trust import check_script, check_source
-from parllel.policies import Episode, Policy, RunPolicy, play_episodes, policy_of
+from parllel.policies import Episode, Policy, RunPolicy, code_of, play_episodes, policy_of
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,11 +51,11 @@ def seeds_of(text: str) -> list[int]:
 
 
 def _check_trust(spec: str, *, trusted: bool) -> None:
-    file = re.sub(r"\.py:\w+$", ".py", spec)
-    if file.endswith(".py"):
-        check_script(file, trusted=trusted)
-    elif Path(spec).is_dir():
-        check_source(spec, trusted=trusted)
+    code = code_of(spec)
+    if code is not None and code.suffix == ".py":
+        check_script(str(code), trusted=trusted)
+    elif code is not None:
+        check_source(str(code), trusted=trusted)
 
 
 def _policy_and_env(spec: str, env_id: str | None) -> tuple[Policy, EnvFactory]:

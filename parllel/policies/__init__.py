@@ -9,7 +9,7 @@ from parllel.policies.policy import Policy
 from parllel.policies.policy_agent import PolicyAgent
 from parllel.policies.random_policy import RandomPolicy
 from parllel.policies.run_policy import RunPolicy
-from parllel.policies.specification import policy_of, register_scheme
+from parllel.policies.specification import code_of, policy_of, register_scheme
 
 __all__ = [
     "ConstantPolicy",
@@ -20,6 +20,7 @@ __all__ = [
     "PolicyAgent",
     "RandomPolicy",
     "RunPolicy",
+    "code_of",
     "load_policy",
     "play_episodes",
     "policy_of",

@@ -58,11 +58,10 @@ class EnvSlots:
             return number
         return self._others.setdefault(number, self._first + len(self._others))
 
-    @property
     def others(self) -> list[int]:
-        """The numbers beyond the columns, in the order of their slots; it can be set."""
+        """Return the numbers beyond the columns, in the order of their slots."""
         return list(self._others)
 
-    @others.setter
-    def others(self, numbers: Sequence[int]) -> None:
+    def set_others(self, numbers: Sequence[int]) -> None:
+        """Take back what `others` returned; [] forgets all."""
         self._others = {int(number): self._first + i for i, number in enumerate(numbers)}

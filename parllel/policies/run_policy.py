@@ -149,7 +149,7 @@ class RunPolicy(Policy):
         self._check_open()
         if env_indices is None:
             self._handler.reset()
-            self._slots.others = []
+            self._slots.set_others([])
             return
         numbers = checked_numbers(env_indices)
         if self._by_number and numbers:
@@ -174,14 +174,14 @@ class RunPolicy(Policy):
         agent = self._handler.agent
         learned = agent.models()
         others = {name: part for name, part in agent.state().items() if name not in learned}
-        return {"others": others, "memory": agent.memory(), "numbers": self._slots.others}
+        return {"others": others, "memory": agent.memory(), "numbers": self._slots.others()}
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
         agent = self._handler.agent
         agent.load_state({**agent.state(), **state["others"]})
         agent.load_memory(state["memory"])
-        self._slots.others = state["numbers"]
+        self._slots.set_others(state["numbers"])
 
     def close(self) -> None:
         """Close the agent; may be called twice."""

@@ -40,6 +40,7 @@ class _Scheme:
 
 
 _SCHEMES: dict[str, _Scheme] = {}
+_WORDS = ("random", "noop")
 
 
 def register_scheme(scheme: str, target: str, *, extra: str | None = None) -> None:
@@ -98,13 +99,32 @@ def policy_of(
     return ConstantPolicy(spec, _needed(action_space, f"the action {spec!r}"))
 
 
+def code_of(spec: str | os.PathLike[str]) -> Path | None:
+    """Return the file, or the folder of a run, whose code `policy_of` would execute; None if there is none.
+
+    For those who ask before they execute what somebody else has named.
+    """
+    text = os.fspath(spec)
+    if text in _WORDS or _scheme_of(text) is not None:
+        return None
+    match = _FILE.fullmatch(text)
+    if match:
+        return Path(match["file"])
+    return Path(text) if text and Path(text).is_dir() else None
+
+
+def _scheme_of(spec: str) -> _Scheme | None:
+    scheme, colon, _ = spec.partition(":")
+    return _SCHEMES.get(scheme) if colon else None
+
+
 def _policy_named(spec: str, observation_space: Any, action_space: Any, seed: int | None) -> Policy:
     if spec == "random":
         return RandomPolicy(_needed(action_space, spec), seed)
     if spec == "noop":
         return ConstantPolicy.noop(_needed(action_space, spec))
-    scheme = _SCHEMES.get(spec.partition(":")[0])
-    if scheme is not None and ":" in spec:
+    scheme = _scheme_of(spec)
+    if scheme is not None:
         return _policy_of_scheme(spec, scheme, observation_space, action_space)
     match = _FILE.fullmatch(spec)
     if match:

@@ -25,6 +25,7 @@ from parllel.policies import (
     Policy,
     RandomPolicy,
     RunPolicy,
+    code_of,
     policy_of,
     register_scheme,
 )
@@ -301,6 +302,20 @@ def test_schemes(schemes):
             register_scheme(scheme, "a:b")
     with pytest.raises(ValueError, match="target: expected 'module:function', got 'module'"):
         register_scheme("near", "module")
+
+
+def test_whose_code_is_executed(schemes, tmp_path, monkeypatch):
+    """Those who ask first whether to trust a file, or a run, ask for what would be executed."""
+    monkeypatch.chdir(tmp_path)
+    register_scheme("far", "a:b")
+    for name in ("random", "noop", "run"):
+        Path(name).mkdir()
+    for spec in ("random", "noop", "far://host/agent.py", "far:agent.py:name", "", "nothing"):
+        assert code_of(spec) is None
+    assert code_of("a/agent.py") == code_of("a/agent.py:name") == Path("a/agent.py")
+    assert code_of("run") == Path("run")
+    assert code_of(Path("random")) is None
+    assert code_of("./random") == Path("random")
 
 
 def test_a_scheme_whose_library_is_missing(schemes):
