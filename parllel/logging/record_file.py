@@ -83,6 +83,7 @@ class RecordFile:
         numbers says how many are missing.
 
         kind: what sort of record this is; readers select by it.
+
         values: what JSON has, and scalars and arrays (up to 4,096 elements) of numpy, which are written as
             numbers and lists. Numbers that are not finite become "NaN", "Infinity" and "-Infinity".
 
