@@ -13,6 +13,7 @@ import torch
 from gymnasium.wrappers import FrameStackObservation
 from mpe2 import simple_spread_v3
 from rich.console import Console
+from torch import nn
 
 from parllel import BatchSpec, Seeds
 from parllel.envs import ParallelEnvAdapter
@@ -22,7 +23,10 @@ from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, EvalSampler, Plan
 from parllel.torch import (
     PPO,
+    CategoricalPgAgent,
+    CategoricalPgModel,
     CategoricalRecurrentPgModel,
+    CpuSamplingHandler,
     MultiAgentPPO,
     RecurrentPgAgent,
     RecurrentPPO,
@@ -57,6 +61,33 @@ class Config:
     evaluate: bool = True
     processes: bool = False
     n_steps: int = 3 * 8 * B
+
+
+class BySide(nn.Module):
+    """A policy that is told on which side of an odd line its environment is."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.model = CategoricalPgModel((5,), 2, (16,), seed, policy_gain=5.0)
+
+    def forward(self, observation: Any, side: Any) -> Any:
+        return self.model(torch.cat((observation, side[:, None]), dim=-1))
+
+
+class ByColumn(TorchHandler):
+    """Tell it by the column of the run."""
+
+    sides = torch.tensor([-9.0, 9.0] * (B // 2))
+
+    def agent_inputs(self, observation: Any, rows: Any, columns: Any) -> Any:
+        return {"observation": observation, "side": self.sides[columns]}
+
+
+class SidePPO(PPO):
+    def construct_agent_inputs(self, samples: Any) -> Any:
+        inputs = super().construct_agent_inputs(samples)
+        inputs.agent["side"] = ByColumn.sides.repeat(len(inputs.return_) // B)
+        return inputs
 
 
 class Played(gym.Wrapper[Any, Any, Any, Any]):
@@ -128,11 +159,15 @@ MAKE = {
     "several_agents": spread,
     "frames": screen,
     "small_policy": cart,
+    "extra_input": cart,
+    "sampled_elsewhere": cart,
     "asynchronous": cart,
 }
 
 
 def make_agent(kind: str, spaces: Any, seeds: Seeds) -> Any:
+    if kind == "extra_input":
+        return CategoricalPgAgent(BySide(seeds.integer("model")), 2, seed=seeds.integer("agent"))
     if kind == "recurrent":
         model = CategoricalRecurrentPgModel(
             spaces.observation.shape,
@@ -174,7 +209,9 @@ def training_sampler(config: Config, seeds: Seeds, stack: ExitStack | None = Non
         return build_rollout_sampler(batch_spec, cages, SmallPolicyHandler(agent), [advantage])
     steps = [NormalizeObservations()] if kind == "normalized" else []
     frames: Any = {"frames": 4} if kind == "frames" else {}
-    return build_sampler(batch_spec, cages, TorchHandler(agent), steps, [advantage], **frames)
+    handlers = {"extra_input": ByColumn, "sampled_elsewhere": CpuSamplingHandler}
+    handler = handlers.get(kind, TorchHandler)(agent)
+    return build_sampler(batch_spec, cages, handler, steps, [advantage], **frames)
 
 
 def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console | None) -> Any:
@@ -199,8 +236,10 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console 
     else:
         sampler = training_sampler(config, seeds, stack)
         agent, runner = sampler.handler.agent, OnPolicyRunner
+        agent = getattr(agent, "trained", None) or agent
         eval_sampler = build_eval_sampler(eval_cages, sampler, B)
-    learn = {"recurrent": RecurrentPPO, "several_agents": MultiAgentPPO}.get(kind, PPO)
+    learners = {"several_agents": MultiAgentPPO, "recurrent": RecurrentPPO, "extra_input": SidePPO}
+    learn: Any = learners.get(kind, PPO)
     return runner(
         BatchSpec(8, B),
         sampler,

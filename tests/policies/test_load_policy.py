@@ -22,6 +22,7 @@ from parllel.runners import rebuild
 from parllel.testing.leak_guard import LeakGuard
 
 KINDS = ("normalized", "recurrent", "several_agents")
+OTHERS = ("frames", "small_policy", "extra_input", "sampled_elsewhere", "asynchronous")
 
 
 def stacked(observations):
@@ -103,7 +104,9 @@ def test_a_hundred_episodes_are_those_of_the_evaluation(trained, kind):
 
 
 @pytest.mark.timeout(180)  # processes that import torch
-@pytest.mark.parametrize("kind", ["frames", "small_policy", "asynchronous"])
+@pytest.mark.parametrize(
+    "kind", ["frames", "small_policy", "extra_input", "sampled_elsewhere", "asynchronous"]
+)
 def test_other_kinds_of_runs(trained, kind):
     path = trained(kind)
     expected, _ = evaluation(path, 8)
@@ -136,6 +139,28 @@ def test_nothing_of_the_run_is_left(trained, kind):
         assert [array() for array in arrays] == [None] * len(arrays)
     assert isinstance(policy, RunPolicy)
     policy.close()
+
+
+def test_the_agent_is_closed_with_the_policy(trained):
+    closed = []
+
+    def build(*args):
+        runner = policy_runs.build(*args)
+        runner.algorithm.agent.close = lambda: closed.append("agent")
+        return runner
+
+    def failing(config, stack, *args):
+        runner = build(config, stack, *args)
+        stack.callback(lambda: 1 / 0)
+        return runner
+
+    policy = load_policy(trained("normalized"), build=build, config_class=Config)
+    assert closed == []
+    policy.close()
+    assert closed == ["agent"]
+    with pytest.raises(ZeroDivisionError):
+        load_policy(trained("normalized"), build=failing, config_class=Config)
+    assert closed == ["agent"] * 2
 
 
 def owner(array):
