@@ -14,7 +14,7 @@ from parllel.cages.spaces import (
     action_reader,
     check_side_by_side,
     example_of,
-    stacked_actions,
+    stack_reader,
     stored_example,
 )
 from parllel.cages.step_result import StepResult
@@ -46,6 +46,6 @@ __all__ = [
     "await_rows",
     "check_side_by_side",
     "example_of",
-    "stacked_actions",
+    "stack_reader",
     "stored_example",
 ]

@@ -16,6 +16,8 @@ from parllel.types import Tree
 
 # Returns the actions of row t, one per environment, in the form that environments expect.
 ActionReader: TypeAlias = Callable[[int], list[Any]]
+# Returns actions [n, ...] in the form that environments expect, stacked.
+StackReader: TypeAlias = Callable[[Tree], Tree]
 # Copies actions of one leaf, [..., *shape of the space], into the dtype of the space.
 Caster: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -137,20 +139,25 @@ def action_reader(space: gym.Space[Any], rows: Tree) -> ActionReader:
     return lambda t: list(cast(rows[t]))
 
 
-def stacked_actions(space: gym.Space[Any], actions: Tree) -> Tree:
-    """Return actions of a buffer, [N, ...], as environments take them, stacked: clipped to a Box, and cast.
+def stack_reader(space: gym.Space[Any], n: int) -> StackReader:
+    """Return a function that reads actions of a buffer, [n, ...], as environments take them, stacked.
 
-    In dicts and tuples as the space is, and in memory of their own; `action_reader` reads the same numbers.
+    They are clipped to a Box and cast, in dicts and tuples as the space is, and in memory of their own: the
+    numbers that `action_reader` reads.
     """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        parts = {
-            name: stacked_actions(inner, part_at(actions, (name,)))
-            for name, inner in (parts_of(space.spaces) or {}).items()
-        }
-        return tuple(parts.values()) if isinstance(space, spaces.Tuple) else parts
+        inner = parts_of(space.spaces) or {}
+        readers = {name: stack_reader(part, n) for name, part in inner.items()}
+
+        def read(actions: Tree) -> Tree:
+            parts = {name: reader(part_at(actions, (name,))) for name, reader in readers.items()}
+            return tuple(parts.values()) if isinstance(space, spaces.Tuple) else parts
+
+        return read
     if isinstance(space, spaces.Discrete):
-        return actions.astype(space.dtype)
-    return caster(space, actions.shape)(actions)
+        dtype = space.dtype
+        return lambda actions: actions.astype(dtype)
+    return caster(space, (n, *(space.shape or ())))
 
 
 def caster(space: gym.Space[Any], shape: tuple[int, ...]) -> Caster:

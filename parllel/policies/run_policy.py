@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from parllel.agents import Handler
 from parllel.buffers import buffer_map, dotted, leaf_paths, named_map, part_at
-from parllel.cages import EnvFactory, Spaces, example_of, stacked_actions
+from parllel.cages import EnvFactory, Spaces, example_of, stack_reader
 from parllel.errors import ClosedError
 from parllel.policies.env_numbers import EnvSlots, checked_numbers
 from parllel.policies.policy import Policy
@@ -101,12 +101,7 @@ class RunPolicy(Policy):
         """Return the actions of at most `size` rows, computed as `size` rows."""
         n = len(slots)
         if size != self._block_size:
-            self._block_size, self._block = (
-                size,
-                buffer_map(
-                    lambda leaf: np.zeros((size, *leaf.shape[1:]), leaf.dtype), self._observation
-                ),
-            )
+            self._prepare(size)
         for (_, row), leaf in zip(leaf_paths(self._block), leaves, strict=True):
             row[:n] = leaf  # casts as a cage's write into the buffer does
             row[n:] = row[:1]
@@ -116,8 +111,17 @@ class RunPolicy(Policy):
             slots = np.concatenate((slots, spare if len(spare) else np.repeat(slots[:1], size - n)))
         action = self._handler.act(self._as_seen(self._block), slots)
         # Through the types of the buffer, from which cages read the actions of an evaluation.
-        stored = buffer_map(lambda dtype, leaf: leaf[:n].astype(dtype), self._action_dtypes, action)
-        return stacked_actions(self._action_space, stored)
+        stored = buffer_map(lambda dtype, leaf: leaf.astype(dtype), self._action_dtypes, action)
+        actions = self._read(stored)
+        return actions if n == size else buffer_map(lambda leaf: leaf[:n], actions)
+
+    def _prepare(self, size: int) -> None:
+        """Make what all blocks of a size need."""
+        self._block_size = size
+        self._block = buffer_map(
+            lambda leaf: np.zeros((size, *leaf.shape[1:]), leaf.dtype), self._observation
+        )
+        self._read = stack_reader(self._action_space, size)
 
     def _leaves_of(self, observation: Tree) -> list[NDArray[Any]]:
         """Return the leaves in the buffer's order, having checked their shapes."""
