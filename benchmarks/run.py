@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import (
     bench_absolute_rows,
     bench_asynchronous,
+    bench_awaited_rows,
     bench_frame_stack,
     bench_gae,
     bench_indexing,
@@ -53,6 +54,7 @@ COMPARISONS: list[Comparison] = [
     *bench_frame_stack.COMPARISONS,
     *bench_asynchronous.COMPARISONS,
     *bench_absolute_rows.COMPARISONS,
+    *bench_awaited_rows.COMPARISONS,
     *bench_wire.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
