@@ -164,20 +164,6 @@ def test_a_service_that_crashes_keeps_its_orphans(marked: bool) -> None:
     assert worker not in ours()  # killed and collected
 
 
-def test_an_orphan_between_tests_stays_with_its_service() -> None:
-    with Service("forking") as service:
-        server = ForkingServer(service, marked=False)
-        with LeakGuard(grace_s=0.0):
-            worker = server.ask("/stay")
-        server.stop(kill=True)
-        assert worker in ours()
-        with LeakGuard(grace_s=0.0):
-            pass
-        assert process_runs(worker)
-        os.kill(worker, 9)
-        wait_until(lambda: not process_runs(worker))
-
-
 FORKS_ON = """
 import os, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
