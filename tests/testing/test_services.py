@@ -100,7 +100,6 @@ def test_workers_that_appear_during_a_test_are_neither_blamed_nor_killed() -> No
 
 
 def test_what_a_service_leaves_is_blamed_on_it_once_and_killed() -> None:
-    worker = 0
     with blamed("service 'forking'") as report, Service("forking", grace_s=GRACE_S) as service:
         server = ForkingServer(service)
         with LeakGuard(grace_s=0.0):
@@ -117,9 +116,8 @@ def test_a_server_that_was_never_stopped_is_killed_with_all_its_workers() -> Non
     with blamed("service 'forking'") as report, Service("forking", grace_s=GRACE_S) as service:
         server = ForkingServer(service)
         worker = server.ask("/stay")
-    pids = {server.process.pid, worker}
-    assert set(pids_of(report)) == pids
-    assert not ours() & pids
+    assert set(pids_of(report)) == {server.process.pid, worker}
+    assert not ours() & {server.process.pid, worker}
     server.stop()
 
 
@@ -148,7 +146,6 @@ def test_the_test_is_still_blamed_for_what_is_its_own() -> None:
 
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "seen"])
 def test_a_service_that_crashes_keeps_its_orphans(marked: bool) -> None:
-    worker = 0
     with blamed("service 'forking'") as report, Service("forking", grace_s=GRACE_S) as service:
         server = ForkingServer(service, marked=marked)
         if not marked:  # the guard's first look is the only one before it is orphaned
