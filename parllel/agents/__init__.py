@@ -11,6 +11,7 @@ from parllel.agents.row_writer import RowWriter
 from parllel.agents.shared_parameters import NEVER, SharedParameters
 from parllel.agents.small_policy import Layers, SmallPolicy
 from parllel.agents.small_worker_policy import SmallWorkerPolicy
+from parllel.agents.weights import load_weights, rest_of, weights_of
 
 __all__ = [
     "ALL_ENVS",
@@ -31,5 +32,8 @@ __all__ = [
     "check_example_action",
     "draw_actions",
     "initial_state_example",
+    "load_weights",
     "noise_example",
+    "rest_of",
+    "weights_of",
 ]

@@ -7,32 +7,32 @@ from parllel.algos import Algorithm
 from parllel.logging import Logger
 from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.runner import Runner
-from parllel.samplers import AsynchronousSampler, Sampler
+from parllel.samplers import PublishingSampler, Sampler
 from parllel.types import State
 
 
 class AsynchronousCycle(LearningCycle):
-    """Learn from one batch while an AsynchronousSampler makes the next, and publish each update.
+    """Learn from one batch while a PublishingSampler makes the next, and publish each update.
 
     Raises:
-        TypeError: if the sampler is another.
+        TypeError: if the sampler does not publish.
         ValueError: if the sampler publishes the weights of another agent than the algorithm's.
     """
 
-    sampler: AsynchronousSampler
+    sampler: PublishingSampler
 
     def __init__(self, sampler: Sampler, algorithm: Algorithm) -> None:
-        if not isinstance(sampler, AsynchronousSampler):
+        if not isinstance(sampler, PublishingSampler):
             raise TypeError(
-                f"sampler: expected an AsynchronousSampler, got {type(sampler).__name__}; "
-                "OnPolicyRunner takes any"
+                "sampler: expected one that publishes weights, such as AsynchronousSampler, got "
+                f"{type(sampler).__name__}; OnPolicyRunner takes any"
             )
         # Not every algorithm has one; only what is there can be compared.
         learner = getattr(algorithm, "agent", None)
         if isinstance(learner, Agent) and sampler.agent is not learner:
             raise ValueError(
                 "sampler: expected one that was given the algorithm's agent, as weights of another would be "
-                f"published, got {sampler.agent!r}; give AsynchronousSampler(build, agent=...)"
+                f"published, got {sampler.agent!r}; give it to the sampler too"
             )
         super().__init__(sampler, algorithm)
         self._staleness: list[int] = []
@@ -48,6 +48,10 @@ class AsynchronousCycle(LearningCycle):
         stats = self.sampler.stats
         self._staleness.append(stats["staleness"])
         self._waited_s.append(stats["waited_s"])
+        self.publish()
+
+    def publish(self) -> None:
+        """Publish the weights after an update."""
         self.sampler.publish()
 
     def log(self, logger: Logger) -> None:
@@ -68,7 +72,7 @@ class AsynchronousCycle(LearningCycle):
 
 
 class AsynchronousRunner(Runner):
-    """Learn from one batch while an AsynchronousSampler makes the next.
+    """Learn from one batch while a PublishingSampler makes the next.
 
     The weights are published after each optimisation. The next batch was begun before it, so it is as many
     updates old as its staleness says, 1 as a rule. PPO needs no correction beyond its own: its ratio is taken
@@ -76,7 +80,8 @@ class AsynchronousRunner(Runner):
     clipped around them. Values and advantages are the older policy's as well, unless the algorithm is a
     `TransformingAlgorithm` that estimates them anew.
 
-    Args: those of `Runner`; the sampler is an AsynchronousSampler that was given the algorithm's agent.
+    Args: those of `Runner`; the sampler is a PublishingSampler, such as AsynchronousSampler, that was given
+        the algorithm's agent.
 
     In addition to what other runners log, each row has `asynchronous/staleness` (in updates) and
     `asynchronous/waited_s` (seconds in which learning stood still) of the batches since the last row.

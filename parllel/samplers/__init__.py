@@ -9,6 +9,7 @@ from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.full_episode_sampler import FullEpisodeSampler
 from parllel.samplers.part_checks import check_handler
 from parllel.samplers.planner import Plan, measure_inference, measure_step, plan_sampling
+from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.recurrent_sampler import RecurrentSampler
 from parllel.samplers.rollout_sampler import RolloutSampler
 from parllel.samplers.sampler import Sampler
@@ -23,6 +24,7 @@ __all__ = [
     "EvalSampler",
     "FullEpisodeSampler",
     "Plan",
+    "PublishingSampler",
     "RecurrentSampler",
     "RolloutSampler",
     "Sampler",

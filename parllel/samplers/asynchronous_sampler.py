@@ -28,12 +28,13 @@ from parllel.errors import WrongStateError
 from parllel.logging import Ledger
 from parllel.processes import Child
 from parllel.samplers.published_weights import Published
+from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.sampling_worker import BEGUN, Batch, serve
 from parllel.types import State
 
 
-class AsynchronousSampler(Sampler):
+class AsynchronousSampler(PublishingSampler):
     """Let a sampler make the next batch in a process of its own while the caller learns from this one.
 
     `collect_batch` waits for the batch that is being made, begins the next, and returns. That next one is

@@ -6,8 +6,7 @@
     AsynchronousSampler <--- BEGUN, over the pipe -------------  the weights have been read
     Published.publish    only between BEGUN and the next request of a batch: nothing locks the arrays
 
-The weights are the entries of `agent.state()` that `agent.models()` names. The others stay where they are:
-random and recurrent state belong to the agent that samples.
+Weights are what `parllel.agents.weights_of` returns.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import NEVER, Agent, SharedParameters
+from parllel.agents import NEVER, Agent, SharedParameters, load_weights, weights_of
 from parllel.buffers import buffer_leaves, buffer_map
-from parllel.types import State, Tree
+from parllel.types import Tree
 
 
 class Leaf(NamedTuple):
@@ -126,38 +125,8 @@ class WeightsReader:
         seen, self._seen = self._seen, self._published.shared.load(self._arrays, self._seen)
         if self._seen != seen:
             weights = buffer_map(_in_original_type, self._weights, self._kinds)
-            # With the rest of the agent's own state, as `load_state` expects all of it.
-            self._agent.load_state({**self._agent.state(), **weights})
+            load_weights(self._agent, weights)
         return self._seen - self._published.first
-
-
-def weights_of(agent: Agent) -> State:
-    """Return the entries of the agent's state that `models()` names.
-
-    Raises:
-        ValueError: if the state lacks one of them.
-        NotImplementedError: if the agent does not implement `models()`.
-    """
-    names = agent.models()
-    if not names:
-        return {}
-    state = agent.state()
-    missing = [name for name in names if name not in state]
-    if missing:
-        raise ValueError(
-            f"{type(agent).__name__}: expected state() to have an entry for each of models(), "
-            f"{sorted(names)}; {missing} are missing"
-        )
-    return {name: state[name] for name in names}
-
-
-def rest_of(agent: Agent) -> State:
-    """Return what `weights_of` leaves out of the agent's state: everything, if it has no `models()`."""
-    try:
-        names = set(agent.models())
-    except NotImplementedError:
-        names = set()
-    return {name: part for name, part in agent.state().items() if name not in names}
 
 
 def _arrays_of(weights: Tree) -> list[NDArray[Any]]:

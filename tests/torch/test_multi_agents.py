@@ -20,8 +20,8 @@ from multi_agent_setup import (
 from torch import distributions as reference
 from torch import nn
 
+from parllel.agents import load_weights, weights_of
 from parllel.buffers import NamedTuple
-from parllel.samplers.published_weights import weights_of
 from parllel.testing.dummy_parallel_env import counting_observation
 from parllel.torch import (
     Categorical,
@@ -206,7 +206,7 @@ def test_weights_that_travel_leave_the_noise_alone(kind):
             parameter.add_(0.1)
     for _ in range(2):
         # As an AsynchronousSampler's process does before each batch.
-        sampling.load_state({**sampling.state(), **weights_of(trained)})
+        load_weights(sampling, weights_of(trained))
         found, expected = sampling.draw_noise(2, 3), alone.draw_noise(2, 3)
         for name in NAMES:
             assert torch.equal(leaf(found, name), leaf(expected, name))

@@ -1,0 +1,49 @@
+"""The part of an agent's state that its copies in other places take over.
+
+Weights are the entries of `agent.state()` that `agent.models()` names. The others stay where they are: random
+and recurrent state belong to the agent that samples.
+"""
+
+from __future__ import annotations
+
+from parllel.agents.agent import Agent
+from parllel.types import State
+
+
+def weights_of(agent: Agent) -> State:
+    """Return the entries of the agent's state that `models()` names.
+
+    Raises:
+        ValueError: if the state lacks one of them.
+        NotImplementedError: if the agent does not implement `models()`.
+    """
+    names = agent.models()
+    if not names:
+        return {}
+    state = agent.state()
+    missing = [name for name in names if name not in state]
+    if missing:
+        raise ValueError(
+            f"{type(agent).__name__}: expected state() to have an entry for each of models(), "
+            f"{sorted(names)}; {missing} are missing"
+        )
+    return {name: state[name] for name in names}
+
+
+def rest_of(agent: Agent) -> State:
+    """Return what `weights_of` leaves out of the agent's state: everything, if it has no `models()`."""
+    try:
+        names = set(agent.models())
+    except NotImplementedError:
+        names = set()
+    return {name: part for name, part in agent.state().items() if name not in names}
+
+
+def load_weights(agent: Agent, weights: State) -> None:
+    """Give an agent weights that `weights_of` returned for another agent of its class.
+
+    Raises:
+        ValueError: if they do not fit, as `agent.load_state` does.
+    """
+    # With the rest of the agent's own state, as `load_state` expects all of it.
+    agent.load_state({**agent.state(), **weights})
