@@ -99,11 +99,11 @@ def drop_half_line(file: io.FileIO) -> int:
 
 
 def last_line(file: io.FileIO) -> bytes:
-    """Return the last line of a file that ends with a line break; nothing of an empty one."""
-    size = file.seek(0, os.SEEK_END)
-    start = _after_line_break(file, size - 1)
+    """Return the last whole line of a file, with its line break; nothing if it has none."""
+    end = _after_line_break(file, file.seek(0, os.SEEK_END))
+    start = _after_line_break(file, end - 1)
     file.seek(start)
-    return file.read(size - start)
+    return file.read(end - start)
 
 
 def _after_line_break(file: io.FileIO, end: int) -> int:

@@ -32,6 +32,8 @@ def json_line(owner: str, values: Mapping[str, Any]) -> bytes:
         return _ENCODER.encode(_plain(values)).encode() + b"\n"
     except _RefusedError as error:
         raise TypeError(f"{owner}: {error.path or 'the values'}: {error}") from None
+    except ValueError as error:  # an int of more digits than Python prints, and reads
+        raise TypeError(f"{owner}: {error}") from None
     except RecursionError:
         raise TypeError(
             f"{owner}: expected values without deep nesting, got some that hold themselves or come near it"

@@ -109,9 +109,12 @@ class Ledger:
         """Take back what `state` returned.
 
         Raises:
-            ValueError: if it is that of another identity; the counters stay as they are.
+            ValueError: if it is that of another identity, or lacks a counter; the counters stay as they are.
+            TypeError: for a count that is no integer.
         """
-        counts = self._counts_in(state)
+        counts = {name: operator.index(count) for name, count in self._counts_in(state).items()}
+        if counts.keys() != self._counts.keys():
+            raise ValueError(f"Ledger: expected counts of {list(self._counts)}, got {list(counts)}")
         with self._lock:
             self._counts.update(counts)
 

@@ -27,6 +27,7 @@ from parllel.logging.json_line import json_line
 from parllel.logging.read_records import parse_record
 
 _OWN_KEYS = ("kind", "seq", "version")
+_BEGIN = b'{"kind": '  # of each record
 
 
 class RecordFile:
@@ -42,7 +43,7 @@ class RecordFile:
 
     Raises:
         OSError: if the file cannot be written, or the disk is full.
-        ValueError: if `version` is less than 1, or an existing file does not end with a record.
+        ValueError: if `version` is less than 1, or an existing file holds no records.
 
     Example:
         >>> with RecordFile("steps.jsonl") as records:
@@ -60,9 +61,10 @@ class RecordFile:
         self._pid = os.getpid()
         self._file = self.path.open("a+b", buffering=0)
         try:
+            # First, as the next would cut off the end of a file that holds something else.
+            self._seq = self._last_seq()
             # What is known of the file: its end, or None if half a record may be there.
             self._end: int | None = drop_half_line(self._file)
-            self._seq = self._last_seq()
         except BaseException:
             self._file.close()
             raise
@@ -70,7 +72,13 @@ class RecordFile:
     def _last_seq(self) -> int:
         line = last_line(self._file)
         try:
-            return int(parse_record(line)["seq"]) if line else 0
+            if line:
+                return int(parse_record(line)["seq"])
+            self._file.seek(0)
+            begin = self._file.read(len(_BEGIN))
+            if not _BEGIN.startswith(begin):
+                raise ValueError(f"expected a record, which begins with {_BEGIN!r}, got {begin!r}")
+            return 0
         except ValueError as error:
             raise ValueError(
                 f"RecordFile: {self.path}: last line: {error}; move the file away to begin another"

@@ -103,6 +103,13 @@ def test_a_state_is_taken_back():
         ValueError, match=r"expected the state of a ledger with 'a = b', got .* 'b = a'"
     ):
         other.load_state(Ledger("b = a").state())
+    for counts, error in (
+        ({"a": 1}, r"expected counts of \['a', 'b'\], got \['a'\]"),
+        ({"a": 1, "b": 1, "c": 1}, r"expected counts of .*, got \['a', 'b', 'c'\]"),
+        ({"a": 1, "b": "2"}, "'str' object cannot be interpreted as an integer"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=error):
+            other.load_state({"identity": "a = b", "counts": counts})
     assert other.counts() == {"a": 3, "b": 2}
 
 

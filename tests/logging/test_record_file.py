@@ -147,6 +147,7 @@ ITSELF.append(ITSELF)
             {"frame": np.zeros((64, 65))},
             r"frame: expected .* at most 4,096 .*, got shape \(64, 65\)",
         ),
+        ({"a": 10**5000}, r"Exceeds the limit \(4300"),
         ({"a": ITSELF}, r"expected values without deep nesting"),
     ],
 )
@@ -197,6 +198,25 @@ def test_half_a_record_is_left_out_and_then_dropped(path, rest):
     assert path.read_bytes()[: len(whole)] == whole
     assert values_in(path) == ["a", "b", "c"]
     assert numbers_in(path, warn=pytest.fail) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 9, 30])
+def test_half_of_the_first_record_is_dropped(path, n_bytes):
+    write(path, "a")
+    path.write_bytes(path.read_bytes()[:n_bytes])
+    assert write(path, "b") == [1]
+    assert values_in(path) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"gamma": 0.99}', b"a note", b"a note\nand half", b"\0" * 50]
+)
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"expected a record, .*; move the file away to begin"):
+        RecordFile(path)
+    assert path.read_bytes() == content
 
 
 def test_half_a_record_is_not_completed_by_the_next(path):
