@@ -16,7 +16,9 @@ PREFIX = bytes([0x92, VERSION])
 
 # The first item of a list that stands for something else, with no payload of its own.
 TUPLE, NODE, ARRAY = 0, 1, 2
-# An int beyond 64 bits, as the bytes of its two's complement, the greatest first.
+# What MessagePack has ints for; and keys of dicts, as those of greater ints can be made to collide.
+LEAST_INT, GREATEST_INT = -(1 << 63), (1 << 64) - 1
+# An int beyond them, as the bytes of its two's complement, the greatest first.
 LONG_INT = 3
 BYTEARRAY = 4
 # The payload is the elements. Of a numpy scalar it is one, and its code is greater by this.

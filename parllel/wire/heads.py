@@ -49,6 +49,11 @@ def _heads() -> list[_Head | None]:
 
 
 _HEADS = _heads()
+# What begins a str or an int. Other keys would be refused too, but only when the dict has been made, which
+# takes the square of their number in time if their hashes are equal.
+_KEYS = frozenset(
+    (*range(0x80), *range(0xA0, 0xC0), *range(0xCC, 0xD4), *range(0xD9, 0xDC), *range(0xE0, 256))
+)
 
 
 def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None:
@@ -61,15 +66,18 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
     """
     position, end = start, len(message)
     left = items = 1  # values that are still to come in the innermost list
-    outer: list[int] = []
+    outer: list[tuple[int, bool]] = []
+    is_dict = False  # the innermost list
     while True:
         while not left:
             if not outer:
                 return
-            left = outer.pop()
+            left, is_dict = outer.pop()
         left -= 1
         if position >= end:
             raise _cut_short(end)
+        if is_dict and left % 2 and message[position] not in _KEYS:
+            raise WireError(f"byte {position} begins a key that is neither str nor int of 64 bits")
         head = _HEADS[message[position]]
         if head is None:
             raise WireError(f"byte {position} is {message[position]:#x}, which begins no value")
@@ -96,8 +104,8 @@ def check_heads(message: bytes | memoryview, start: int, limits: Limits) -> None
                 raise _cut_short(end)
             if items > limits.items:
                 raise WireError(f"more than {limits.items} values (Limits.items)")
-            outer.append(left)
-            left = number * per
+            outer.append((left, is_dict))
+            left, is_dict = number * per, per == 2
 
 
 def _cut_short(end: int) -> WireError:

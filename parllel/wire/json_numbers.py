@@ -23,7 +23,10 @@ def numbers_to_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
     Raises:
         WireError: if the shape is another one, the kinds of numbers are, or the dtype cannot hold a number.
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise WireError(f"expected shape {shape}, got lists of different lengths") from None
     if array.shape != shape:
         raise WireError(f"expected shape {shape}, got {array.shape}")
     if array.dtype != dtype:

@@ -25,12 +25,22 @@ from numpy.typing import NDArray
 from parllel.arrays import Array
 from parllel.buffers import NamedTuple
 from parllel.types import Tree
-from parllel.wire.codes import ARRAY, BYTEARRAY, CODES, LONG_INT, NODE, SCALAR, SCALAR_CODES, TUPLE
+from parllel.wire.codes import (
+    ARRAY,
+    BYTEARRAY,
+    CODES,
+    GREATEST_INT,
+    LEAST_INT,
+    LONG_INT,
+    NODE,
+    SCALAR,
+    SCALAR_CODES,
+    TUPLE,
+)
 from parllel.wire.limits import DEEPEST
 from parllel.wire.wire_error import WireError, shown
 
 _TUPLE, _NODE, _ARRAY = Ext(TUPLE, b""), Ext(NODE, b""), Ext(ARRAY, b"")
-_LEAST_INT, _GREATEST_INT = -(1 << 63), (1 << 64) - 1
 # From this size on, a view costs less than the copy that it saves.
 _LARGE = 4096
 # Of str only half of a surrogate pair cannot be sent, which msgspec finds by itself.
@@ -81,7 +91,7 @@ def _find_surrogate(value: Any) -> None:
 
 
 def _pack_int(value: int, depth: int) -> Any:
-    if _LEAST_INT <= value <= _GREATEST_INT:
+    if LEAST_INT <= value <= GREATEST_INT:
         return value
     # One bit more, for the sign; of a negative number the bits of its complement count.
     bits = (value if value >= 0 else ~value).bit_length() + 1
@@ -96,7 +106,7 @@ def _pack_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
             _check_key(key)
         kind = type(item)
         # Without a call for what messages hold most, which halves the time for a small one.
-        if kind in _PLAIN or (kind is int and _LEAST_INT <= item <= _GREATEST_INT):
+        if kind in _PLAIN or (kind is int and LEAST_INT <= item <= GREATEST_INT):
             packed[key] = item
         else:
             try:
@@ -107,7 +117,7 @@ def _pack_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
 
 
 def _check_key(key: Any) -> None:
-    if type(key) is not int or not _LEAST_INT <= key <= _GREATEST_INT:
+    if type(key) is not int or not LEAST_INT <= key <= GREATEST_INT:
         raise WireError(
             f"expected keys that are str or int of 64 bits, got {shown(key)} ({_named(type(key))})"
         )

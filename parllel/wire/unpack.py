@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from parllel.buffers import NamedTuple
 from parllel.types import Tree
-from parllel.wire.codes import ARRAY, BYTEARRAY, DTYPES, LONG_INT, NODE, SCALAR, TUPLE
+from parllel.wire.codes import (
+    ARRAY,
+    BYTEARRAY,
+    DTYPES,
+    GREATEST_INT,
+    LEAST_INT,
+    LONG_INT,
+    NODE,
+    SCALAR,
+    TUPLE,
+)
 from parllel.wire.wire_error import WireError, shown
 
 _FLAGS = np.dtype(bool)
@@ -92,8 +102,8 @@ def _finish_dict(value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         raise WireError(_TOO_DEEP)
     for key, item in value.items():
         # msgspec takes for a key whatever can be one: None, a float, even a mark.
-        if type(key) is not str and type(key) is not int:
-            raise WireError(f"expected keys that are str or int, got {shown(key)}")
+        if type(key) is not str and not (type(key) is int and LEAST_INT <= key <= GREATEST_INT):
+            raise WireError(f"expected keys that are str or int of 64 bits, got {shown(key)}")
         finisher = _FINISHERS.get(type(item))
         if finisher is not None:
             value[key] = finisher(item, depth - 1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import example, given
@@ -131,6 +132,17 @@ def test_long_texts_that_make_no_sense_are_refused(text):
     """In time that grows with their length: with its square they would take minutes."""
     with pytest.raises(WireError, match="expected"):
         parse_json(text)
+
+
+@pytest.mark.parametrize("escape", ["\\\\", '\\"', "\\n", '\\\\\\"'])
+def test_escapes_take_no_more_memory_than_other_letters(escape):
+    text = '"' + escape * 100_000 + '"'
+    tracemalloc.start()
+    try:
+        assert parse_json(text) == json.loads(text)
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 def test_pairs_of_surrogates_are_text():

@@ -206,6 +206,7 @@ def test_bounds_are_checked_on_request(path, value, match):
     ("space", "value", "match"),
     [
         (spaces.Box(0, 1, (2,), np.float32), np.zeros(3), r"expected shape \(2,\), got \(3,\)"),
+        (spaces.Box(0, 1, (2, 2)), [[1.0], [1.0, 0.0]], r"shape \(2, 2\), got lists of different"),
         (spaces.Box(0, 1, (2,), np.float32), ["a", "b"], "expected float32, got <U1"),
         (
             spaces.Box(0, 1, (2,), np.float32),

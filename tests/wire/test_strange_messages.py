@@ -183,8 +183,12 @@ HEAD = b"\x92\x01"
         (b"\x91" * 500, "truncated"),
         (b"\xa1\xff", "can't decode byte 0xff"),
         (b"\xc1", "invalid opcode"),
-        (b"\x81\xcb" + bytes(8) + b"\x01", "expected keys that are str or int, got 0.0"),
-        (b"\x81\xc7\x00\x00\x01", "expected keys that are str or int, got a mark"),
+        (b"\x81\xcb" + bytes(8) + b"\x01", "expected keys that are str or int of 64 bits, got 0.0"),
+        (b"\x81\xc7\x00\x00\x01", "expected keys that are str or int of 64 bits, got a mark"),
+        (
+            b"\x81\xc7\x09\x03\x01" + bytes(8) + b"\x01",
+            "keys .* of 64 bits, got 18446744073709551616",
+        ),
         (b"\xc7\x01\x00\x00", "extension 0 has no payload, got 1 bytes"),
         (b"\xd4\x32\x00", "extension 50 is not of this format"),
         (b"\xd4\xfe\x00", "extension -2 is not of this format"),
@@ -232,6 +236,15 @@ def test_each_kind_of_nonsense_is_named(rest, match):
         (b"\x92\xc5\x02\x58" + bytes(600) + b"\xc5\x00", "the message ends early"),
         (b"\x92\xc5\x02\x58" + bytes(600) + b"\xc1", "byte 606 is 0xc1, which begins no value"),
         (b"\x92\xc5\x02\x58" + bytes(600) + b"\x91" * 63 + b"\x90", "allows, which is 64"),
+        (
+            b"\x92\xc5\x02\x58" + bytes(600) + b"\x81\xc7\x09\x03" + bytes(10),
+            "byte 607 begins a key",
+        ),
+        (b"\x92\xc5\x02\x58" + bytes(600) + b"\x82\xa1a\x90\xc0\xc0", "byte 610 begins a key"),
+        (
+            b"\x92\xc5\x02\x58" + bytes(600) + b"\x82\xa1a\x81\x01\x02\x91\x01\xc0",
+            "byte 612 begins",
+        ),
         (b"\x91" * 600 + b"\x90", "nested more deeply than Limits.depth allows, which is 64"),
     ],
 )
