@@ -151,6 +151,10 @@ class ReplayBuffer(ReplayBufferInterface):
         with self._changed:
             self._advance(version)
 
+    def counts(self) -> dict[str, int]:
+        """Return the counters of the ledger."""
+        return self.ledger.counts()
+
     def close(self) -> None:
         """Drop all fragments and wake all who wait; may be called twice."""
         with self._changed:

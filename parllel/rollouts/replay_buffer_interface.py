@@ -53,6 +53,13 @@ class ReplayBufferInterface(ABC):
         Versions never go back: one below the highest so far changes nothing.
         """
 
+    def counts(self) -> dict[str, int]:
+        """Return how many fragments were added and where they went, by name, for messages and logs.
+
+        `stale` are those that were dropped because they were too old. The default says nothing.
+        """
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Drop all fragments and wake all who wait; may be called twice."""

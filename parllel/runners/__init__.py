@@ -3,7 +3,7 @@
 from importlib import import_module as _import_module
 from sys import _getframe
 
-from parllel.runners.asynchronous_runner import AsynchronousRunner
+from parllel.runners.asynchronous_runner import AsynchronousCycle, AsynchronousRunner
 from parllel.runners.callback import Callback
 from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.on_policy_runner import OnPolicyRunner
@@ -16,6 +16,7 @@ from parllel.runners.user_errors import one_sentence, raised_by_us, within_train
 from parllel.runners.video_recorder import VideoRecorder
 
 __all__ = [
+    "AsynchronousCycle",
     "AsynchronousRunner",
     "Build",
     "Callback",

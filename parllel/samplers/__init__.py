@@ -7,7 +7,7 @@ from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.full_episode_sampler import FullEpisodeSampler
-from parllel.samplers.part_checks import check_handler
+from parllel.samplers.part_checks import check_handler, check_samples, check_transforms
 from parllel.samplers.planner import Plan, measure_inference, measure_step, plan_sampling
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.recurrent_sampler import RecurrentSampler
@@ -31,6 +31,8 @@ __all__ = [
     "Unit",
     "Units",
     "check_handler",
+    "check_samples",
+    "check_transforms",
     "measure_inference",
     "measure_step",
     "plan_sampling",

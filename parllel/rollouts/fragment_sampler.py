@@ -1,0 +1,352 @@
+"""Batches of a trainer, filled with fragments that workers make elsewhere.
+
+    workers    -- add --> source (a ReplayBuffer) -- fetch, B fragments --> collect_batch
+               <-------------- weights, version ------------------------   publish
+                          source  <-- version ---------------------------   publish, after all workers
+
+The workers act with the weights that they were given last, while the trainer learns. Each step says by which
+version of the weights it was chosen, so no order between the two is needed: what is too old is dropped by the
+source, and what is not is as old as `stats["staleness"]` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic, perf_counter
+from typing import Any
+
+import numpy as np
+
+from parllel.agents import Agent, Handler, weights_of
+from parllel.buffers import Samples, buffer_leaves
+from parllel.cages import TrajInfo
+from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.rollouts.episode_statistics import EpisodeStatistics
+from parllel.rollouts.fragment_batch import FragmentBatch
+from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
+from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
+from parllel.samplers import PublishingSampler, check_handler, check_samples, check_transforms
+from parllel.transforms import (
+    BatchTransform,
+    FinalChain,
+    StepTransform,
+    Transform,
+    check_fields,
+    naming,
+    note_transform,
+)
+from parllel.types import BatchSpec, State
+
+# Longest wait without a look at the workers.
+_LOOK_S = 1.0
+
+
+class FragmentSampler(PublishingSampler):
+    """Fill each batch with B fragments of at most T steps, and hand out the weights that make the next.
+
+    Values of the observations after fragments and at time limits are those of the handler's agent, with its
+    present weights. All else was computed by the workers, `agent.agent_info.value` included: the older it is,
+    the more there is to correct (`EstimateVtrace`).
+
+    A short fragment, as an environment that crashed leaves it, is padded: `env.valid` is false there, and its
+    last step is marked as truncated unless its episode ended with it, as nothing follows. With an agent that
+    has a memory each fragment ends with its episode.
+
+    Fields of the samples beside the usual ones: `env.valid`, `env.first`, `env.aborted`, and `env.version`,
+    of the weights that chose each action. They are added to `samples` where they are missing.
+
+    Args:
+        batch_spec: T, the `fragment_length` of the workers, and B, the fragments in a batch.
+        source: where they are fetched from; it is not closed by `close`.
+        handler: of the agent that is trained.
+        samples: the buffer to fill, [T, B]; `allocate_samples` makes it for any cages with the workers'
+            spaces, such as those of evaluation.
+        step_transforms: those of the workers. They are applied again here, so they must have no state, which
+            the workers' copies would not share.
+        batch_transforms: applied in order to the finished batch.
+        publish_to: called with the weights and their version, as `worker.load_weights` is; they copy what
+            they keep.
+        statistics: where episodes that end in the workers are reported; None: the batches have none.
+        check_workers: called about every second while a batch is waited for; what it raises ends the wait.
+        timeout_s: how long a batch may take.
+
+    Attributes:
+        samples: the buffer, with all fields.
+
+    Raises:
+        ValueError: if agent, buffer, transforms and batch spec do not fit; if `agent.final_value` is
+            asked for with an agent that has a memory, whose state at the end is not known; if a step
+            transform has a state; if the time-out is not positive.
+        TypeError: if handler, buffer or a transform is something else.
+    """
+
+    def __init__(
+        self,
+        batch_spec: BatchSpec,
+        source: ReplayBufferInterface,
+        handler: Handler,
+        samples: Samples,
+        step_transforms: Sequence[StepTransform] = (),
+        batch_transforms: Sequence[BatchTransform] = (),
+        *,
+        publish_to: Sequence[Callable[[State, int], object]] = (),
+        statistics: EpisodeStatistics | None = None,
+        check_workers: Callable[[], object] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        check_samples(samples, batch_spec)
+        check_handler(handler)
+        check_transforms(step_transforms, batch_transforms)
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
+        self.batch_spec = batch_spec
+        self.handler = handler
+        self.step_transforms = list(step_transforms)
+        self.batch_transforms = list(batch_transforms)
+        self._batch = FragmentBatch(samples, batch_spec)
+        self.samples = self._batch.samples
+        check_fields(self.samples, self.transforms)
+        self.final_chain = FinalChain(self.samples, self.step_transforms)
+        self._source = source
+        self._publish_to = list(publish_to)
+        self._statistics = statistics
+        self._check_workers = check_workers
+        self._timeout_s = timeout_s
+        handler.bind(self.samples)
+        for transform in self.transforms:
+            transform.bind(self.samples)
+        # Afterwards, as some transforms have their state only then.
+        self._check_what_is_known()
+        self._version = self._version_of_batch = self._batches = 0
+        self._about_batch: dict[str, Any] = {
+            "staleness": 0,
+            "version_of_batch": 0,
+            "waited_s": 0.0,
+            "dropped_fragments": 0,
+        }
+        # By column, as some transforms go on from batch to batch.
+        self._keys: list[FragmentKey | None] = [None] * batch_spec.B
+        self._closed = False
+
+    def _check_what_is_known(self) -> None:
+        for transform in self.step_transforms:
+            if transform.state():
+                raise ValueError(
+                    f"step_transforms: expected transforms without state, got {type(transform).__name__}, "
+                    "whose copies in the workers have seen other steps; let the environments do what it does"
+                )
+        if self.handler.agent.recurrent and self._final_values():
+            raise ValueError(
+                "samples: expected no field agent.final_value for an agent with a memory, whose state at the "
+                "end of a fragment is not known; let EvaluatePolicy and EstimateVtrace estimate values in a "
+                "TransformingAlgorithm"
+            )
+        try:
+            # Otherwise this would show when the weights are first published.
+            weights_of(self.handler.agent)
+        except NotImplementedError as error:
+            raise ValueError(f"handler: agent: {error}") from None
+
+    def _final_values(self) -> list[Any]:
+        fields = getattr(self.samples.agent, "final_value", None)
+        return [leaf for _, leaf in buffer_leaves(fields)]
+
+    # ------------------------------------------------------------------ batches
+
+    def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
+        """Wait for B fragments, copy them to the buffer, and return it with the episodes reported meanwhile.
+
+        The samples stay as they are until the next call.
+
+        Raises:
+            WorkerTimeoutError: if there are too few fragments in time; none is lost by that.
+            ClosedError: if the sampler or the source is closed.
+            ValueError: if fragments do not fit the samples.
+        """
+        self._check_open()
+        began = perf_counter()
+        fragments = self._fetch()
+        waited_s = perf_counter() - began
+        self._fill(fragments)
+        self._forget_others(fragments)
+        for batch_transform in self.batch_transforms:
+            with naming(batch_transform, "transform_batch"):
+                batch_transform.transform_batch(self.samples)
+        self._batches += 1
+        self._version_of_batch = min(fragment.oldest_version for fragment in fragments)
+        self._about_batch = {
+            "staleness": self._version - self._version_of_batch,
+            "version_of_batch": self._version_of_batch,
+            "waited_s": waited_s,
+            "dropped_fragments": self._source.counts().get("stale", 0),
+        }
+        return self.samples, [] if self._statistics is None else self._statistics.drain()
+
+    def _fetch(self) -> list[SampleFragment]:
+        B, deadline = self.batch_spec.B, monotonic() + self._timeout_s
+        stale_before = self._source.counts().get("stale", 0)
+        while True:
+            # Workers that have failed will never fill a batch.
+            if self._check_workers is not None:
+                self._check_workers()
+            left_s = max(deadline - monotonic(), 0.0)
+            fragments = self._source.fetch(B, min(left_s, _LOOK_S), self._version)
+            if fragments:
+                return fragments
+            if left_s == 0:
+                raise WorkerTimeoutError(self._what_is_missing(stale_before))
+
+    def _what_is_missing(self, stale_before: int) -> str:
+        counts = self._source.counts()
+        stale = counts.get("stale", 0) - stale_before
+        hint = (
+            f"{stale} came and were too old: publish less often, or raise the source's max_staleness"
+            if stale
+            else "look whether the workers run and are given weights, or raise timeout_s"
+        )
+        so_far = ", ".join(f"{n} {name}" for name, n in counts.items())
+        return (
+            f"FragmentSampler: batch {self._batches + 1}: expected {self.batch_spec.B} fragments within "
+            f"{self._timeout_s:g} s, got {self._source.prepared()}{f' (in all {so_far})' if so_far else ''}; "
+            f"{hint}"
+        )
+
+    def _fill(self, fragments: Sequence[SampleFragment]) -> None:
+        """Copy fragments, and compute what the workers could not know."""
+        T, everyone, handler = self.batch_spec.T, slice(0, self.batch_spec.B), self.handler
+        cuts = self._batch.put(fragments)
+        handler.sample_mode()  # an update may have left the agent in another
+        for t in range(T + 1 if self.step_transforms else 0):
+            for transform in self.step_transforms:
+                try:
+                    transform.transform_step(self.samples, t, everyone)
+                except Exception as error:
+                    note_transform(error, transform, f"transform_step, row {t}")
+                    raise
+        if not handler.agent.recurrent:
+            handler.bootstrap_value(T, everyone)
+        # Only rows of cuts are written, and the batch before has left its own.
+        for final_value in self._final_values():
+            final_value[...] = 0
+        if cuts:
+            seen = self.final_chain.as_seen(self._batch.stacked(cuts))
+            rows, columns = np.array([(cut.row, cut.column) for cut in cuts], np.intp).T
+            handler.final_value(rows, columns, seen)
+        self._batch.clear_rest()
+        for transform in self.step_transforms:
+            with naming(transform, "end_batch"):
+                transform.end_batch(self.samples)
+
+    def _forget_others(self, fragments: Sequence[SampleFragment]) -> None:
+        """Let transforms know in which columns a fragment does not continue the one before it."""
+        keys = [fragment.key for fragment in fragments]
+        others = [
+            column
+            for column, (last, key) in enumerate(zip(self._keys, keys, strict=True))
+            if last is None or (*last[:3], last[3] + 1) != key
+        ]
+        if others:
+            for transform in self.transforms:
+                transform.forget(np.array(others, np.intp))
+        self._keys = [*keys]
+
+    # ------------------------------------------------------------------ weights
+
+    def publish(self) -> int:
+        """Give the workers the agent's present weights as a new version, and return it.
+
+        Raises:
+            ClosedError: if the sampler is closed. What a worker raises passes through.
+        """
+        self._check_open()
+        weights = weights_of(self.agent)
+        # Counted before they are handed out: if a worker fails, others may have this version already.
+        self._version += 1
+        for load_weights in self._publish_to:
+            load_weights(weights, self._version)
+        # After the workers, which could not make anything newer before.
+        self._source.new_version(self._version)
+        return self._version
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that were published last; 0 is what the workers began with."""
+        return self._version
+
+    @property
+    def version_of_batch(self) -> int:
+        """Version of the weights that chose the oldest step of the last batch."""
+        return self._version_of_batch
+
+    @property
+    def agent(self) -> Agent:
+        """The agent that is trained, whose weights are published."""
+        return self.handler.agent
+
+    # ------------------------------------------------------------------ statistics and state
+
+    @property
+    def transforms(self) -> list[Transform]:
+        """All transforms, in order."""
+        return [*self.step_transforms, *self.batch_transforms]
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Return the `stats` of transforms, as `Class/name`, those of tasks, and of the last batch:
+
+        `staleness`, versions that were published since that of its oldest step; `version_of_batch`;
+        `waited_s`, how long it was waited for; `dropped_fragments`, how many were too old, in all.
+        """
+        of_transforms = {
+            f"{type(transform).__name__}/{name}": value
+            for transform in self.transforms
+            for name, value in transform.stats.items()
+        }
+        tasks = {} if self._statistics is None else self._statistics.stats
+        return {**of_transforms, **tasks, **self._about_batch}
+
+    def state(self, *, environments: bool = True) -> State:
+        """Return the version of the weights and the states of the transforms.
+
+        The environments are the workers': a run that goes on begins new episodes.
+        """
+        return {
+            "version": self._version,
+            "batches": self._batches,
+            "transforms": [transform.state() for transform in self.transforms],
+            "transform_classes": self._transform_classes(),
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned. Versions continue from those of the run that was saved.
+
+        Raises:
+            ValueError: if it is that of other transforms, or of another sampler.
+        """
+        classes, came = self._transform_classes(), state.get("transform_classes")
+        if came != classes:
+            raise ValueError(f"transforms: expected the states of {classes}, got those of {came}")
+        if "version" not in state:
+            raise ValueError(
+                "expected the state of a FragmentSampler, which has a version, got none"
+            )
+        for transform, one in zip(self.transforms, state["transforms"], strict=True):
+            transform.load_state(one)
+        self._batches = int(state["batches"])
+        # Versions never go back: workers that are still there may have a higher one.
+        self._version = max(self._version, int(state["version"]))
+        self._keys = [None] * self.batch_spec.B
+
+    def _transform_classes(self) -> list[str]:
+        return [type(transform).__name__ for transform in self.transforms]
+
+    # ------------------------------------------------------------------ the end
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("FragmentSampler: the sampler is closed")
+
+    def close(self) -> None:
+        """Close the handler; may be called twice. The source and the workers are not closed."""
+        self._closed = True
+        self.handler.close()
