@@ -100,6 +100,15 @@ class ForkServer:
         return reading, writing
 
     def _ensure_running(self) -> None:
+        try:
+            self._ensure_one()
+        except ChildProcessError:
+            # It had ended, and was collected by another part of this program, as by `os.waitpid(-1, 0)`: then
+            # multiprocessing cannot ask for it, and would fail at each start from now on.
+            self._forget()
+            self._ensure_one()
+
+    def _ensure_one(self) -> None:
         # Without /proc, as on macOS, multiprocessing's own folder has to do, which lasts until the exit.
         if not _HAS_PATHS:
             self._server.ensure_running()
@@ -180,6 +189,9 @@ class ForkServer:
             # Collected here: multiprocessing collects only a server that it finds dead itself.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+        self._forget()
+
+    def _forget(self) -> None:
         for fd in self.descriptors:
             os.close(fd)
         # multiprocessing would otherwise wait for this process, and close these numbers a second time.

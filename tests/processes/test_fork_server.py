@@ -91,6 +91,13 @@ def test_a_fork_server_that_ends_instead_of_starting_a_process() -> None:
     ready(Child(targets.echo, start_method="forkserver")).kill()
 
 
+def test_a_fork_server_that_others_have_collected_is_replaced() -> None:
+    server = started_server()
+    os.kill(server, signal.SIGKILL)
+    os.waitpid(server, 0)
+    assert started_server() != server
+
+
 def test_children_outlive_a_fork_server_that_fails() -> None:
     child = ready(Child(targets.echo, start_method="forkserver"))
     server = forkserver_pid()
