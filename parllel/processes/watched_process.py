@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import os
 import signal
+import threading
 import weakref
 from multiprocessing.connection import wait
 from typing import Protocol
@@ -83,6 +84,9 @@ class WatchedProcess:
             False  # whether `end` has cleaned up; from then on only the exit code is known
         )
         self._exit_code: int | None = None
+        # What started the process sends the code once: a second thread that reads it finds the end of a pipe,
+        # and would report another code. Reentrant: the collector may end a process in any thread.
+        self._exit_lock = threading.RLock()
         self._owner = os.getpid()  # only that process may end it: a fork has a copy of this object
         # A descriptor stays with this very process, while its number may be given to another one.
         self._pidfd = _open_pidfd(self.pid)
@@ -127,11 +131,15 @@ class WatchedProcess:
 
         `join` alone would also wait for a grandchild that holds what it watches.
         """
-        if self._is_clean:
+        # First: a fork server that was killed reports an end of what it started, which may run on.
+        if not self._is_clean and not self._await_death(timeout_s):
+            return None
+        with self._exit_lock:
+            if not self._is_clean and self._exit_code is None:
+                if self._process.exitcode is None:
+                    self._process.join(timeout_s)  # the fork server has yet to report the code
+                self._exit_code = self._process.exitcode
             return self._exit_code
-        if self._await_death(timeout_s) and self._process.exitcode is None:
-            self._process.join(timeout_s)  # the fork server, its parent, has yet to report the code
-        return self._process.exitcode
 
     # ------------------------------------------------------------------ ending
 
@@ -184,14 +192,15 @@ class WatchedProcess:
     def _clean_up(self) -> None:
         try:
             # Killed, it ends within milliseconds, unless the kernel holds it, as for a network disk.
-            self._exit_code = self._await_exit(5.0)
+            self._await_exit(5.0)
         finally:
-            self._is_clean = True
-            if self._pidfd >= 0:
-                os.close(self._pidfd)
-                self._pidfd = -1
-            with contextlib.suppress(ValueError):  # still running: unkillable, in the kernel
-                self._process.close()
+            with self._exit_lock:  # which another thread may just be reading
+                self._is_clean = True
+                if self._pidfd >= 0:
+                    os.close(self._pidfd)
+                    self._pidfd = -1
+                with contextlib.suppress(ValueError):  # still running: unkillable, in the kernel
+                    self._process.close()
 
     def _kill_group(self) -> None:
         if hasattr(os, "killpg"):
@@ -203,7 +212,7 @@ class WatchedProcess:
         # The process leads a group of its own; until it has got so far only the process itself exists.
         for send in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                if send is os.killpg or self._process.exitcode is None:
+                if send is os.killpg or not self._await_death(0.0):
                     send(self.pid, number)
 
     def _forget(self) -> None:

@@ -190,6 +190,18 @@ def test_program_ends_with_a_parent_whose_fork_server_was_killed() -> None:
     until(lambda: not any(process_runs(pid) for pid in (program, *below)))
 
 
+def test_program_runs_on_without_its_fork_server() -> None:
+    with Program(["cat"]) as program:
+        server = forkserver_pid()
+        assert server is not None
+        os.kill(server, signal.SIGKILL)
+        until(lambda: not process_runs(server))
+        assert program.wait(0.01) is None
+        assert program.exit_text() == "stopped answering"
+        program.write(b"word\n")
+        assert program.read_line(LONG_S) == b"word"
+
+
 def test_program_of_a_killed_child_ends() -> None:
     """The child's own fork server notices."""
     child = Child(hold_a_program, start_method="fork")

@@ -6,6 +6,8 @@ import gc
 import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,6 +133,31 @@ def test_forgotten_program_is_ended() -> None:
     del watched
     gc.collect()
     assert process_entry(popen.pid) is None
+
+
+def test_threads_read_the_exit_code_one_at_a_time(watch: Watch) -> None:
+    """The fork server sends it once, and who comes second would find the end of the pipe."""
+    watched = watch("exit 7")
+    reads = threading.Lock()
+    codes: list[int | None] = []
+
+    class Once(Program):
+        @property
+        def exitcode(self) -> int | None:
+            assert reads.acquire(blocking=False), "two threads read it"
+            time.sleep(0.05)
+            reads.release()
+            return super().exitcode
+
+    watched._process = Once(watched._process.popen)  # type: ignore[attr-defined]
+    threads = [
+        threading.Thread(target=lambda: codes.append(watched._await_exit(5.0))) for _ in "ab"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [7, 7]
 
 
 def test_several_programs_share_one_grace(watch: Watch) -> None:
