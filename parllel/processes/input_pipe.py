@@ -47,15 +47,23 @@ class InputPipe:
         """Write a message whole. On Windows this may wait for longer than the time-out.
 
         Raises:
-            TimeoutError: if it was not taken in time.
+            TimeoutError: if it was not taken in time; its argument is how many bytes were.
             BrokenPipeError: if the process has ended, or has closed its input.
-            ClosedError: if the pipe is closed meanwhile.
+            ClosedError: if the pipe is closed, before or meanwhile, or torn.
         """
         if not self._lock.acquire(timeout=min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)):
-            raise TimeoutError
+            raise TimeoutError(0)
         try:
             left = memoryview(message).cast("B")
             size = len(left)
+            if self._closing:
+                raise ClosedError("written to after its input was closed")
+            # With the lock: while another thread writes, its message is torn too.
+            if self.torn:
+                raise ClosedError(
+                    "it has got a part of a message, and anything more would be taken for the rest of it; "
+                    "end it and start another"
+                )
             # First: an interrupt may come between the write and any note of it.
             self.torn = size > 0
             try:
@@ -67,7 +75,10 @@ class InputPipe:
                     except BlockingIOError:
                         timeout_s = self._await_room(timeout_s)
                 self.torn = False
-            except (TimeoutError, BrokenPipeError, ClosedError):
+            except TimeoutError:
+                self.torn = len(left) < size
+                raise TimeoutError(size - len(left)) from None
+            except (BrokenPipeError, ClosedError):
                 self.torn = len(left) < size
                 raise
         finally:

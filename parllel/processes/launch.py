@@ -68,6 +68,12 @@ def start_lean(method: StartMethod, target: Callable[..., Any], args: tuple[Any,
     return process
 
 
+def unchanged_environment() -> dict[str, str]:
+    """Return a copy of os.environ, without what a start in another thread sets for its time."""
+    with _lock:
+        return dict(os.environ)
+
+
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in values}

@@ -47,7 +47,7 @@ class Program(WatchedProcess):
         cwd: the folder it runs in; default that of this process.
         lines: whether its standard output is read as lines, for `read_line`; otherwise it is discarded.
         stderr: path of the file that its standard error is added to; default a file without a name, which
-            vanishes afterwards. Its size is not limited.
+            vanishes afterwards. Its size is not limited. Of a pipe or a terminal no last lines are known.
         queue_lines, queue_bytes: how much of its output is held until it is read; then the program waits. A
             single line may be larger than the queue.
         max_line_bytes: a longer line is reported by one LineTooLongError, and left out.
@@ -57,7 +57,8 @@ class Program(WatchedProcess):
         PermissionError: if it may not be executed.
         OSError: if it cannot be executed for another reason, or at a limit of open files or processes.
         WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
-        TypeError, ValueError: for a command that is no list of words, or an empty one; for limits below 1.
+        TypeError, ValueError: for a command or variables that cannot be executed, as an empty list or a word
+            with a zero byte; for limits below 1.
 
     On Linux a program ends with this process, however that ends, SIGKILL included, and takes with it what it
     started in sessions of its own. It is forked by the fork server of this process, whose umask, limits and
@@ -127,20 +128,11 @@ class Program(WatchedProcess):
             ClosedError: after `end` or `close_input`, and after part of a message.
         """
         self._check_open()
-        if self._input.closed:
-            raise ClosedError(f"{self.name}: written to after its input was closed")
-        if self._input.torn:
-            if self.died():
-                raise self.died_error("before it took its input")
-            raise ClosedError(
-                f"{self.name}: process {self.pid} has got a part of a message, and anything more would be "
-                "taken for the rest of it; end it and start another"
-            )
         try:
             self._input.write(message, timeout_s)
-        except TimeoutError:
+        except TimeoutError as error:
             taken, then = "nothing", "it does not read its input"
-            if self._input.torn:
+            if error.args[0]:
                 taken, then = "only a part", "end it and start another"
             raise WorkerTimeoutError(
                 f"{self.name}: process {self.pid} took {taken} of {memoryview(message).nbytes:,} bytes "
@@ -148,6 +140,10 @@ class Program(WatchedProcess):
             ) from None
         except BrokenPipeError:
             raise self.died_error("before it took its input") from None
+        except ClosedError as error:
+            if not self._input.closed and self.died():
+                raise self.died_error("before it took its input") from None
+            raise ClosedError(f"{self.name}: {error}") from None
 
     def close_input(self) -> None:
         """Let the program see the end of its input; may be called twice."""
@@ -199,6 +195,8 @@ class Program(WatchedProcess):
             how = "closed its end of the pipe, but runs on,"
         said = self.last_lines()
         words = "it wrote nothing to its standard error"
+        if not self._errors.readable:
+            words = "its standard error cannot be read back"
         if said:
             words = "\n  ".join(["the end of its standard error:", *said])
         return WorkerDiedError(f"{self.name}: process {self.pid} {how} {doing}; {words}")
@@ -264,7 +262,12 @@ def _words(command: Sequence[str | os.PathLike[str]]) -> list[str]:
     # A single string is a sequence of words too, of one letter each.
     if isinstance(command, (str, bytes, os.PathLike)):
         raise TypeError(f"command: expected a list of words, got {command!r}")
-    words = [os.fspath(word) for word in command]
+    words = [os.fsdecode(word) for word in command]
     if not words:
         raise ValueError("command: expected a program and its arguments, got an empty list")
+    if not words[0]:
+        raise ValueError("command: expected the name of a program first, got an empty word")
+    for word in words:
+        if b"\0" in os.fsencode(word):
+            raise ValueError(f"command: expected words without a zero byte, got {word!r}")
     return words

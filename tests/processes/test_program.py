@@ -130,7 +130,7 @@ def test_floods_on_both(run: Run) -> None:
     program = run("yes err >&2 & exec yes out")
     for _ in range(10_000):
         assert program.read_line(LONG_S) == b"out"
-    assert program.last_lines(2)[0] == "err"
+    until(lambda: program.last_lines(2)[:1] == ["err"])
 
 
 def test_line_of_64_megabytes(run: Run) -> None:
@@ -219,7 +219,32 @@ def test_end_ends_a_write_of_another_thread(run: Run) -> None:
     until(lambda: program._input.torn)
     program.kill()
     thread.join(LONG_S)
-    assert str(errors[0]) == "its input was closed while it was written to"
+    assert str(errors[0]) == "the script: its input was closed while it was written to"
+
+
+def test_threads_write_one_after_the_other(run: Run) -> None:
+    program = run("trap : USR1; echo; sleep 60 & wait; exec wc -c")
+    program.read_line(LONG_S)
+    errors: list[Exception] = []
+
+    def write(length: int) -> None:
+        try:
+            program.write(bytes(length), LONG_S)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(length,)) for length in (2**20, 5, 0)]
+    for thread in threads:
+        thread.start()
+        until(lambda: program._input.torn)
+    with pytest.raises(WorkerTimeoutError, match="took nothing of 3 bytes within 0 s"):
+        program.write(b"one", timeout_s=0.0)
+    os.kill(program.pid, signal.SIGUSR1)
+    for thread in threads:
+        thread.join(LONG_S)
+    program.close_input()
+    assert program.read_line(LONG_S) == str(2**20 + 5).encode()
+    assert errors == []
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

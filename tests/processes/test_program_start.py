@@ -5,14 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from starting import LONG_S, Run
 
-from parllel.errors import ClosedError
-from parllel.processes import Program
+from parllel.errors import ClosedError, WorkerDiedError
+from parllel.processes import Program, launch
+from parllel.processes.program_environment import program_environment
 
 
 def test_only_listed_variables_are_passed(
@@ -104,6 +106,21 @@ def test_wrong_arguments() -> None:
         ValueError, match="command: expected a program and its arguments, got an empty"
     ):
         Program([])
+    for words, match in (
+        (["echo", "a\0b"], r"command: expected words without a zero byte, got 'a\\x00b'"),
+        (["", "a"], "command: expected the name of a program first, got an empty word"),
+        (["echo", "\ud800"], "surrogates not allowed"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            Program(words)
+    for variables, match in (
+        ({"A=B": "x"}, "environment: 'A=B': expected a name without '=' and zero bytes"),
+        ({"": "x"}, "environment: '': expected a name"),
+        ({"A": "x\0"}, "environment: 'A': expected text without zero bytes"),
+        ({"A": 1}, "environment: 'A': expected text, got int"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=match):
+            Program(["true"], environment=variables)
     with pytest.raises(ValueError, match="sh: queue_lines: expected at least 1, got 0"):
         Program(["sh"], queue_lines=0)
 
@@ -119,6 +136,50 @@ def test_errors_go_to_a_file(run: Run, tmp_path: Path) -> None:
     assert path.read_text() == "of an earlier program\nsaid\n"
     run("true", stderr=tmp_path / "new.txt")
     assert (tmp_path / "new.txt").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["pipe", "fifo"])
+def test_errors_may_go_to_what_cannot_be_read_again(run: Run, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    stderr = path if kind == "fifo" else f"/proc/self/fd/{reader}"
+    program = run("echo said >&2; exit 3", stderr=stderr)
+    with pytest.raises(
+        WorkerDiedError, match=r"with code 3 .* its standard error cannot be read back"
+    ):
+        program.read_line(LONG_S)
+    assert os.read(reader, 100) == b"said\n"
+    program.end()
+    os.close(reader)
+    assert program.last_lines() == []
+
+
+def test_program_may_open_its_errors_anew(run: Run) -> None:
+    program = run("echo one, long >&2; echo two > /dev/stderr; echo three >&2")
+    program.wait(LONG_S)
+    assert program.last_lines() == ["two", "three"]
+
+
+def test_variables_that_another_start_sets_for_its_time_are_not_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    inside, leave = threading.Event(), threading.Event()
+
+    def start_another() -> None:
+        with launch._lock, launch._environment(launch.ONE_THREAD):
+            inside.set()
+            leave.wait(LONG_S)
+
+    thread = threading.Thread(target=start_another)
+    thread.start()
+    inside.wait(LONG_S)
+    timer = threading.Timer(0.1, leave.set)
+    timer.start()
+    assert "OMP_NUM_THREADS" not in program_environment({}, ["OMP_*"])
+    thread.join(LONG_S)
+    timer.join(LONG_S)
 
 
 def test_output_may_be_discarded(run: Run) -> None:
