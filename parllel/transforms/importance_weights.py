@@ -16,13 +16,15 @@ LOG_PROBS = ("agent.learner_log_prob", "agent.agent_info.log_prob")
 
 
 class ImportanceWeights(BatchTransform):
-    """Write `agent.importance_weight`: how much likelier the learner's policy would act as was acted.
+    """Write `agent.importance_weight`, the ratio of the two policies' probabilities of each action.
 
-    The weight is min(clip, pi / mu), [T, B] float32, and 0 where a field `env.valid` is false. Where this
-    field is there, PPO keeps the policy near the learner's own at the start of the update, and weighs each
-    step (Hilton et al. 2022, "Batch size-invariance for policy optimization", the decoupled objective).
-    Without it, PPO keeps the policy near the one that sampled, which holds learning back the more the older
-    that is. Neither says anything about values and advantages: see EstimateVtrace.
+    The weight is min(clip, pi / mu), with pi the learner's policy and mu the one that sampled, [T, B]
+    float32, and 0 where a field `env.valid` is false. Where this field is there, PPO keeps the policy near
+    pi, the learner's own at the start of the update, and weighs each step (Hilton et al. 2022, "Batch
+    size-invariance for policy optimization", the decoupled objective). Without it, PPO keeps the policy near
+    mu, which holds learning back the more the older that is. But mu is also what limits how far several
+    updates go together before any batch shows their effect, so PPO needs a smaller `ratio_clip` with weights.
+    Values and advantages are another matter: see EstimateVtrace.
 
     Reads `agent.agent_info.log_prob` and `agent.learner_log_prob`.
 

@@ -50,6 +50,21 @@ COMMANDS = {
     "mpe independent": ["mpe/train_ppo.py", "independent", "--n-steps", "2048", "--curve", "curve"],
     "mpe shared": ["mpe/train_ppo.py", "shared", "--n-steps", "2048"],
     "cartpole async": ["cartpole_async/train_ppo.py", "--n-steps", "2048", "--T", "64"],
+    "cartpole stale": [
+        "cartpole_stale/train_ppo.py",
+        "--n-steps",
+        "2048",
+        "--log-interval-steps",
+        "1024",
+        "--seeds",
+        "3",
+        "4",
+        "--correction",
+        "weights",
+        "none",
+        "--curve",
+        "curve",
+    ],
     "extra_input": ["extra_input/train_ppo.py", "--n-steps", "2048"],
     "pong": ["pong/train_ppo.py", "--n-steps", "64", "--T", "16", "--B", "2"],
 }
@@ -219,6 +234,24 @@ def test_a_policy_with_a_memory_leaves_curves(tmp_path):
     (_, last) = rows_of(made)
     assert 1024 <= int(last["step"]) < 1024 + 128 * 16
     assert state_of(made)["elapsed_steps"] == int(last["step"])
+
+
+def test_old_batches_leave_curves_and_go_on_with_their_weights(tmp_path, fonts):
+    made = run("cartpole stale", tmp_path)
+    curve = json.loads((tmp_path / "curve.json").read_text())
+    assert curve["steps_to_475"] == {"weights": [None, None], "none": [None, None]}
+    for points in curve["curves"].values():
+        assert [step for step, *_ in points] == [0, 1024, 2048]
+        assert all(low <= median <= high for _, median, low, high in points)
+    assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
+    weighted = RunFolder.open(made.parent / "ppo-weights-seed3")
+    last = rows_of(weighted.path)[-1]
+    assert 0 < float(last["algorithm/ImportanceWeights/weight"]) < 1
+    # Four batches of 512 steps: all weights so far are still to be used.
+    _, state = weighted.checkpoints.load_newest()
+    assert len(state["parts"]["sampler"]["weights"]) == 4
+    result, _ = resume(weighted.path, changes={"n_steps": 2560})
+    assert result.elapsed_steps == 2560
 
 
 def test_an_input_of_the_users_own(tmp_path):
