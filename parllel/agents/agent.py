@@ -45,11 +45,14 @@ class Agent(ABC):
         """Return the value estimate [N] of `observation`; recurrent state stays as it is."""
         raise NotImplementedError(f"{type(self).__name__} estimates no values")
 
-    def draw_noise(self, T: int, B: int) -> Tree:
+    def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tree:
         """Draw all randomness of a batch, leaves [T, B, ...], or None if there is none.
 
         Because noise belongs to a cell (t, b), actions do not depend on the order or the grouping
         in which a sampler steps its environments.
+
+        seed: draw from a new generator with this seed, and leave the agent's own as it is. Rollout workers
+            ask for it, so that the noise of a fragment does not depend on what was drawn before it.
         """
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class Handler(ABC):
     Attributes:
         agent: the argument of that name.
         restore_mode: puts the agent back into the mode that it was asked for last.
+        noise_source: draws the noise of a batch in place of `agent.draw_noise(T, B)`, unless None.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -41,6 +43,7 @@ class Handler(ABC):
         self._bound: BoundSamples | None = None
         self._prepared: dict[tuple[Any, Any], Prepared] = {}
         self._noise: Tree = None
+        self.noise_source: Callable[[int, int], Tree] | None = None
         # Packing and unpacking the inputs costs as much as all else in a step together.
         self._only_observation = type(self).agent_inputs is Handler.agent_inputs
 
@@ -124,7 +127,8 @@ class Handler(ABC):
                 np.copyto(field, self.to_numpy(part_at(state, path)))
         # All at once: one call is cheaper than T, and a cell's noise is the same in whatever order rows are
         # stepped.
-        self._noise = self.agent.draw_noise(bound.T, bound.B) if self._sampling else None
+        draw = self.noise_source or self.agent.draw_noise
+        self._noise = draw(bound.T, bound.B) if self._sampling else None
         for prepared in self._prepared.values():
             # Rows of the batch before, which would be used again.
             prepared.noise = None

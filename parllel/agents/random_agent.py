@@ -53,9 +53,10 @@ class RandomAgent(Agent):
         generator = self._generators[self._current]
         return draw_actions(self._space, generator, (len(leaves[0]),)), None
 
-    def draw_noise(self, T: int, B: int) -> Tree:
+    def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tree:
         """Return the actions of a batch, leaves [T, B, ...]."""
-        return draw_actions(self._space, self._generators[self._current], (T, B))
+        generator = self._generators[self._current] if seed is None else np.random.default_rng(seed)
+        return draw_actions(self._space, generator, (T, B))
 
     def sample_mode(self) -> None:
         """Draw from the generator of the samples."""

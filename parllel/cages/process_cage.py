@@ -151,8 +151,7 @@ class ProcessCage(RemoteCage):
         self._rows = self._n_batches = 0  # after an error the worker may be bound elsewhere
         bound = self._conversation.answer(number, "during bind")
         # Compared once, here: rows are written without a check, and a wrong place would be silent.
-        names, shares = [self._child.name], [[slice(0, 1)]]
-        check_places([[bound]], names, shares, columns.start, action, fields)
+        check_places([[bound]], [self._child.name], [[slice(0, 1)]], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
         self._batch, self._n_batches = batch_number(arrays), count_batches(arrays)
         self._rows = len(fields["reward"])
@@ -181,8 +180,8 @@ class ProcessCage(RemoteCage):
         self._check_idle("decorrelation", bound=True)
         check_row(t, self._rows + 1, self._child.name)
         check_counts(counts, 1, self._child.name)
-        whole = [int(count) for count in counts]  # numpy's are much longer when pickled
         # The batch comes along here as well, as this may be the first that the worker hears of it.
+        whole = [int(count) for count in counts]  # numpy's are much longer when pickled
         number = self._conversation.ask("decorrelate", whole, t, self._batch)
         self._pending = "decorrelation", "decorrelation", number
 
@@ -196,11 +195,11 @@ class ProcessCage(RemoteCage):
         number = self._conversation.next_number()
         request = ROW_REQUEST.pack(ROW, number, op, t, self._batch, everyone)
         self._conversation.send(request, f"before {what}")
-        # After the send: a request that the worker did not take has no answer to wait for.
+        # After the send: what the worker did not take has no answer to wait for.
         self._pending = "row", f"{what} at row {t}", number
 
     def row_done(self, group: int = 0) -> bool:
-        """Return whether the worker has answered, or has ended."""
+        """Return whether the worker has answered, or has ended; before `spaces` whether it is made."""
         self._check_row("row_done", group)
         return self._child.poll()
 
@@ -219,7 +218,9 @@ class ProcessCage(RemoteCage):
 
     def _check_row(self, method: str, group: int) -> None:
         check_group(group, 1, self._child.name)
-        self._check_pending(("row", "decorrelation"), f"{method}() without a start")
+        # While it is made there is something to wait for as well: the worker's first words.
+        if self._spaces is not None or method == "finish_row":
+            self._check_pending(("row", "decorrelation"), f"{method}() without a start")
 
     def _check_pending(self, kinds: Sequence[str], otherwise: str) -> None:
         self._conversation.check_open()
@@ -266,8 +267,7 @@ class ProcessCage(RemoteCage):
         if not self._final:
             return []
         self._final = False
-        # Sorted out by the worker, so that observations that are not wanted are not pickled.
-        [found] = self._ask("final", truncated_only)
+        [found] = self._ask("final", truncated_only)  # sorted out there: others are not pickled
         return [FinalObservation(*final) for final in found]
 
     def start_environment_states(self) -> None:

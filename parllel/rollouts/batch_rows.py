@@ -35,7 +35,7 @@ class BatchRows:
         self.T, self.B = self.done.shape
         self._check(samples, recurrent)
         seen = getattr(agent, "observation", None)
-        if seen is not None and _same(seen, env.observation):
+        if seen is not None and same_memory(seen, env.observation):
             seen = None
         self.fields: dict[str, Tree] = {
             # With the padding row, the observation after the batch.
@@ -82,7 +82,7 @@ class BatchRows:
             )
 
 
-def _same(one: Tree, other: Tree) -> bool:
+def same_memory(one: Tree, other: Tree) -> bool:
     """Return whether two fields are the same memory."""
     ours, theirs = dict(buffer_leaves(one)), dict(buffer_leaves(other))
     # Views of one place are equal Arrays.

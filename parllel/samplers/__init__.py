@@ -9,6 +9,7 @@ from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.full_episode_sampler import FullEpisodeSampler
 from parllel.samplers.part_checks import check_handler, check_samples, check_transforms
 from parllel.samplers.planner import Plan, measure_inference, measure_step, plan_sampling
+from parllel.samplers.published_weights import Leaf, check_layout, layout_of
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.recurrent_sampler import RecurrentSampler
 from parllel.samplers.rollout_sampler import RolloutSampler
@@ -23,6 +24,7 @@ __all__ = [
     "CageColumns",
     "EvalSampler",
     "FullEpisodeSampler",
+    "Leaf",
     "Plan",
     "PublishingSampler",
     "RecurrentSampler",
@@ -31,8 +33,10 @@ __all__ = [
     "Unit",
     "Units",
     "check_handler",
+    "check_layout",
     "check_samples",
     "check_transforms",
+    "layout_of",
     "measure_inference",
     "measure_step",
     "plan_sampling",

@@ -11,6 +11,7 @@ Weights are what `parllel.agents.weights_of` returns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class Published(NamedTuple):
             weights = weights_of(agent)
         except NotImplementedError as error:
             raise ValueError(f"agent: {error}") from None
-        layout = _layout_of(agent, weights)
+        layout = layout_of(agent, weights)
         shared = SharedParameters(_arrays_of(weights))
         # SharedParameters counts the values of the examples as a version, unless all of them are zero.
         return cls(shared, layout, shared.version)
@@ -82,14 +83,7 @@ class Published(NamedTuple):
 
         which: describes the expected weights in the message.
         """
-        layout = _layout_of(agent, weights)
-        # Not strict: the message below shows both layouts, also if one has more arrays.
-        pairs = zip(layout, self.layout, strict=False)
-        if len(layout) != len(self.layout) or not all(_fits(one, first) for one, first in pairs):
-            expected, got = ([tuple(leaf) for leaf in leaves] for leaves in (self.layout, layout))
-            raise ValueError(
-                f"{type(agent).__name__}: expected the weights {which}, {expected}, got {got}"
-            )
+        check_layout(agent, self.layout, weights, which)
 
 
 class WeightsReader:
@@ -129,11 +123,28 @@ class WeightsReader:
         return self._seen - self._published.first
 
 
+def check_layout(agent: Agent, layout: Sequence[Leaf], weights: Tree, which: str) -> None:
+    """Raise ValueError unless weights fit a layout.
+
+    agent: for the message.
+    which: describes the expected weights in it.
+    """
+    found = layout_of(agent, weights)
+    # Not strict: the message below shows both layouts, also if one has more arrays.
+    pairs = zip(found, layout, strict=False)
+    if len(found) != len(layout) or not all(_fits(one, first) for one, first in pairs):
+        expected, got = ([tuple(leaf) for leaf in leaves] for leaves in (layout, found))
+        raise ValueError(
+            f"{type(agent).__name__}: expected the weights {which}, {expected}, got {got}"
+        )
+
+
 def _arrays_of(weights: Tree) -> list[NDArray[Any]]:
     return [np.asarray(leaf) for _, leaf in buffer_leaves(weights)]
 
 
-def _layout_of(agent: Agent, weights: Tree) -> list[Leaf]:
+def layout_of(agent: Agent, weights: Tree) -> list[Leaf]:
+    """Return paths, shapes and dtypes of weights; raise ValueError unless they are arrays and numbers."""
     leaves = []
     for path, leaf in buffer_leaves(weights):
         array = np.asarray(leaf)

@@ -47,12 +47,13 @@ class CountingAgent(Agent):
         """Return the fingerprint [N] as float32."""
         return fingerprint(observation).astype(np.float32)
 
-    def draw_noise(self, T: int, B: int) -> Tree:
+    def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tree:
         """Draw the noise of a batch, [T, B]."""
-        return self._draw(T, B)
+        return self._draw(T, B, seed)
 
-    def _draw(self, T: int, B: int) -> NDArray[np.int32]:
-        return self._generator.integers(0, DRAWS, (T, B), dtype=np.int32)
+    def _draw(self, T: int, B: int, seed: int | None = None) -> NDArray[np.int32]:
+        generator = self._generator if seed is None else np.random.default_rng(seed)
+        return generator.integers(0, DRAWS, (T, B), dtype=np.int32)
 
     def sample_mode(self) -> None:
         """Use noise from now on."""

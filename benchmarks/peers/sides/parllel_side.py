@@ -30,7 +30,7 @@ class DrawnAgent(Agent):
         """Return the row of actions that the handler holds ready."""
         return (self._actions[0, env_indices] if noise is None else noise), None
 
-    def draw_noise(self, T: int, B: int) -> Tree:
+    def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tree:
         """Return the actions of a batch."""
         return self._actions
 

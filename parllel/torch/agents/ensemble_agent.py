@@ -74,6 +74,6 @@ class EnsembleAgent(PgAgent):
             noise = buffer_map(lambda drawn: drawn[0], self._draw(1, len(leaf)))
         return super()._choose(params, value, noise)
 
-    def _draw(self, T: int, B: int) -> Tree:
-        noise = self.distribution.draw_noise(self._generator, T, B)
+    def _draw(self, T: int, B: int, seed: int | None = None) -> Tree:
+        noise = self.distribution.draw_noise(self._generator_for(seed), T, B)
         return buffer_map(lambda leaf: leaf.to(self.device), noise)

@@ -9,6 +9,7 @@ from torch import nn
 
 from parllel.agents import ALL_ENVS, Agent, EnvIndices
 from parllel.buffers import NamedTuple, field_at
+from parllel.seeding import Seeds
 from parllel.torch.agents.learning_group import LearningGroup
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.distributions.ensemble import joint_space
@@ -114,9 +115,13 @@ class IndependentAgents(Agent):
             for name, agent in self.agents.items()
         ]
 
-    def draw_noise(self, T: int, B: int) -> Tree:
+    def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tree:
         """Draw the noise of each agent from its own generator; None in eval mode."""
-        noise = {name: agent.draw_noise(T, B) for name, agent in self.agents.items()}
+        noise = {}
+        for name, agent in self.agents.items():
+            # By name, or agents with actions of one kind would draw the same.
+            own = None if seed is None else Seeds(seed).integer(name)
+            noise[name] = agent.draw_noise(T, B, seed=own)
         # All agents are in the same mode, so that either all of them draw or none does.
         return None if None in noise.values() else NamedTuple(**noise)
 

@@ -97,12 +97,12 @@ class PgAgent(Agent):
             )
         return log_prob, entropy, value
 
-    def draw_noise(self, T: int, B: int) -> Tensor | None:
+    def draw_noise(self, T: int, B: int, *, seed: int | None = None) -> Tensor | None:
         """Draw the noise of a batch, [T, B, ...] on the agent's device; None in eval mode."""
         # Nothing is drawn, so an evaluation leaves the noise of later batches as it would have been.
         if self._evaluating:
             return None
-        return self._draw(T, B)
+        return self._draw(T, B, seed)
 
     def sample_mode(self) -> None:
         """Draw actions; modules such as dropout are off."""
@@ -173,9 +173,12 @@ class PgAgent(Agent):
             observation, inputs = buffer_map(self._to_device, (observation, inputs))
         return self.model(observation, **inputs)
 
-    def _draw(self, T: int, B: int) -> Tensor:
+    def _draw(self, T: int, B: int, seed: int | None = None) -> Tensor:
         # Drawn where the generator is, then moved: generators of GPUs draw other numbers from the same seed.
-        return self.distribution.draw_noise(self._generator, T, B).to(self.device)
+        return self.distribution.draw_noise(self._generator_for(seed), T, B).to(self.device)
+
+    def _generator_for(self, seed: int | None) -> torch.Generator:
+        return self._generator if seed is None else torch.Generator().manual_seed(seed)
 
     def _to_device(self, value: Any) -> Any:
         # Inputs that a handler adds may hold plain numbers.

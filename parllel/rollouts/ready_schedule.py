@@ -1,0 +1,367 @@
+"""Act for whichever environments have answered.
+
+    MAKING --> RESETTING --> WAITING --- agent acts ---> STEPPING --> WAITING --> ...
+      ^                         |                           |
+      |                         +------- dies, hangs -------+
+    PAUSED <------------------------- restarts left --------+--- none left ---> PARKED
+
+One thread does all of this. What is made, reset or stepped is in `AwaitedRows`, all else is not; a row of the
+samples belongs to the environment as long as it is there.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.agents import Handler
+from parllel.buffers import Samples, buffer_map
+from parllel.cages import AwaitedRows, CageInterface, FinalObservation
+from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
+from parllel.rollouts.env_unit import Doing, EnvUnit
+from parllel.rollouts.env_worker import EnvWorker
+from parllel.rollouts.schedule import Schedule
+from parllel.rollouts.single_rows import SingleRows
+from parllel.rollouts.step_collector import StepCollector
+from parllel.samplers import CageColumns, check_handler
+
+# The longest wait of one `advance`, and how often it is looked for environments that take too long.
+_SLICE_S = 0.1
+# Time between two looks counts for no more: this process may have been stopped, and its children with it.
+_LONGEST_GAP_S = 1.0
+# PyTorch rounds products of 1 to 3 rows otherwise than those of 4 or more, and the last N % 4 of these.
+_ROWS_TOGETHER = 4
+
+
+class ReadySchedule(Schedule):
+    """Let the agent act as soon as enough environments have answered, while the others go on.
+
+    The agent is always given blocks of `block` rows: `batch_size`, rounded up to a multiple of four. What is
+    left over is filled with copies. So what is rounded does not depend on how many environments were ready;
+    a RowsSchedule whose number of environments is a multiple of four rounds in the same way.
+
+    Args:
+        environments: `EnvWorker`, which are started again when they die or hang; or cages of one group each,
+            which reset automatically, and whose errors end the worker. They are closed with the schedule.
+        handler: of the agent; closed with the schedule.
+        samples: [T, B], what the environments write to; T can be small. `allocate_samples` makes them for the
+            cages, those of EnvWorkers included.
+        batch_size: how many environments the agent acts for at once, if as many are alive; more than have
+            answered are waited for, and more than these act if more have answered.
+        max_wait_s: how long the first that has answered waits for the others.
+        timeout_s: for steps and resets in plain cages; an EnvWorker has its own.
+
+    Attributes:
+        parked: environments that used up their restarts, and the error that says so.
+        restarts: how many processes were started anew.
+
+    Raises:
+        TypeError, ValueError: if the parts do not fit.
+    """
+
+    def __init__(
+        self,
+        environments: Sequence[EnvWorker | CageInterface],
+        handler: Handler,
+        samples: Samples,
+        *,
+        batch_size: int,
+        max_wait_s: float,
+        timeout_s: float = 60.0,
+    ) -> None:
+        check_handler(handler)
+        self._rows = SingleRows(samples)
+        cages = [env.cage if isinstance(env, EnvWorker) else env for env in environments]
+        placed = CageColumns(cages, self._rows.B, reset_automatically=True)
+        for i, cage in enumerate(cages):
+            # Their episodes can be collected only while no group is being stepped.
+            if len(cage.groups) != 1:
+                raise ValueError(
+                    f"cage {i} ({cage.spaces.name}): expected one group of environments, got "
+                    f"{len(cage.groups)}; a ReadySchedule waits for each cage by itself"
+                )
+        self.n_environments = self._rows.B
+        if not 1 <= batch_size <= self.n_environments:
+            raise ValueError(
+                f"batch_size: expected 1 to {self.n_environments}, the number of environments, got "
+                f"{batch_size}: a batch that is never full would always wait for max_wait_s"
+            )
+        if not max_wait_s >= 0:
+            raise ValueError(f"max_wait_s: expected 0 or more seconds, got {max_wait_s}")
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s: expected more than 0 seconds, got {timeout_s}")
+        self.handler = handler
+        self.recurrent = handler.agent.recurrent
+        self.batch_size, self.max_wait_s = batch_size, max_wait_s
+        self.block = -(-batch_size // _ROWS_TOGETHER) * _ROWS_TOGETHER
+        self._timeout_s = timeout_s
+        self._samples = samples
+        self._units = [
+            EnvUnit(env, columns) for env, columns in zip(environments, placed.columns, strict=True)
+        ]
+        self._awaited: AwaitedRows[EnvUnit] = AwaitedRows()
+        self._waiting: list[EnvUnit] = []
+        self._first_answer = 0.0
+        # Seconds in which this process ran, more or less; see `_LONGEST_GAP_S`.
+        self._clock_s = self._checked_s = 0.0
+        self._looked = time.monotonic()
+
+    @property
+    def parked(self) -> dict[int, RestartsUsedUpError]:
+        """See the class."""
+        return {
+            unit.columns.start: unit.worker.parked
+            for unit in self._units
+            if unit.worker is not None and unit.worker.parked is not None
+        }
+
+    @property
+    def restarts(self) -> int:
+        """See the class."""
+        return sum(unit.worker.restarts for unit in self._units if unit.worker is not None)
+
+    # ------------------------------------------------------------------ one turn
+
+    def begin(self, collector: StepCollector) -> None:
+        """Reset all environments."""
+        self._collector = collector
+        self.handler.sample_mode()
+        self.handler.reset()
+        for unit in self._units:
+            self._bind(unit)
+
+    def advance(self, *, may_act: bool) -> bool:
+        """Take what has been answered, then act if it is time to.
+
+        Raises:
+            RestartsUsedUpError: if all environments are parked.
+            Exception: what an environment of a plain cage raised.
+        """
+        self._tick()
+        self._restart()
+        received = self._receive(self._patience_s(may_act))
+        self._end_late()
+        if all(unit.doing is Doing.PARKED for unit in self._units):
+            raise next(iter(self.parked.values()))
+        if may_act and self._is_time():
+            self._act()
+            return True
+        return received
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._clock_s += min(now - self._looked, _LONGEST_GAP_S)
+        self._looked = now
+
+    def _is_time(self) -> bool:
+        """Return whether enough have answered, or the first has waited for long enough."""
+        if not self._waiting:
+            return False
+        ready = sum(unit.n for unit in self._waiting)
+        alive = (Doing.WAITING, Doing.STEPPING, Doing.RESETTING)
+        most = sum(unit.n for unit in self._units if unit.doing in alive)
+        # Those that are made or parked may take for ever.
+        late = time.monotonic() - self._first_answer >= self.max_wait_s
+        return late or ready >= min(self.batch_size, most)
+
+    def _patience_s(self, may_act: bool) -> float:
+        now, patience_s = time.monotonic(), _SLICE_S
+        if may_act and self._waiting:
+            if self._is_time():
+                return 0.0
+            patience_s = min(patience_s, self._first_answer + self.max_wait_s - now)
+        for unit in self._units:
+            if unit.doing is Doing.PAUSED:
+                patience_s = min(patience_s, unit.due_s - now)
+        if not may_act and not len(self._awaited):
+            return 0.0  # the caller waits, for room in the queue
+        return max(patience_s, 0.0)
+
+    # ------------------------------------------------------------------ what has been answered
+
+    def _receive(self, patience_s: float) -> bool:
+        if not len(self._awaited):
+            time.sleep(patience_s)
+            return False
+        with self._collector.monitor.stage("receive"):
+            done = self._awaited.wait(patience_s)
+        for unit in done:
+            self._finish(unit)
+        return bool(done)
+
+    def _finish(self, unit: EnvUnit) -> None:
+        """Take the answer of a unit, which waits for an action then, unless it has failed."""
+        if unit.doing is Doing.MAKING:
+            self._bind(unit)
+            return
+        stepped = unit.doing is Doing.STEPPING
+        try:
+            with self._collector.monitor.stage("receive"):
+                unit.cage.finish_row()
+                trajs = unit.cage.collect_completed_trajs()
+                finals = unit.cage.collect_final_observations(truncated_only=not self.recurrent)
+        except Exception as error:
+            self._fail(unit, error)
+            return
+        if stepped:
+            self._take_steps(unit, finals)
+            self._collector.add_episodes(trajs)
+        elif self.recurrent:
+            self.handler.reset_one(np.arange(unit.columns.start, unit.columns.stop))
+        unit.doing = Doing.WAITING
+        if not self._waiting:
+            self._first_answer = time.monotonic()
+        self._waiting.append(unit)
+
+    def _take_steps(self, unit: EnvUnit, finals: Sequence[FinalObservation]) -> None:
+        final = {one.column: one.observation for one in finals}
+        for column in unit.numbers:
+            record = self._rows.record(
+                unit.t,
+                column,
+                unit.version,
+                final_observation=final.get(column),
+                rnn_state=unit.states.get(column),
+            )
+            self._collector.add_step(record)
+            if self.recurrent and self._rows.ended(unit.t, column):
+                self.handler.reset_one(np.array([column]))
+        unit.t += 1
+        if unit.t == self._rows.T:
+            self._rows.wrap(unit.columns)
+            unit.t = 0
+
+    # ------------------------------------------------------------------ acting
+
+    def _act(self) -> None:
+        """Let the agent act for all that wait, in blocks, and start their steps."""
+        units, self._waiting = self._waiting, []
+        places = [(unit.t, column) for unit in units for column in unit.numbers]
+        for unit in units:
+            unit.version = self._collector.version
+        with self._collector.monitor.stage("inference"):
+            for i in range(0, len(places), self.block):
+                self._decide(places[i : i + self.block], units)
+        with self._collector.monitor.stage("send"):
+            for unit in units:
+                try:
+                    unit.cage.start_row(unit.t)
+                except Exception as error:
+                    self._fail(unit, error)
+                else:
+                    self._await(unit, Doing.STEPPING)
+
+    def _decide(self, places: Sequence[tuple[int, int]], units: Sequence[EnvUnit]) -> None:
+        """Write the agent's answers for at most `block` environments, given as row and column."""
+        n, spare = len(places), self.block - len(places)
+        rows, columns = np.array(places, np.intp).T
+        padded = [*range(n), *([0] * spare)]
+        numbers = columns[padded]
+        if self.recurrent:
+            # An agent remembers the copies too, which must not be one of the environments.
+            numbers[n:] = self.n_environments + np.arange(spare)
+            self._keep_states(columns, units)
+        noise_places = [self._collector.place(column) for column in columns.tolist()]
+        noise = self._collector.noise.of_steps([noise_places[i] for i in padded])
+        seen = self._rows.gather(rows[padded], columns[padded])
+        action, agent_info = self.handler.decide(seen, numbers, noise)
+        self._rows.write(rows, columns, action, agent_info)
+
+    def _keep_states(self, columns: NDArray[np.intp], units: Sequence[EnvUnit]) -> None:
+        """Keep the recurrent states before the step, which is all of them that a fragment may begin with."""
+        state = buffer_map(self.handler.to_numpy, self.handler.agent.initial_rnn_state(columns))
+        state = self._rows.states(state)
+        for unit in units:
+            for i, column in enumerate(columns.tolist()):
+                if column in unit.numbers:
+                    unit.states[column] = buffer_map(lambda leaf, i=i: leaf[i], state)
+
+    def _await(self, unit: EnvUnit, doing: Doing) -> None:
+        unit.doing, unit.since_s = doing, self._clock_s
+        self._awaited.add(unit, unit.cage)
+
+    # ------------------------------------------------------------------ failures and restarts
+
+    def _bind(self, unit: EnvUnit) -> None:
+        """Reset the environments of a new cage, once they are made."""
+        unit.t = 0
+        try:
+            _ = unit.cage.spaces  # raises what went wrong in the construction
+        except Exception as error:
+            self._fail(unit, error)
+            return
+        try:
+            unit.cage.set_samples_buffer(self._samples, unit.columns)
+            unit.cage.start_reset(0)
+        # Anything else is wrong with the samples, and would be again after a restart.
+        except WorkerError as error:
+            self._fail(unit, error)
+        else:
+            self._await(unit, Doing.RESETTING)
+
+    def _end_late(self) -> None:
+        """Give up environments that have taken too long."""
+        if self._clock_s - self._checked_s < _SLICE_S:
+            return
+        self._checked_s = self._clock_s
+        for unit in self._units:
+            if unit.doing not in (Doing.MAKING, Doing.RESETTING, Doing.STEPPING):
+                continue
+            limit_s = self._timeout_s if unit.worker is None else unit.worker.timeout_s
+            if self._clock_s - unit.since_s <= limit_s:
+                continue
+            self._awaited.remove(unit)
+            if unit.worker is None:
+                unit.cage.close()  # kills what is busy
+            self._fail(
+                unit,
+                WorkerTimeoutError(
+                    f"environment {unit.columns.start} did not answer within {limit_s:g} s during "
+                    f"{unit.doing.value}"
+                ),
+            )
+
+    def _fail(self, unit: EnvUnit, error: Exception) -> None:
+        """Break off the fragments of a unit, and plan its restart."""
+        if unit.worker is None:
+            raise error
+        for column in unit.numbers:
+            self._collector.break_off(column)
+        # What a process that raised could still hand over; a dead one could not.
+        with suppress(Exception):
+            self._collector.add_episodes(unit.cage.collect_completed_trajs())
+        pause_s = unit.worker.fail(error)
+        if pause_s is None:
+            unit.doing = Doing.PARKED
+            warnings.warn(str(unit.worker.parked), RuntimeWarning, stacklevel=2)
+        else:
+            unit.doing, unit.due_s = Doing.PAUSED, time.monotonic() + pause_s
+
+    def _restart(self) -> None:
+        """Start the processes of units whose pause is over."""
+        now = time.monotonic()
+        for unit in self._units:
+            if unit.doing is not Doing.PAUSED or now < unit.due_s or unit.worker is None:
+                continue
+            try:
+                unit.worker.restart()
+            except Exception as error:
+                self._fail(unit, error)
+            else:
+                self._await(unit, Doing.MAKING)
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Close all environments, those that are busy at once, and the handler; may be called twice."""
+        with ExitStack() as stack:
+            stack.callback(self.handler.close)
+            for unit in self._units:
+                unit.cage.start_close()
+            for unit in self._units:
+                stack.callback((unit.worker or unit.cage).close)

@@ -1,0 +1,208 @@
+"""Collect the experience of some environments with one policy."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from parllel.agents import weights_of
+from parllel.buffers import buffer_map
+from parllel.errors import ClosedError
+from parllel.rollouts.episode_statistics import EpisodeStatistics
+from parllel.rollouts.fragment_cutter import FragmentCutter
+from parllel.rollouts.fragment_noise import FragmentNoise
+from parllel.rollouts.fragment_sender import FragmentSender
+from parllel.rollouts.pipeline_monitor import PipelineMonitor
+from parllel.rollouts.schedule import Schedule
+from parllel.rollouts.step_collector import ProgressHandler, StepCollector
+from parllel.samplers import Leaf, check_layout, layout_of
+from parllel.types import State
+
+# How long a full queue is waited for before it is looked whether to stop.
+_SLICE_S = 0.1
+
+
+class RolloutWorker:
+    """Run a schedule, cut its steps into fragments, and take new weights between two of its turns.
+
+    `run` works in the thread that calls it. `load_weights` and `stop` may be called by other threads.
+
+    What anything raises in `run` closes the worker, and comes out of `run` with its traceback: an error of an
+    environment in a plain cage, of `progress_handler`, or of the sender's storage.
+
+    Args:
+        schedule: closed with the worker.
+        fragment_length: steps in a fragment.
+        producer: name of this worker, unlike that of all others that fill the same storage.
+        seed: of the noise of all actions, which belongs to the places of steps in their fragments. So with
+            one seed and fixed weights any schedule makes the same fragments.
+        sender: takes the fragments; not closed with the worker. Without one they are dropped.
+        progress_handler: called with the record of each step, in the order in which they are collected.
+        statistics: gets the episodes.
+        monitor: of the seconds that each stage takes; by default one is made.
+
+    Raises:
+        ValueError: for a length that the schedule cannot have.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        fragment_length: int,
+        seed: int,
+        producer: str = "local",
+        sender: FragmentSender | None = None,
+        progress_handler: ProgressHandler | None = None,
+        statistics: EpisodeStatistics | None = None,
+        monitor: PipelineMonitor | None = None,
+    ) -> None:
+        only = schedule.fragment_length
+        if only is not None and fragment_length != only:
+            raise ValueError(
+                f"fragment_length: expected {only}, the rows of the batches of a recurrent agent, got "
+                f"{fragment_length}"
+            )
+        self.schedule = schedule
+        self.handler = schedule.handler
+        self.sender = sender
+        self.monitor = monitor or PipelineMonitor()
+        cutter = FragmentCutter(fragment_length, producer=producer, recurrent=schedule.recurrent)
+        self._collector = StepCollector(
+            cutter,
+            FragmentNoise(self.handler, seed, fragment_length),
+            schedule.n_environments,
+            sender=sender,
+            progress_handler=progress_handler,
+            statistics=statistics,
+            monitor=self.monitor,
+        )
+        # Now, as the agent must not be asked while another thread lets it act.
+        self._layout: list[Leaf] | None = None
+        with suppress(NotImplementedError):
+            self._layout = layout_of(self.handler.agent, weights_of(self.handler.agent))
+        self._lock = threading.Lock()
+        self._new_weights: tuple[State, int] | None = None
+        self._newest = 0
+        self._stop = threading.Event()
+        self._begun = self._closed = False
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps have been collected."""
+        return self._collector.n_steps
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that act."""
+        return self._collector.version
+
+    # ------------------------------------------------------------------ what other threads may call
+
+    def load_weights(self, weights: State, version: int) -> bool:
+        """Let the agent act with other weights from the next turn of the schedule on.
+
+        weights: the entries of `agent.state()` that `agent.models()` names, as `weights_of` returns them;
+            copied.
+        version: of these weights. One that is not above those that came before changes nothing, and False
+            is returned.
+
+        Raises:
+            ValueError: if they do not fit the agent's; nothing is changed then.
+            NotImplementedError: if the agent does not say what its weights are.
+        """
+        agent = self.handler.agent
+        if self._layout is None:
+            agent.models()  # raises
+            raise AssertionError("models() did not raise again")
+        check_layout(agent, self._layout, weights, "of the worker's agent")
+        copied = buffer_map(
+            lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, weights
+        )
+        with self._lock:
+            if version <= self._newest:
+                return False
+            self._newest, self._new_weights = version, (copied, version)
+        # At once, so that what is on its way is judged by it.
+        if self.sender is not None:
+            self.sender.new_version(version)
+        return True
+
+    def stop(self) -> None:
+        """Let `run` return after the present turn of the schedule; without a run, let the next one return."""
+        self._stop.set()
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self, n_steps: int | None = None) -> int:
+        """Collect at least `n_steps` steps, or until `stop` is called; return how many there were.
+
+        Steps that have begun by then go on, and belong to the next run.
+
+        Raises:
+            ValueError: if `n_steps` is less than one.
+            ClosedError: after `close`, or after an error.
+            Exception: whatever went wrong; the worker is closed then.
+        """
+        if n_steps is not None and n_steps < 1:
+            raise ValueError(f"n_steps: expected at least 1, or None until stop(), got {n_steps}")
+        if self._closed:
+            raise ClosedError("RolloutWorker: run: the worker is closed")
+        began = self.n_steps
+        try:
+            if not self._begun:
+                self._take_weights()
+                self.schedule.begin(self._collector)
+                self._begun = True
+            while not self._stop.is_set() and (n_steps is None or self.n_steps - began < n_steps):
+                self._take_weights()
+                room = self.sender is None or self.sender.await_room(0.0)
+                if not self.schedule.advance(may_act=room) and not room:
+                    with self.monitor.stage("hand_over"):
+                        self.sender.await_room(_SLICE_S)  # type: ignore[union-attr]
+        except BaseException:
+            # What went wrong is what counts, not that a half-dead environment cannot be closed.
+            with suppress(Exception):
+                self.close()
+            raise
+        self._stop.clear()
+        return self.n_steps - began
+
+    def _take_weights(self) -> None:
+        with self._lock:
+            found, self._new_weights = self._new_weights, None
+        if found is None:
+            return
+        weights, version = found
+        # With the rest of the agent's own state, as `load_state` expects all of it.
+        self.handler.load_state({**self.handler.state(), **weights})
+        self._collector.version = version
+        self._collector.drop_stale()
+
+    # ------------------------------------------------------------------ the end
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Steps, version, and where the time went, for the log."""
+        return {"steps": self.n_steps, "version": self.version, **self.monitor.stats}
+
+    def close(self) -> None:
+        """Close the schedule; begun fragments are dropped. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self.schedule.close()
+
+    def __enter__(self) -> RolloutWorker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,45 @@
+"""Who acts and steps when, in a rollout worker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from parllel.agents import Handler
+from parllel.rollouts.step_collector import StepCollector
+
+
+class Schedule(ABC):
+    """Let an agent act in environments, and give all steps to a collector.
+
+    Attributes:
+        handler: of the agent.
+        n_environments: how many there are; they are numbered from 0.
+        recurrent: whether fragments end with their episodes.
+        fragment_length: the only possible one, None if any is.
+    """
+
+    handler: Handler
+    n_environments: int
+    recurrent: bool
+    fragment_length: int | None = None
+
+    @abstractmethod
+    def begin(self, collector: StepCollector) -> None:
+        """Take what gets the steps, once, before the first `advance`.
+
+        Raises:
+            Exception: what keeps the environments from starting.
+        """
+
+    @abstractmethod
+    def advance(self, *, may_act: bool) -> bool:
+        """Go on by as much as is done between two looks at new weights; return False if nothing was.
+
+        Waits for no longer than some tenths of a second, if what it calls allows that.
+
+        may_act: False while what was collected waits to be sent: no action is chosen then.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the environments and the handler; may be called twice."""

@@ -1,0 +1,246 @@
+"""Environments whose processes die, hang or fail are started again, while the others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from worker_setup import make_cages, make_handler, make_worker, pids, ready
+
+from parllel.errors import RestartsUsedUpError
+from parllel.rollouts import FragmentSender, ReplayBuffer, RolloutWorker
+from parllel.testing.dummy_agents import fingerprint
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.faulty_envs import FaultyEnv
+
+LENGTH = 4
+
+
+class SeededEnv(CountingEnv):
+    """Observes the seed of its first reset."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.first_seed = seed
+        observation, info = super().reset(seed=seed, options=options)
+        observation[:] = self.first_seed % 1000
+        return observation, info
+
+
+class Slow(CountingEnv):
+    """Takes a while for each step, so that a run does not race through thousands of them."""
+
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+
+
+class FaultyOnce(FaultyEnv):
+    """Fails in its first process only, which leaves a file behind."""
+
+    def __init__(self, path, *args, **options):
+        super().__init__(*args, **options)
+        self.path = path
+
+    def _enter(self, phase):
+        if hasattr(self, "path") and phase == self.phase and self._calls[phase] + 1 == self.number:
+            if os.path.exists(self.path):
+                return
+            open(self.path, "w").close()
+        super()._enter(phase)
+
+
+class Collected:
+    """A worker with its sender and storage, and all steps that it made."""
+
+    def __init__(self, sources, **options):
+        self.records = []
+        self.times = []
+        self.buffer = ReplayBuffer(10_000)
+        self.sender = FragmentSender(self.buffer)
+        self.schedule = ready(sources, batch_size=1, **options)
+        self.worker = RolloutWorker(
+            self.schedule,
+            fragment_length=LENGTH,
+            seed=1,
+            sender=self.sender,
+            progress_handler=self.see,
+        )
+
+    def see(self, record):
+        self.records.append(record.environment)
+        self.times.append(time.monotonic())
+
+    def run_until(self, condition, timeout_s=20):
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "the time is up"
+            self.worker.run(1)
+
+    def fragments(self, environment):
+        assert self.sender.flush(10)
+        self.sender.ledger.check()
+        found = self.buffer.fetch(self.buffer.prepared(), 1)
+        return [fragment for fragment in found if fragment.environment == environment]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.worker.close()
+        self.sender.close()
+        self.sender.ledger.check()
+        self.buffer.close()
+
+
+def test_a_killed_environment_is_started_again_while_the_others_go_on():
+    sources = [make_worker(Slow, i) for i in range(3)]
+    with Collected(sources) as found:
+        found.worker.run(30)
+        victim = sources[1].cage.pid
+        os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
+        found.run_until(lambda: found.schedule.restarts == 1)
+        assert time.monotonic() - killed < 2
+        steps = len(found.records)
+        found.run_until(lambda: 1 in found.records[steps:])
+        meanwhile = found.records[steps:]
+        assert {0, 2} <= set(meanwhile)
+        assert sources[1].cage.pid != victim
+        found.run_until(lambda: found.records[steps:].count(1) > 3 * LENGTH)
+        fragments = found.fragments(1)
+    epochs = [fragment.epoch for fragment in fragments]
+    assert sorted(set(epochs)) == [0, 1]
+    before = fragments[epochs.index(1) - 1]
+    # What there was of the fragment came, with the break at its end, if anything was.
+    if before.length < LENGTH:
+        assert before.env.aborted[-1] == (not before.env.done[-1])
+    after = fragments[epochs.index(1)]
+    assert after.env.first[0]
+    assert not after.follows(before)
+
+
+PHASES = [
+    ("step", "kill", 4),
+    ("step", "raise", 4),
+    ("step", "exit", 4),
+    ("reset", "segfault", 1),
+    ("reset", "raise", 1),
+    ("step", "hang_in_c", 3),
+    ("reset", "stop", 1),
+]
+
+
+@pytest.mark.parametrize(("phase", "fault", "number"), PHASES)
+def test_any_fault_is_followed_by_a_restart(phase, fault, number, tmp_path):
+    faulty = partial(FaultyOnce, str(tmp_path / "failed"), phase, fault, number=number)
+    sources = [make_worker(Slow, 0), make_worker(faulty, 1, timeout_s=1.0)]
+    with Collected(sources) as found:
+        found.run_until(lambda: found.schedule.restarts == 1)
+        steps = len(found.records)
+        found.run_until(lambda: found.records[steps:].count(1) > 2 * LENGTH)
+        assert 0 in found.records[:steps]
+        assert not found.schedule.parked
+        gaps = np.diff([t for t, b in zip(found.times, found.records, strict=True) if b == 0])
+        # The first second of the hang is the time-out, in which the other one went on.
+        assert max(gaps) < 1.0
+        fragments = found.fragments(1)
+    assert {fragment.epoch for fragment in fragments} >= {1}
+
+
+def test_an_environment_that_always_fails_is_parked_and_reported():
+    sources = [
+        make_worker(Slow, 0),
+        make_worker(partial(FaultyEnv, "step", "exit", number=2), 1, most=2),
+    ]
+    with Collected(sources) as found:
+        with pytest.warns(RuntimeWarning, match=r"environment 1 is parked: 2 restarts"):
+            found.run_until(lambda: found.schedule.parked)
+        assert list(found.schedule.parked) == [1]
+        assert "exited with code 3" in str(found.schedule.parked[1])
+        steps = len(found.records)
+        # The batch of the others is full without it.
+        found.worker.run(20)
+        assert set(found.records[steps:]) == {0}
+        assert sources[1].restarts == 2
+
+
+def test_a_run_ends_when_all_environments_are_parked():
+    make = partial(FaultyEnv, "step", "raise", number=3)
+    sources = [make_worker(make, i, most=i) for i in range(2)]
+    with (
+        Collected(sources) as found,
+        pytest.warns(RuntimeWarning, match="is parked"),
+        pytest.raises(RestartsUsedUpError, match=r"environment 0 is parked.*\n.*step number 3"),
+    ):
+        found.worker.run(1000)
+
+
+def test_the_seed_of_each_process_is_another_and_always_the_same():
+    seen = []
+    for _ in range(2):
+        sources = [make_worker(SeededEnv, 7, most=3)]
+        with Collected(sources) as found:
+            seeds = []
+            for restarts in range(3):
+                found.run_until(lambda n=restarts: found.schedule.restarts == n)
+                found.worker.run(3)
+                seeds.append(float(found.schedule._rows.samples.env.observation[0][0][0]))
+                os.kill(sources[0].cage.pid, signal.SIGKILL)
+        seen.append(seeds)
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) == 3
+    # The first plays as a cage with the same seed does.
+    with make_cages("process", makes=[SeededEnv])[0]:
+        pass
+
+
+def test_pauses_grow_and_do_not_hold_others_up():
+    sources = [make_worker(Slow, 0), make_worker(Slow, 1, pause_s=0.5)]
+    with Collected(sources) as found:
+        found.worker.run(10)
+        os.kill(sources[1].cage.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        steps = len(found.records)
+        found.run_until(lambda: found.schedule.restarts == 1)
+        assert time.monotonic() - killed >= 0.5
+        assert found.records[steps:].count(0) > 50
+
+
+def test_no_process_is_left():
+    sources = [make_worker(Slow, i) for i in range(2)]
+    with Collected(sources) as found:
+        found.worker.run(5)
+        os.kill(sources[0].cage.pid, signal.SIGKILL)
+        found.run_until(lambda: found.schedule.restarts == 1)
+        last = pids(sources)
+    for pid in last.tolist():
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_recurrent_agent_begins_anew_after_a_crash():
+    sources = [make_worker(partial(Slow, 10_000), i) for i in range(2)]
+    handler = make_handler(recurrent=True)
+    with ReplayBuffer(10_000) as buffer, FragmentSender(buffer) as sender:
+        schedule = ready(sources, handler, batch_size=1)
+        with RolloutWorker(schedule, fragment_length=3, seed=1, sender=sender) as worker:
+            worker.run(15)
+            os.kill(sources[0].cage.pid, signal.SIGKILL)
+            while worker._collector.place(0)[1:3] < (1, 1):
+                worker.run(1)
+            assert sender.flush(5)
+            fragments = buffer.fetch(buffer.prepared(), 1)
+    remembered = {}
+    for fragment in fragments:
+        # It is zero after a reset and after a crash, and goes on from one fragment to the next.
+        state = remembered.get(fragment.key[1:3], 0)
+        assert fragment.agent.initial_rnn_state == state
+        for seen in fingerprint(fragment.env.observation)[fragment.env.valid]:
+            state = (2 * state + np.floor(seen)) % 16
+        remembered[fragment.key[1:3]] = state
+    assert remembered.keys() == {(0, 0), (0, 1), (1, 0)}
