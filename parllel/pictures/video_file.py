@@ -68,6 +68,7 @@ class VideoFile:
         self._shape: tuple[int, ...] | None = None
         self._program: Program | None = None
         self._closed = False
+        self._owner = os.getpid()  # a fork has a copy of this object, not of ffmpeg
 
     def write(self, frame: Frame) -> None:
         """Add a picture, uint8 [H, W, 3], all of one size; it may be changed afterwards.
@@ -77,8 +78,12 @@ class VideoFile:
         Raises:
             ValueError: if it is no picture, or one of another size than the first.
             WorkerTimeoutError: if ffmpeg does not take it in a minute. The file is discarded.
-            ClosedError: after `close` or `discard`.
+            ClosedError: after `close` or `discard`, and in a fork of the process that opened the file.
         """
+        if os.getpid() != self._owner:
+            raise ClosedError(
+                f"{self.path}: only process {self._owner}, which opened it, can write to it"
+            )
         if self._closed:
             raise ClosedError(f"{self.path}: written to after close()")
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
@@ -116,16 +121,20 @@ class VideoFile:
             raise OSError(str(error)) from error
 
     def close(self) -> None:
-        """Complete the file; may be called twice.
+        """Complete the file; may be called twice, and does nothing in a fork.
 
         Raises:
             OSError: if it could not be written in full (a full disk, ffmpeg killed); says what ffmpeg said.
                 Nothing is left of it.
         """
         self._closed = True
-        if self._program is None:
+        if self._program is None or os.getpid() != self._owner:
             return
-        problem = self._end()
+        try:
+            problem = self._end()
+        except BaseException:  # such as Ctrl-C, as this may take a minute
+            self._remove()
+            raise
         if problem is None:
             try:
                 os.replace(self._aside, self.path)
@@ -136,8 +145,10 @@ class VideoFile:
         raise OSError(f"{self.path}: the video could not be written: {problem}")
 
     def discard(self) -> None:
-        """End ffmpeg and leave no file; after `close` this does nothing."""
+        """End ffmpeg and leave no file; after `close`, and in a fork, this does nothing."""
         self._closed = True
+        if os.getpid() != self._owner:
+            return
         program, self._program = self._program, None
         if program is not None:
             program.kill()  # it would otherwise go on to complete the file
@@ -163,6 +174,12 @@ class VideoFile:
     def _remove(self) -> None:
         with contextlib.suppress(OSError):
             self._aside.unlink()
+
+    def __del__(self) -> None:
+        # By getattr: a constructor may have failed before it set anything.
+        if getattr(self, "_program", None) is not None:
+            with contextlib.suppress(Exception):
+                self.discard()
 
     def __enter__(self) -> VideoFile:
         return self

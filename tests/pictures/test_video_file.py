@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from video_reader import fps_of, read
 
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.pictures import VideoFile, VideoFolder, video_file, write_video
+from parllel.processes import Program
 
 SIZE = (48, 64)
 
@@ -132,6 +135,54 @@ def test_an_ffmpeg_that_is_stopped_is_not_waited_for(tmp_path, monkeypatch):
             list(frames)
         with pytest.raises(ClosedError, match=r"video\.mp4: written to after close"):
             file.write(frames_of(1)[0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def begun(path):
+    """Return a file of which ffmpeg has written something aside."""
+    file = VideoFile(path)
+    for frame in [*frames_of(10)] * 10:
+        file.write(frame)
+    deadline = time.monotonic() + 10
+    while not file._aside.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return file
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("end", ["close", "discard"])
+def test_a_fork_leaves_it_to_the_process_that_opened_it(tmp_path, end):
+    file = begun(tmp_path / "video.mp4")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with pytest.raises(ClosedError, match=r"only process .*, which opened it"):
+                file.write(frames_of(1)[0])
+            getattr(file, end)()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    file.close()
+    assert len(read(tmp_path / "video.mp4")) == 100
+
+
+def test_an_interrupt_while_it_is_closed_discards_it(tmp_path, monkeypatch):
+    def interrupt(program, timeout_s):
+        raise KeyboardInterrupt
+
+    file = begun(tmp_path / "video.mp4")
+    monkeypatch.setattr(Program, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forgotten_one_is_discarded(tmp_path):
+    file = begun(tmp_path / "video.mp4")
+    del file
+    gc.collect()
     assert list(tmp_path.iterdir()) == []
 
 
