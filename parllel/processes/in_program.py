@@ -51,12 +51,12 @@ def become_program(
     step, said = "setting it up", report.fileno()
     try:
         # Out of the way of 0, 1 and 2, which may be free here if the parent runs without a terminal.
-        ends = [_moved_up(end.fileno(), 3) for end in (stdin, stdout, stderr)]
-        said = _moved_up(said, 3)
+        ends = [moved_up(end.fileno(), 3) for end in (stdin, stdout, stderr)]
+        said = moved_up(said, 3)
         # Ctrl-C in a terminal reaches only the parent; and a leader of a session cannot leave its group.
         os.setsid()
         # After setsid: what is killed with the parent is the group of this moment.
-        guard = _moved_up(kill_group_on_hangup(liveness.fileno()), _HIGH)
+        guard = moved_up(kill_group_on_hangup(liveness.fileno()), _HIGH)
         os.set_inheritable(guard, True)
         for number, end in enumerate(ends):
             os.dup2(end, number)
@@ -77,7 +77,7 @@ def become_program(
         os._exit(127)
 
 
-def _moved_up(fd: int, least: int) -> int:
+def moved_up(fd: int, least: int) -> int:
     """Return a copy of a descriptor with a number of at least `least`, which `exec` closes."""
     import fcntl
 

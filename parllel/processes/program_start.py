@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.processes.fork_server import START_S
-from parllel.processes.in_program import GO, become_program
+from parllel.processes.in_program import GO, become_program, moved_up
 from parllel.processes.launch import start_lean
 from parllel.processes.liveness import liveness_connection
 from parllel.processes.watched_process import StartedProcess
@@ -76,10 +76,16 @@ def _has_guards() -> bool:
 
 
 def _pipe(of_read_end: ExitStack, of_write_end: ExitStack) -> tuple[int, int]:
-    reading, writing = os.pipe()
-    of_read_end.callback(os.close, reading)
-    of_write_end.callback(os.close, writing)
-    return reading, writing
+    ends = []
+    for fd, owner in zip(os.pipe(), (of_read_end, of_write_end), strict=True):
+        # A process may have closed 0, 1 or 2: then what is written to them by habit would reach the program,
+        # and the resource tracker, which inherits 2, would hold its input open.
+        high = moved_up(fd, 3) if fd < 3 and os.name != "nt" else fd
+        owner.callback(os.close, high)
+        if high != fd:
+            os.close(fd)
+        ends.append(high)
+    return ends[0], ends[1]
 
 
 # ---------------------------------------------------------------------- by the fork server

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import subprocess
+import sys
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -199,6 +201,25 @@ def test_use_after_the_end(run: Run) -> None:
     assert program.wait(0.0) == 0
     assert program.exit_text() == "exited with code 0"
     assert not program.alive
+
+
+DETACHED = """
+import os
+answer = os.dup(1)
+for standard in (0, 1, 2):
+    os.close(standard)
+from parllel.processes import Program
+with Program(["sh", "-c", "cat; echo last >&2; exit 4"]) as program:
+    program.write(b"word\\n")
+    program.close_input()
+    said = program.read_line(30), program.wait(5), program.last_lines()
+os.write(answer, repr(said).encode())
+"""
+
+
+def test_process_without_standard_files_may_start_programs() -> None:
+    done = subprocess.run([sys.executable, "-c", DETACHED], capture_output=True, check=False)
+    assert done.stdout == b"(b'word', 4, ['last'])"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
