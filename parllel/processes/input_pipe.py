@@ -36,6 +36,7 @@ class InputPipe:
         self._lock = threading.RLock()
         self._closing = False
         if sys.platform != "win32":
+            # A blocking write of more than the pipe holds returns when all is taken, whatever the time-out.
             os.set_blocking(fd, False)
 
     @property
@@ -104,6 +105,7 @@ class InputPipe:
 
     def close(self) -> None:
         """Close the pipe, and end a write of another thread; may be called twice."""
+        # Before the lock, which a write of another thread gives up when it sees this.
         self._closing = True
         # Not while another thread writes: the number may belong to another file in the next instant.
         with self._lock:
@@ -112,6 +114,7 @@ class InputPipe:
     def abandon(self) -> None:
         """Close the copy that a fork has got, whose lock may belong to a thread that it lacks."""
         self._closing = True
+        # Forgotten before it is closed: a signal handler in between would close a number that is another's.
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

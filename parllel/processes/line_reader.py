@@ -32,8 +32,9 @@ class LineReader:
 
     Args:
         fd: where the lines come from.
+            The thread closes it.
         death: descriptor that becomes readable when the process ends; -1 if there is none, and the end of the
-            output is waited for. The thread closes both.
+            output is waited for.
         name: what errors call the program.
         queue_lines, queue_bytes: how much the queue holds; one line of any size fits into an empty queue.
         max_line_bytes: a longer line is reported by one LineTooLongError in its place, and left out.
@@ -49,7 +50,7 @@ class LineReader:
         queue_bytes: int,
         max_line_bytes: int,
     ) -> None:
-        self._fd, self._death, self._name = fd, death, name
+        self._fd, self._death, self._name = fd, -1, name
         self._most_lines, self._most_bytes = queue_lines, queue_bytes
         self._max_line_bytes = max_line_bytes
         # Reentrant: the collector may end a forgotten program in any thread, this one included.
@@ -65,10 +66,13 @@ class LineReader:
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._skips = False  # the rest of a line that was too long
+        # Daemon: at exit Python waits for other threads before it calls what ends the program.
         self._thread = threading.Thread(target=self._run, name=f"{name}: output", daemon=True)
         try:
+            # A copy, as the thread may use it for longer than the program's object lives.
+            self._death = os.dup(death) if death >= 0 else -1
             self._thread.start()
-        except RuntimeError:  # a limit on threads was reached
+        except (OSError, RuntimeError):  # a limit on files or threads was reached
             self._close_files()
             raise
 
@@ -83,6 +87,7 @@ class LineReader:
         """
         left_s = timeout_s
         with self._lock:
+            # Lines before the end: those that were written before a death come before it.
             while not self._lines:
                 if self._ended:
                     raise EOFError(b"".join(self._parts))
@@ -104,6 +109,7 @@ class LineReader:
     def discard(self) -> None:
         """Forget all lines and go on reading, so that a program which has to end does not wait for room."""
         with self._lock:
+            # Before the thread wakes up: it would take the empty queue for room, and fill it again.
             self._discards = True
             self._lines.clear()
             self._n_bytes = 0
@@ -131,8 +137,10 @@ class LineReader:
             for chunk in self._rest_of_pipe():
                 self._take(chunk)
         finally:
+            # By this thread alone: closed by another, the number might be another file's when it is read.
             self._close_files()
             with self._lock:
+                # Last, as the caller takes it to mean that all lines are in the queue.
                 self._ended = True
                 self._readable.notify_all()
 
@@ -145,6 +153,8 @@ class LineReader:
         """Wait for output or for the end of the process; return whether it ended."""
         if poller is None:  # then `read` waits
             return False
+        # Without a time-out, as one of the two will come. The end goes first: after it, output may come for
+        # ever from what still holds the pipe.
         return any(fd == self._death for fd, _ in poller.poll())
 
     def _rest_of_pipe(self) -> list[bytes]:
@@ -152,6 +162,7 @@ class LineReader:
         import fcntl
         import termios
 
+        # Its size first: by reading to the end we would wait for all that have inherited the pipe.
         size = bytearray(4)
         with suppress(OSError):
             fcntl.ioctl(self._fd, termios.FIONREAD, size)
@@ -198,6 +209,7 @@ class LineReader:
             for line in lines:
                 while not (self._discards or self._has_room(line)):
                     self._is_full = True
+                    # Before this waits: the caller may still wait for the lines put so far.
                     self._readable.notify()
                     self._writable.wait()
                 self._is_full = False

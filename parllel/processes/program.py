@@ -92,10 +92,12 @@ class Program(WatchedProcess):
             if value < 1:
                 raise ValueError(f"{name}: {limit}: expected at least 1, got {value}")
         mark = secrets.token_hex(16)
+        # The mark last: what is given may be a copy of os.environ, with the mark of this very process.
         variables = {**program_environment(environment, passed), **environment_mark(mark)}
         with limits_explained(f"{name}: could not start it, which takes 21 open files"):
             self._errors = ErrorFile(stderr)
             try:
+                # Here, as the fork server stays in the folder in which it was started.
                 folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
                 start = start_program(words, variables, folder, self._errors.fd, lines)
             except BaseException:
@@ -103,14 +105,13 @@ class Program(WatchedProcess):
                 raise
         self._last_lines: list[str] | None = None  # once the file is closed
         self._output: LineReader | None = None
+        # Next, as from here on an exit of this process ends the program.
         super().__init__(start.process, name=name, mark=mark)
         # On Windows a handle, which cannot be polled together with pipes.
         death = -1 if os.name == "nt" else self.sentinel
         self._input = InputPipe(start.input, death)
         try:
             if lines:
-                # A copy, as the thread may use it for longer than this object lives.
-                death = os.dup(death) if death >= 0 else -1
                 self._output = LineReader(start.output, death, name=name, **limits)
         except BaseException:
             self.kill()
@@ -191,6 +192,7 @@ class Program(WatchedProcess):
     def died_error(self, doing: str) -> WorkerDiedError:
         """Return what to raise when the program has ended, or has closed a pipe, with its last words."""
         how = self.exit_text()
+        # Asked last: a pipe may hang up an instant before the end is known.
         if self.alive:
             how = "closed its end of the pipe, but runs on,"
         said = self.last_lines()
@@ -222,7 +224,9 @@ class Program(WatchedProcess):
         """
         if self._ended:
             return
+        # First, as most programs leave at the end of their input, and the grace is for that.
         self._input.close()
+        # Not in a fork, which lacks the thread: that may hold the lock in the copy for ever.
         if self._output is not None and os.getpid() == self._owner:
             # It may be waiting for room, and could not leave.
             self._output.discard()
@@ -241,8 +245,10 @@ class Program(WatchedProcess):
             if hasattr(os, "killpg"):
                 collect(self.pid, killed)
         finally:
+            # After the kill, as the thread ends with the process.
             if self._output is not None:
                 self._output.join(_JOIN_S)
+            # Before the file is closed, as one without a name is gone then.
             self._last_lines = self._errors.last_lines(_QUOTED_LINES)
             self._errors.close()
 

@@ -56,11 +56,14 @@ def start_program(
         OSError: FileNotFoundError, PermissionError or another one, about the command or the folder.
         WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
     """
+    # Theirs are closed here in any case: while we hold them, the output does not end, nor does a write fail.
+    # Ours are closed only if it did not start.
     with ExitStack() as theirs, ExitStack() as ours:
         stdin, mine_in = _pipe(theirs, ours)
         if has_output:
             mine_out, stdout = _pipe(ours, theirs)
         else:
+            # Not a closed one: a file that the program opens would get the number, and its output.
             mine_out, stdout = -1, os.open(os.devnull, os.O_WRONLY)
             theirs.callback(os.close, stdout)
         start = _by_fork_server if _has_guards() else _by_subprocess
@@ -71,6 +74,7 @@ def start_program(
 
 def _has_guards() -> bool:
     """Return whether a program can be ended with this process, however this one ends."""
+    # multiprocessing refuses to start anything from a daemonic process.
     daemonic = multiprocessing.current_process().daemon
     return sys.platform.startswith("linux") and not daemonic
 
@@ -114,6 +118,7 @@ def _by_fork_server(
         try:
             _check_report(heard.fileno(), command[0], folder)
         except BaseException:
+            # It may be the program already, which the caller gets no handle to.
             process.kill()
             process.join(_END_S)
             with suppress(ValueError):  # still running: unkillable, in the kernel
@@ -126,6 +131,7 @@ def _by_fork_server(
 def _check_report(heard: int, program: str, folder: str) -> None:
     """Wait until the program has started; raise what kept it from starting."""
     said, left_s = b"", START_S
+    # To the end of the pipe: `GO` comes before `exec`, and only the end says that it has worked.
     while True:
         began = monotonic()
         if wait([heard], SLICE_S):
@@ -202,6 +208,7 @@ def _by_subprocess(
 ) -> StartedProcess:
     stdin, stdout, stderr = files
     with ExitStack() as theirs, ExitStack() as ours:
+        # A pipe that the program never writes to, and that hangs up when it ends.
         sentinel, held = (-1, -1) if os.name == "nt" else _pipe(ours, theirs)
         try:
             popen = subprocess.Popen(
@@ -212,9 +219,11 @@ def _by_subprocess(
                 env=dict(environment),
                 cwd=folder,
                 pass_fds=() if held < 0 else (held,),
+                # A group of its own, which can be killed with what it has started.
                 start_new_session=True,
             )
         except OSError as error:
+            # The error is the same for the program and for the folder.
             by_folder = not os.path.isdir(folder)
             raise _start_error(error.errno or 0, command[0], folder, by_folder) from None
         ours.pop_all()

@@ -64,6 +64,7 @@ class RestartBudget:
             RestartsUsedUpError: if none is left; names the last reasons.
         """
         now = self._clock()
+        # First: the error is to name the death for which no restart is left, too.
         self._reasons.append(str(reason)[:_REASON_CHARACTERS])
         count = self._count(now)
         if count >= self.most:

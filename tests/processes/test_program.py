@@ -17,6 +17,7 @@ from parllel.errors import (
     WorkerTimeoutError,
 )
 from parllel.processes import Program, process_entry
+from parllel.processes.line_reader import LineReader
 
 
 def state_of(program: Program) -> str:
@@ -162,6 +163,15 @@ def test_line_above_the_limit_is_one_error(run: Run) -> None:
     with pytest.raises(LineTooLongError, match="max_line_bytes=1,000,000"):
         endless.read_line(LONG_S)
     assert endless.try_read_line(0.05) is None
+
+
+def test_output_is_closed_if_it_cannot_be_read() -> None:
+    output, other = os.pipe()
+    os.close(other)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        LineReader(output, other, name="it", queue_lines=1, queue_bytes=1, max_line_bytes=1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(output)
 
 
 # ---------------------------------------------------------------------- writing
