@@ -17,6 +17,7 @@ from parllel.rollouts.schedule import Schedule
 from parllel.rollouts.step_collector import StepCollector
 from parllel.rollouts.step_record import StepRecord
 from parllel.rollouts.trainer import Trainer
+from parllel.rollouts.worker_thread import WorkerThread
 
 __all__ = [
     "EnvWorker",
@@ -37,4 +38,5 @@ __all__ = [
     "StepCollector",
     "StepRecord",
     "Trainer",
+    "WorkerThread",
 ]

@@ -67,7 +67,8 @@ class FragmentSampler(PublishingSampler):
         publish_to: called with the weights and their version, as `worker.load_weights` is; they copy what
             they keep.
         statistics: where episodes that end in the workers are reported; None: the batches have none.
-        check_workers: called about every second while a batch is waited for; what it raises ends the wait.
+        check_workers: called about every second while a batch is waited for, as `worker.check` is; what they
+            raise ends the wait.
         timeout_s: how long a batch may take.
 
     Attributes:
@@ -91,7 +92,7 @@ class FragmentSampler(PublishingSampler):
         *,
         publish_to: Sequence[Callable[[State, int], object]] = (),
         statistics: EpisodeStatistics | None = None,
-        check_workers: Callable[[], object] | None = None,
+        check_workers: Sequence[Callable[[], object]] = (),
         timeout_s: float = 60.0,
     ) -> None:
         check_samples(samples, batch_spec)
@@ -110,7 +111,7 @@ class FragmentSampler(PublishingSampler):
         self._source = source
         self._publish_to = list(publish_to)
         self._statistics = statistics
-        self._check_workers = check_workers
+        self._check_workers = list(check_workers)
         self._timeout_s = timeout_s
         handler.bind(self.samples)
         for transform in self.transforms:
@@ -187,8 +188,8 @@ class FragmentSampler(PublishingSampler):
         stale_before = self._source.counts().get("stale", 0)
         while True:
             # Workers that have failed will never fill a batch.
-            if self._check_workers is not None:
-                self._check_workers()
+            for check in self._check_workers:
+                check()
             left_s = max(deadline - monotonic(), 0.0)
             fragments = self._source.fetch(B, min(left_s, _LOOK_S), self._version)
             if fragments:

@@ -65,6 +65,7 @@ COMMANDS = {
         "--curve",
         "curve",
     ],
+    "cartpole cluster": ["cartpole_cluster/train_ppo.py", "--n-steps", "2048"],
     "extra_input": ["extra_input/train_ppo.py", "--n-steps", "2048"],
     "pong": ["pong/train_ppo.py", "--n-steps", "64", "--T", "16", "--B", "2"],
 }
@@ -79,7 +80,10 @@ COMMANDS["pong"] += [
     "--curve",
     "curve",
 ]
-UNSOLVED = 1  # what the script of CartPole exits with
+UNSOLVED = 1  # what the scripts of CartPole exit with
+UNSOLVED_BY = [
+    f"{folder}/train_ppo.py" for folder in ("cartpole", "cartpole_async", "cartpole_cluster")
+]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -87,7 +91,7 @@ def run(name, folder):
     script, *arguments = COMMANDS[name]
     command = [sys.executable, str(EXAMPLES / script), *arguments, "--runs", "runs"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    expected = UNSOLVED if script in ("cartpole/train_ppo.py", "cartpole_async/train_ppo.py") else 0
+    expected = UNSOLVED if script in UNSOLVED_BY else 0
     assert done.returncode == expected, done.stdout + done.stderr
     # MuJoCo has something to say about the model that comes with Gymnasium.
     lines = [line for line in done.stderr.splitlines() if line and "settotalmass" not in line]
@@ -216,6 +220,19 @@ def test_cartpole_in_a_sampling_process_of_its_own(tmp_path):
     # Two batches: the first with the weights of the start, and so the second, which was begun meanwhile.
     assert float(rows[1]["asynchronous/staleness/mean"]) == 0.5
     assert set(state_of(made)["parts"]["sampler"]) == {"agent", "sampler"}
+
+
+def test_cartpole_from_fragments_is_resumed(tmp_path, fonts):
+    made = run("cartpole cluster", tmp_path)
+    rows = rows_of(made)
+    assert [row["step"] for row in rows] == ["0", "2048"]
+    assert rows[1]["evaluation/return/count"] == "16"
+    assert float(rows[1]["training/length/count"]) > 10
+    assert rows[1]["sampler/version_of_batch"] == "1"
+    resume(made, changes={"n_steps": 4096})
+    assert state_of(made)["elapsed_steps"] == 4096
+    # Published before the first batch, after it, and again by the resumed run.
+    assert float(rows_of(made)[-1]["sampler/version_of_batch"]) == 3
 
 
 def test_a_policy_with_a_memory_leaves_curves(tmp_path):

@@ -308,7 +308,7 @@ def test_what_goes_wrong_in_workers_ends_the_wait():
         raise RuntimeError("worker 3 is gone")
 
     with (
-        make_fragment_sampler(ReplayBuffer(8), check_workers=check) as sampler,
+        make_fragment_sampler(ReplayBuffer(8), check_workers=[check]) as sampler,
         pytest.raises(RuntimeError, match="worker 3 is gone"),
     ):
         sampler.collect_batch(0)

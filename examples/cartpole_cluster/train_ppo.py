@@ -1,0 +1,148 @@
+"""Train PPO on CartPole from fragments of experience, which workers make while the trainer learns."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+import gymnasium as gym
+from rich.console import Console
+
+from parllel import BatchSpec, Seeds
+from parllel.algos import TransformingAlgorithm
+from parllel.rollouts import (
+    EpisodeStatistics,
+    FragmentSampler,
+    FragmentSender,
+    ReplayBuffer,
+    RolloutWorker,
+    RowsSchedule,
+    Trainer,
+    WorkerThread,
+)
+from parllel.runs import RunFolder
+from parllel.samplers import EvalSampler
+from parllel.torch import PPO, EvaluatePolicy, TorchHandler, agent_for
+from parllel.transforms import (
+    EstimateVtrace,
+    FinalObservations,
+    ImportanceWeights,
+    NormalizeAdvantage,
+)
+from parllel_patterns import (
+    PpoParameters,
+    allocate_eval_samples,
+    allocate_samples,
+    build_cages,
+    build_logger,
+    build_sampler,
+    main,
+)
+
+MAKE_ENV = partial(gym.make, "CartPole-v1", render_mode="rgb_array")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be changed about a run."""
+
+    seed: int = 0  # everything random comes from it
+    n_workers: int = 2  # each a thread with a policy of its own
+    n_envs: int = 8  # environments of each worker
+    T: int = 64  # steps of a fragment
+    B: int = 32  # fragments in a batch
+    max_staleness: int = 4  # how many versions old the weights may be
+    publish_interval: int = 1  # updates between versions of the weights
+    n_steps: int = 300_000  # environment steps to train for
+    log_interval_steps: int = 10_240  # environment steps between rows of the log
+    n_eval_episodes: int = 16  # episodes of an evaluation
+    target_return: float = 475.0  # mean return of an evaluation that ends the run
+    discount: float = 0.99  # of rewards, per step
+    gae_lambda: float = 0.95  # of the advantages
+    ppo: PpoParameters = field(
+        default_factory=lambda: PpoParameters(
+            learning_rate=1e-3, epochs=10, minibatches=8, kl_limit=0.01
+        )
+    )
+
+
+def build_worker(
+    config: Config, name: str, buffer: ReplayBuffer, statistics: EpisodeStatistics, stack: ExitStack
+) -> WorkerThread:
+    """Put one worker together: environments, a policy, and what becomes of their steps."""
+    seeds = Seeds(Seeds(config.seed).integer(name))
+    cages = build_cages(MAKE_ENV, config.n_envs, seeds=seeds)
+    handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0))
+    batch_spec = BatchSpec(config.T, config.n_envs)
+    sampler = build_sampler(batch_spec, cages, handler, next_observation=True)
+    sender = FragmentSender(buffer, capacity=1)
+    stack.callback(sender.close, 0.0)  # at the end of a run nobody waits for what is left
+    worker = RolloutWorker(
+        RowsSchedule(sampler),
+        fragment_length=config.T,
+        seed=seeds.integer("noise"),
+        producer=name,
+        sender=sender,
+        statistics=statistics,
+    )
+    return stack.enter_context(WorkerThread(worker, name=name))
+
+
+def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console | None) -> Trainer:
+    """Put a run together; what must be closed goes on the stack."""
+    seeds = Seeds(config.seed)
+    buffer = stack.enter_context(ReplayBuffer(config.B, max_staleness=config.max_staleness))
+    statistics = EpisodeStatistics()
+    workers = [
+        build_worker(config, f"worker {n}", buffer, statistics, stack)
+        for n in range(config.n_workers)
+    ]
+
+    eval_cages = build_cages(
+        MAKE_ENV, config.n_eval_episodes, seeds=seeds, name="evaluation", stack=stack
+    )
+    agent = agent_for(eval_cages[0].spaces, seeds=seeds, policy_gain=0.0)
+    handler = TorchHandler(agent)
+    batch_spec, transforms = BatchSpec(config.T, config.B), [FinalObservations()]
+    sampler = FragmentSampler(
+        batch_spec,
+        buffer,
+        handler,
+        # The trainer has no environments of its own but those of evaluations.
+        allocate_samples(eval_cages, batch_spec, handler, transforms, storage="local"),
+        batch_transforms=transforms,
+        publish_to=[worker.load_weights for worker in workers],
+        check_workers=[worker.check for worker in workers],
+        statistics=statistics,
+    )
+    corrections = [
+        EvaluatePolicy(agent),
+        EstimateVtrace(config.discount, gae_lambda=config.gae_lambda),
+        ImportanceWeights(),
+        NormalizeAdvantage(),
+    ]
+    ppo = PPO(agent, **config.ppo, seed=seeds.integer("algorithm"))
+    return Trainer(
+        batch_spec,
+        stack.enter_context(sampler),
+        TransformingAlgorithm(ppo, corrections),
+        publish_interval=config.publish_interval,
+        n_steps=config.n_steps,
+        logger=stack.enter_context(build_logger(folder, console)),
+        log_interval_steps=config.log_interval_steps,
+        eval_sampler=EvalSampler(
+            eval_cages, handler, allocate_eval_samples(eval_cages), config.n_eval_episodes
+        ),
+        target_return=config.target_return,
+        folder=folder,
+        seeds=seeds,
+        console=console,
+    )
+
+
+if __name__ == "__main__":
+    result, _ = main(
+        build, Config, base="runs/cartpole_cluster", name=lambda c: f"ppo-seed{c.seed}"
+    )
+    raise SystemExit(result.exit_status or int(not result.solved))

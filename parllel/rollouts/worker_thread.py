@@ -1,0 +1,93 @@
+"""A rollout worker beside the trainer, in a thread of its process.
+
+    trainer   load_weights -->  worker, which takes them between two turns; the first start the thread
+              check        <--  what ended the thread
+              close        -->  stop, then wait for the end of the present turn
+
+The trainer alone calls these methods. The error is written before the thread ends, and is never taken back.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.rollouts.rollout_worker import RolloutWorker
+from parllel.types import State
+
+
+class WorkerThread:
+    """Run a worker in a thread, from the first weights that it is given until it is closed.
+
+    Before that it would make experience with weights that are not the trainer's, those before a checkpoint,
+    for example. Threads share the interpreter: they gain where environments are in processes of their own,
+    or where PyTorch computes for longer than Python does.
+
+    Args:
+        worker: closed with the thread; its sender is not.
+        name: of the thread, and in messages.
+    """
+
+    def __init__(self, worker: RolloutWorker, *, name: str = "worker") -> None:
+        self.worker = worker
+        self.name = name
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._error: BaseException | None = None
+        self._begun = self._closed = False
+
+    def _run(self) -> None:
+        try:
+            self.worker.run()
+        except BaseException as error:
+            self._error = error
+
+    def load_weights(self, weights: State, version: int) -> bool:
+        """Give the worker weights, and start it if they are the first; see `RolloutWorker.load_weights`.
+
+        Raises:
+            ClosedError: after `close`.
+            Exception: what ended the worker, or as `RolloutWorker.load_weights`.
+        """
+        self.check()
+        if self._closed:
+            raise ClosedError(f"{self.name}: load_weights: the worker is closed")
+        # First, so that not even one step is made with others.
+        loaded = self.worker.load_weights(weights, version)
+        if not self._begun:
+            self._begun = True
+            self._thread.start()
+        return loaded
+
+    def check(self) -> None:
+        """Raise what ended the worker, if anything did; give this to `FragmentSampler` as `check_workers`."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self, timeout_s: float = 60.0) -> None:
+        """Stop after the present turn, and close the worker; may be called twice.
+
+        Raises:
+            WorkerTimeoutError: if the turn does not end in time.
+        """
+        self._closed = True
+        self.worker.stop()
+        if self._begun:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                raise WorkerTimeoutError(
+                    f"{self.name}: its turn did not end within {timeout_s:g} s of close(); give its "
+                    "environments a shorter timeout_s"
+                )
+        self.worker.close()
+
+    def __enter__(self) -> WorkerThread:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
