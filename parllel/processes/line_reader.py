@@ -31,8 +31,7 @@ class LineReader:
     """A thread that reads lines, and the queue of those that were not taken yet.
 
     Args:
-        fd: where the lines come from.
-            The thread closes it.
+        fd: where the lines come from; the thread closes it.
         death: descriptor that becomes readable when the process ends; -1 if there is none, and the end of the
             output is waited for.
         name: what errors call the program.
@@ -63,8 +62,8 @@ class LineReader:
         self._discards = False
         self._ended = False
         # The thread's alone until it has ended: the line that is not complete.
-        self._parts: list[bytes] = []
-        self._part_bytes = 0
+        # In one piece, as many short writes would take far more as a list.
+        self._part = bytearray()
         self._skips = False  # the rest of a line that was too long
         # Daemon: at exit Python waits for other threads before it calls what ends the program.
         self._thread = threading.Thread(target=self._run, name=f"{name}: output", daemon=True)
@@ -90,7 +89,7 @@ class LineReader:
             # Lines before the end: those that were written before a death come before it.
             while not self._lines:
                 if self._ended:
-                    raise EOFError(b"".join(self._parts))
+                    raise EOFError(bytes(self._part))
                 if left_s <= 0:
                     return None
                 slice_s, began = min(left_s, SLICE_S), monotonic()
@@ -179,10 +178,13 @@ class LineReader:
         *ends, rest = chunk.split(b"\n")
         lines: list[Line] = []
         for end in ends:
+            if not (self._part or self._skips or len(end) > self._max_line_bytes):
+                lines.append(end)  # as most do, it came whole
+                continue
             self._add_part(end, lines)
             if not self._skips:
-                lines.append(b"".join(self._parts) if len(self._parts) > 1 else self._parts[0])
-            self._parts, self._part_bytes, self._skips = [], 0, False
+                lines.append(bytes(self._part))
+            self._part, self._skips = bytearray(), False
         if rest:
             self._add_part(rest, lines)
         if lines:
@@ -192,11 +194,10 @@ class LineReader:
         """Add to the line that is not complete; if it gets too long, put an error in its place."""
         if self._skips:
             return
-        self._parts.append(part)
-        self._part_bytes += len(part)
-        if self._part_bytes > self._max_line_bytes:
+        self._part += part
+        if len(self._part) > self._max_line_bytes:
             # At once, as the end of the line may never come.
-            self._parts, self._part_bytes, self._skips = [], 0, True
+            self._part, self._skips = bytearray(), True
             lines.append(
                 LineTooLongError(
                     f"{self._name}: a line of more than max_line_bytes={self._max_line_bytes:,} was left "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+import tracemalloc
 
 import pytest
 from starting import LONG_S, Run, until
@@ -172,6 +174,24 @@ def test_output_is_closed_if_it_cannot_be_read() -> None:
         LineReader(output, other, name="it", queue_lines=1, queue_bytes=1, max_line_bytes=1)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(output)
+
+
+def test_line_in_many_pieces_takes_no_more_memory_than_in_one() -> None:
+    output, other = os.pipe()
+    reader = LineReader(output, -1, name="it", queue_lines=9, queue_bytes=9, max_line_bytes=10**6)
+    tracemalloc.start()
+    try:
+        for n in range(2, 40_002, 2):
+            os.write(other, b"ab")
+            while len(reader._part) < n:
+                time.sleep(0)
+        assert tracemalloc.get_traced_memory()[0] < 3 * 40_000
+    finally:
+        tracemalloc.stop()
+        os.write(other, b"\n")
+        os.close(other)
+    assert reader.next(LONG_S) == b"ab" * 20_000
+    reader.join(LONG_S)
 
 
 # ---------------------------------------------------------------------- writing
