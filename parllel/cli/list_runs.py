@@ -206,7 +206,7 @@ def _table(lines: list[RunLine], build: bool) -> Table:
         table.add_row(
             # rich takes brackets for markup: a folder `runs[old]` would lose a part of its name.
             escape(line.path),
-            _when(line),
+            escape(_when(line)),
             *([line.kind or ""] if kinds else []),
             *([escape(line.build or "")] if build else []),
             "" if line.seed is None else escape(str(line.seed)),

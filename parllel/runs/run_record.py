@@ -145,7 +145,12 @@ def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -
     held = dict(values)
     kind = held.pop("kind", TRAINING)  # earlier versions knew no other
     build, config_class = held.pop("build"), held.pop("config_class")
-    if not isinstance(kind, str) or (kind == TRAINING) != (build is not None):
+    # As it is written: what lists runs prints it as it stands.
+    if (
+        not isinstance(kind, str)
+        or _KIND.fullmatch(kind) is None
+        or (kind == TRAINING) != (build is not None)
+    ):
         raise TypeError(f"kind {kind!r} with build function {build!r}")
     names = {field.name for field in dataclasses.fields(RunRecord)}
     return RunRecord(

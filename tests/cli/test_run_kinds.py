@@ -68,3 +68,14 @@ def test_only_training_runs_have_curves(call, mistake, run, experiment, tmp_path
     status, printed, errors = call("plot", run.parent, "-o", output)
     assert (status, printed) == (0, f"1 curve of 1 run: {output}\n")
     assert errors.startswith(f"left out: {said}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("kind", "[/red]"), ("kind", "\x1b[31mred"), ("created", "[/red]")]
+)
+def test_a_record_that_was_changed_does_not_hide_other_runs(call, experiment, edit, key, value):
+    edit(experiment / "run.json", **{key: value})
+    status, said, _ = call("runs", str(experiment.parent))
+    assert status == 0
+    assert ("damaged" in said) == (key == "kind")
+    assert "\x1b[31m" not in said
