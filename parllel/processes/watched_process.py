@@ -218,6 +218,8 @@ class WatchedProcess:
     def _forget(self) -> None:
         """Leave the process, in a fork of its owner, which has a copy of this object."""
         self._ended = True
+        # A thread that the fork lacks may hold the copy for ever.
+        self._exit_lock = threading.RLock()
 
     def __del__(self) -> None:
         # By getattr: a constructor may have failed before it set anything.

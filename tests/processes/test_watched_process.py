@@ -160,6 +160,30 @@ def test_threads_read_the_exit_code_one_at_a_time(watch: Watch) -> None:
     assert codes == [7, 7]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_fork_does_not_wait_for_a_thread_that_it_lacks(watch: Watch) -> None:
+    watched = watch("exit 7")
+    until(watched.died)
+    held, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with watched._exit_lock:
+            held.set()
+            leave.wait(10.0)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10.0)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(5)
+        watched.exit_text()
+        os._exit(0)
+    leave.set()
+    thread.join()
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 def test_several_programs_share_one_grace(watch: Watch) -> None:
     programs = [watch("exec sleep 60") for _ in range(3)]
     end_all(programs, 0.05)
