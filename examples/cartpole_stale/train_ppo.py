@@ -6,6 +6,11 @@ writes them:
 
     python examples/cartpole_stale/train_ppo.py --seeds 0 1 2 3 4 --correction vtrace none \
         --curve examples/cartpole_stale/curve
+
+Importance weights need a smaller clip:
+
+    python examples/cartpole_stale/train_ppo.py --seeds 0 1 2 3 4 --correction weights vtrace none \
+        --ppo.ratio-clip 0.05 --curve examples/cartpole_stale/small_clip
 """
 
 from __future__ import annotations
