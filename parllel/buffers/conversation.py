@@ -76,6 +76,7 @@ class Conversation:
         self.left_behind: Any = None
         self._leave_s = leave_s
         self._number = 0
+        self._answered = FIRST_WORDS - 1  # number of the last reply that was waited for
         self._close_number = 0
         self._close_by: float | None = None  # once it has been asked to
         self._link = Link(child.connection, child)
@@ -163,13 +164,24 @@ class Conversation:
         """Return the value that an ANSWER carries."""
         return self._link.loads(reply[HEAD.size :])
 
+    def is_next(self, number: int) -> bool:
+        """Return whether the next reply is certainly that to a request, as none was interrupted before."""
+        return number == self._answered + 1
+
     def receive(
-        self, number: int, doing: str, timeout_s: float | None = None, *, mail: bytes = b""
+        self,
+        number: int,
+        doing: str,
+        timeout_s: float | None = None,
+        *,
+        mail: bytes = b"",
+        now: bool = False,
     ) -> bytes:
         """Return the next reply to a request; replies to others, which were interrupted, are dropped.
 
         doing: what the child was asked to do, for messages.
         mail: the first reply, if it came another way.
+        now: return b"" if the reply has not come yet.
 
         Raises:
             WorkerTimeoutError: if it did not come within `timeout_s`, by default that of the conversation.
@@ -181,6 +193,8 @@ class Conversation:
         found = None
         # Replies to interrupted requests come first, as the child answers in order.
         while found != number:
+            if now and not self.child.poll():
+                return b""
             try:
                 reply = mail or self._link.receive(self.child, timeout_s, doing)
             except Exception as error:
@@ -188,6 +202,7 @@ class Conversation:
                 raise
             kind, found = HEAD.unpack_from(reply)
             mail = b""  # once: if it is an old one, the reply comes over the pipe
+        self._answered = number
         if kind == ERROR:
             raise_packed(
                 reply[HEAD.size :], f"{self.child.name}, process {self.child.pid}, {doing}"

@@ -1,8 +1,8 @@
 """Wait for the rows of several cages at once.
 
-cage: row_handles    pipes, bells and processes --------> poll: sleeps until any of them is ready
+cage: handles        pipes, bells and processes --------> poll: sleeps until any of them is ready
 bell of a cage       <----------------------------------- silenced, before its rows are asked
-cage: row_done       <----------------------------------- asked for the rows whose handles were ready
+cage: done           <----------------------------------- asked for the rows whose handles were ready
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AwaitedRows(Generic[KeyT]):
         """
         if key in self._rows:
             raise ValueError(f"key: expected a new one, got {key!r}, whose row is awaited already")
-        numbers = [self._handles.add(handle, key) for handle in cage.row_handles(group)]
+        numbers = [self._handles.add(handle, key) for handle in cage.awaited(group).handles()]
         self._rows[key] = cage, group, numbers
         if not numbers:
             self._silent[key] = None
@@ -103,7 +103,7 @@ class AwaitedRows(Generic[KeyT]):
 
     def _done(self, keys: Iterable[KeyT]) -> list[KeyT]:
         rows = self._rows
-        return [key for key in keys if rows[key][0].row_done(rows[key][1])]
+        return [key for key in keys if rows[key][0].awaited(rows[key][1]).done()]
 
 
 def await_rows(rows: Sequence[tuple[CageInterface, int]], timeout_s: float) -> list[int]:

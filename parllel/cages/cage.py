@@ -119,7 +119,7 @@ class Cage(VectorizedCage):
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
         # After close() that is the error to report, not a missing step.
-        self._check_open()
+        self._order.check_open()
         if self._result is None:
             raise WrongStateError(f"{self._name}: await_step() without a step_async()")
         # Handed out once, as a ProcessCage's is: its answer has left the pipe then.

@@ -1,4 +1,4 @@
-"""The interface of cages, as samplers use it.
+"""The interface of cages, as samplers use it; held_environments.py is that of all else.
 
     sampler                        cage, and the processes of its environments
     writes action row t
@@ -12,46 +12,27 @@ rows belong to other cages all the time, so a cage never writes a row as a whole
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import Samples
 from parllel.cages.answers import FinalObservation
-from parllel.cages.make_envs import EnvFactory
-from parllel.cages.spaces import Spaces
+from parllel.cages.awaited import NOTHING, Awaited
+from parllel.cages.held_environments import HeldEnvironments
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
-from parllel.processes import Handle
-from parllel.types import State
-
-CageT = TypeVar("CageT", bound="CageInterface")
 
 
-class CageInterface(ABC):
+class CageInterface(HeldEnvironments):
     """Environments, in this process or others, that write their results to columns of a batch.
 
     A method `start_*` starts work on a row, and `finish_row` waits until it is done. A cage has one or more
     groups of environments. Each is started and finished separately, so that one group can step while the
     agent acts for another.
     """
-
-    @property
-    @abstractmethod
-    def n(self) -> int:
-        """The number of environments, which is the number of columns."""
-
-    # Set by cages that know them: a property that every subclass had to override would break those of users.
-    _env_factories: Sequence[EnvFactory] = ()
-
-    @property
-    def env_factories(self) -> list[EnvFactory]:
-        """What made the environments, by column, to make more of the kind; empty if the cage does not say."""
-        return list(self._env_factories)
 
     @property
     def groups(self) -> list[slice]:
@@ -61,18 +42,8 @@ class CageInterface(ABC):
 
     @property
     @abstractmethod
-    def spaces(self) -> Spaces:
-        """The spaces of each environment."""
-
-    @property
-    @abstractmethod
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether each environment has ended and waits for a reset, [n]; valid when no row is started."""
-
-    @property
-    @abstractmethod
-    def reset_automatically(self) -> bool:
-        """Whether ended environments reset within the same step, or are not stepped until they are reset."""
 
     @abstractmethod
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
@@ -142,29 +113,28 @@ class CageInterface(ABC):
         No group may be started meanwhile; `finish_row()` without a group waits for all environments.
         """
 
-    # Not abstract: cages of users that were written without it still work, one wait after the other.
     def row_done(self, group: int = 0) -> bool:
         """Return at once whether `finish_row` would no longer wait for an environment elsewhere.
 
         True as well if a worker has failed or died, which `finish_row` raises then. Environments that this
-        process steps itself are stepped by `finish_row`, and not counted. A cage that does not override it
-        always says True, and its `finish_row` waits.
+        process steps itself are stepped by `finish_row`, and not counted.
 
         Raises:
             WrongStateError: if nothing was started for the group.
         """
-        return True
+        return self.awaited(group).done()
 
-    def row_handles(self, group: int = 0) -> Sequence[Handle]:
-        """Return what is ready when the group's row is done, if not earlier, for one wait of `AwaitedRows`.
+    # Not abstract: cages of users that were written without it still work, one wait after the other.
+    def awaited(self, group: int = 0) -> Awaited:
+        """Return what `finish_row` would wait for: whether it is done, and what to sleep on until then.
 
-        Connections and descriptors, as `multiprocessing.connection.wait` takes them. Empty if there are none,
-        or the row may be done now: then `row_done` is asked, again and again while it says False.
+        Valid until `finish_row` or `close` is called. A cage that does not override it says that its rows are
+        done, and its `finish_row` waits.
 
         Raises:
             WrongStateError: if nothing was started for the group.
         """
-        return ()
+        return NOTHING
 
     # Apart from the start, so that one group's environments step while the agent acts for another.
     @abstractmethod
@@ -181,56 +151,3 @@ class CageInterface(ABC):
 
         truncated_only: drop the others; the next call does not return them either.
         """
-
-    # Like `start_close`, a method of its own so that a sampler asks all cages before it waits for the first:
-    # the processes then work side by side. In this process nobody is to be asked.
-    def start_environment_states(self) -> None:
-        """Ask other processes for what `environment_states` returns; call that next."""
-
-    @abstractmethod
-    def environment_states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, including the episode in progress.
-
-        Call it between rows, and collect ended episodes before. For an environment that cannot save its
-        state, `env` is None and `missing` names what has none; see `parllel.env_states.env_state`.
-        """
-
-    @abstractmethod
-    def load_environment_states(self, states: Sequence[State], salt: int) -> None:
-        """Restore what `environment_states` returned; the next row continues from there.
-
-        Environments without a state are marked in `needs_reset`. Their reset is seeded by their seed and
-        `salt`, so that they do not repeat their first episode.
-
-        Raises:
-            ValueError: if the states are those of other environments.
-        """
-
-    @abstractmethod
-    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the environment, or of one of its wrappers, and return the result."""
-
-    @abstractmethod
-    def render(self) -> Any:
-        """Return what the environment's `render` returns."""
-
-    # It never raises, so that all cages are asked, and end side by side; what goes wrong is raised by
-    # `close`.
-    def start_close(self) -> None:
-        """Ask other processes to close their environments; call `close` next. It never raises."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the environments and end their processes; may be called twice."""
-
-    def __enter__(self: CageT) -> CageT:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        # Also after an error, which may have come from another cage: workers must not outlive the block.
-        self.close()

@@ -2,7 +2,7 @@
 
     main      start: record and number of a command --> workers    both in the control lines (control.py)
               finish: steps its own share                          the workers step theirs meanwhile
-              done: looks at their done words       <-- workers    each posts the number when it is done
+              awaited: looks at their done words       <-- workers    each posts the number when it is done
               finish: waits for them
 
 A group is ready for rows of the buffer once it was reset, and not while one of its rows is in progress: its
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parllel.arrays import Array
+from parllel.cages.awaited import Awaited
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.rows import disown
 from parllel.cages.worker_pool import POLL_S, WorkerPool
@@ -22,6 +23,23 @@ from parllel.processes import Handle
 
 RESETS = (RESET_ALL, RESET_ENDED)
 _WORDS = ("step", "random step", "reset", "reset", "call", "rollout")
+
+
+class AwaitedCommand(Awaited):
+    """The workers' shares of one command."""
+
+    __slots__ = ("_group", "_number", "_pool")
+
+    def __init__(self, pool: WorkerPool, group: int, number: int) -> None:
+        self._pool, self._group, self._number = pool, group, number
+
+    def done(self) -> bool:
+        """Return whether all workers have done theirs, or one has failed or died."""
+        return self._pool.done(self._group, self._number)
+
+    def handles(self) -> Sequence[Handle]:
+        """Return what is ready when a worker has finished a command of any group, or has ended."""
+        return self._pool.handles(self._group, self._number)
 
 
 class GroupRows:
@@ -119,20 +137,12 @@ class GroupRows:
         """Return whether a group has a row in progress; False for a group that is not there."""
         return bool(self._numbers.get(group))
 
-    def done(self, group: int) -> bool:
-        """Return whether the workers have done what a group started, or all of them a decorrelation."""
-        return self._pool.done(*self._command_of(group))
-
-    def handles(self, group: int) -> Sequence[Handle]:
-        """Return what is ready when that is so; empty if it is so already."""
-        return self._pool.handles(*self._command_of(group))
-
-    def _command_of(self, group: int) -> tuple[int, int]:
-        """Return group and number of the command in progress."""
+    def awaited(self, group: int) -> AwaitedCommand:
+        """Return what a group has in progress, or all of them: a decorrelation."""
         number = self._numbers[group]
         if not number and self._decorrelation is not None:
-            return len(self.begun), self._decorrelation[0]
-        return group, number
+            return AwaitedCommand(self._pool, len(self.begun), self._decorrelation[0])
+        return AwaitedCommand(self._pool, group, number)
 
     @property
     def decorrelates(self) -> bool:

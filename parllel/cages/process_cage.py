@@ -19,7 +19,6 @@ import numpy as np
 
 from parllel.arrays import Array
 from parllel.buffers import (
-    FIRST_WORDS,
     Conversation,
     NamedArrayTuple,
     Samples,
@@ -36,11 +35,13 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
+from parllel.cages.awaited import Awaited
 from parllel.cages.bound_places import check_places
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environments import Environments
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
+from parllel.cages.pending_request import MADE, PendingRequest
 from parllel.cages.remote_cage import RemoteCage
 from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
@@ -57,11 +58,13 @@ from parllel.cages.worker import (
     serve,
 )
 from parllel.errors import WrongStateError
-from parllel.processes import Child, Handle, preload_in_forkserver
+from parllel.processes import Child, preload_in_forkserver
 from parllel.types import State, Tree
 
 # The fork server imports this and what it needs once, instead of each worker.
 preload_in_forkserver(__name__)
+
+_ROWS = "row", "decorrelation"  # kinds of requests that `finish_row` waits for
 
 
 class ProcessCage(RemoteCage):
@@ -115,9 +118,6 @@ class ProcessCage(RemoteCage):
         # Of the buffer that the cage is bound to: rows, number of the current batch, how many there are.
         self._rows = self._batch = self._n_batches = 0
         self._completed = self._final = False
-        # Kind, words for messages, and number of the request that waits for its answer. At most one: the
-        # worker answers in order, and each answer is waited for by the method that belongs to its kind.
-        self._pending: tuple[str, str, int] | None = None
         self._child = Child(
             WithRegistry(serve),  # the worker does not run the script that registers environments
             (make,),
@@ -126,10 +126,11 @@ class ProcessCage(RemoteCage):
             start_method=start_method,
         )
         self._conversation = Conversation(self._child, timeout_s=timeout_s, buffers=buffers)
+        self._pending = PendingRequest(self._conversation)
         # The spaces are waited for when they are first needed, so many cages start side by side.
         super().__init__(
             index,
-            partial(_await_spaces, self._conversation, index),
+            partial(_await_spaces, self._pending, self._conversation, index),
             reset_automatically=reset_automatically,
             # Private memory: the reply to each row brings the flag.
             needs_reset=np.ones(1, bool),
@@ -183,7 +184,7 @@ class ProcessCage(RemoteCage):
         # The batch comes along here as well, as this may be the first that the worker hears of it.
         whole = [int(count) for count in counts]  # numpy's are much longer when pickled
         number = self._conversation.ask("decorrelate", whole, t, self._batch)
-        self._pending = "decorrelation", "decorrelation", number
+        self._pending.begin("decorrelation", "decorrelation", number)
 
     def _start_row_op(self, op: int, t: int, what: str, group: int, everyone: bool = False) -> None:
         self._check_idle(what, bound=True)
@@ -195,50 +196,24 @@ class ProcessCage(RemoteCage):
         number = self._conversation.next_number()
         request = ROW_REQUEST.pack(ROW, number, op, t, self._batch, everyone)
         self._conversation.send(request, f"before {what}")
-        # After the send: what the worker did not take has no answer to wait for.
-        self._pending = "row", f"{what} at row {t}", number
+        # After the send: a request that the worker did not take has no answer to wait for.
+        self._pending.begin("row", f"{what} at row {t}", number)
 
-    def row_done(self, group: int = 0) -> bool:
-        """Return whether the worker has answered, or has ended; before `spaces` whether it is made."""
-        self._check_row("row_done", group)
-        return self._child.poll()
-
-    def row_handles(self, group: int = 0) -> Sequence[Handle]:
-        """Return what is ready when the worker has answered, or has ended."""
-        self._check_row("row_handles", group)
-        return self._child.handles()
+    def awaited(self, group: int = 0) -> Awaited:
+        """Return what the worker was asked to do; before `spaces` was, that is to make the environment."""
+        check_group(group, 1, self._child.name)
+        self._pending.expect((MADE, *_ROWS), "row_done() without a start")
+        return self._pending
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
-        self._check_row("finish_row", group)
-        kind, reply = self._finish()
+        check_group(group, 1, self._child.name)
+        pending = self._pending
+        pending.expect(_ROWS, "finish_row() without a start")
+        kind, reply = pending.kind, pending.take()
         # Random steps report no episodes, and reset an environment whose episode they end.
         if kind == "row":
             _, _, self._needs_reset[0], self._completed, self._final = ROW_REPLY.unpack(reply)
-
-    def _check_row(self, method: str, group: int) -> None:
-        check_group(group, 1, self._child.name)
-        # While it is made there is something to wait for as well: the worker's first words.
-        if self._spaces is not None or method == "finish_row":
-            self._check_pending(("row", "decorrelation"), f"{method}() without a start")
-
-    def _check_pending(self, kinds: Sequence[str], otherwise: str) -> None:
-        self._conversation.check_open()
-        if self._pending is None or self._pending[0] not in kinds:
-            raise WrongStateError(f"{self._child.name}: {otherwise}")
-
-    def _finish(self) -> tuple[str, bytes]:
-        """Return kind and reply of the pending request; after Ctrl-C it can be waited for again."""
-        assert self._pending is not None
-        kind, what, number = self._pending
-        try:
-            reply = self._conversation.receive(number, f"during {what}")
-        except Exception:
-            # It answers the request, or the worker has ended. KeyboardInterrupt does neither.
-            self._pending = None
-            raise
-        self._pending = None
-        return kind, reply
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call.
@@ -274,16 +249,16 @@ class ProcessCage(RemoteCage):
         """Ask the worker; `environment_states` waits for the answer."""
         # Apart from the wait, so that the workers of many cages answer at the same time.
         self._check_idle("environment_states")
-        self._pending = "states", "environment_states", self._conversation.ask("states")
+        number = self._conversation.ask("states")
+        self._pending.begin("states", "environment_states", number)
 
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of the environment."""
         # A sampler asks all of its cages before it waits for the first; by itself, the cage asks now.
-        if self._pending is None or self._pending[0] != "states":
+        if self._pending.kind != "states":
             self.start_environment_states()
-        self._check_pending(("states",), "")  # no message: one is pending by now
-        _, reply = self._finish()
-        states: list[State] = self._conversation.value_of(reply)
+        self._conversation.check_open()
+        states: list[State] = self._conversation.value_of(self._pending.take())
         return states
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
@@ -336,12 +311,12 @@ class ProcessCage(RemoteCage):
                 raise TypeError(
                     f"{self._child.name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
                 )
-        self._pending = "plain", op, self._conversation.ask(op, *args, given)
+        self._pending.begin("plain", op, self._conversation.ask(op, *args, given))
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
-        self._check_pending(("plain",), "await_step() without a step_async()")
-        _, reply = self._finish()
+        self._pending.expect(("plain",), "await_step() without a step_async()")
+        reply = self._pending.take()
         stepped: StepResult
         # In one answer: asking for the flag would be a second way there and back for each step.
         stepped, self._needs_reset[0] = self._conversation.value_of(reply)
@@ -358,20 +333,16 @@ class ProcessCage(RemoteCage):
 
     def _check_idle(self, method: str, *, bound: bool = False) -> None:
         self._conversation.check_open()
-        # The worker takes one request at a time; a second one would write rows that the first still uses.
-        if self._pending is not None:
-            raise WrongStateError(
-                f"{self._child.name}: {method}: {self._pending[1]} is not finished"
-            )
         if self._spaces is None:
             _ = self.spaces  # waits, and raises what went wrong while the environment was made
+        self._pending.refuse(method)
         if bound and not self._rows:
             raise WrongStateError(f"{self._child.name}: {method}: no samples buffer was set")
 
     def start_close(self) -> None:
         """Ask the worker to close the environment; `close` waits for that."""
         # A busy one would read the request too late: it is killed instead, as its row is not wanted.
-        if self._spaces is not None and self._pending is None:
+        if self._pending.kind is None:
             self._conversation.begin_close()
 
     def close(self) -> None:
@@ -392,9 +363,8 @@ def _taken(conversation: Conversation, part: int) -> list[Any]:
     return taken
 
 
-def _await_spaces(conversation: Conversation, index: int) -> Spaces:
-    conversation.check_open()
-    # Sent unasked, once the environment is made.
-    spaces: Spaces = conversation.answer(FIRST_WORDS, "while it was made")
+def _await_spaces(pending: PendingRequest, conversation: Conversation, index: int) -> Spaces:
+    pending.expect((MADE,), "made already")
+    spaces: Spaces = conversation.value_of(pending.take())
     conversation.child.name = f"cage {index} ({spaces.name})"
     return spaces

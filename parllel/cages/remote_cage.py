@@ -90,10 +90,6 @@ class RemoteCage(CageInterface):
         values = self._ask("method", name, args, kwargs)
         return values[0] if self._asks_one else values
 
-    def render(self) -> Any:
-        """Return what `render` of each environment returns."""
-        return self.env_method("render")
-
     def __getattr__(self, name: str) -> Any:
         # Called only where ordinary lookup failed. A private name is never the environment's.
         if name.startswith("_"):

@@ -30,6 +30,7 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
+from parllel.cages.awaited import Awaited
 from parllel.cages.bound_places import check_places
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.follow import sees_agent_info
@@ -43,7 +44,6 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, unpack
 from parllel.cages.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
-from parllel.processes import Handle
 from parllel.types import State
 
 
@@ -270,15 +270,10 @@ class SynchronizedProcessCage(RemoteCage):
                 )
         self._rows.start_decorrelation(counts, t)
 
-    def row_done(self, group: int = 0) -> bool:
-        """Return whether the workers have done their shares, or one has failed; main's is not asked for."""
+    def awaited(self, group: int = 0) -> Awaited:
+        """Return the shares of the workers, of which none may have failed; main's is not awaited."""
         self._check_started("row_done", group)
-        return self._rows.done(group)
-
-    def row_handles(self, group: int = 0) -> Sequence[Handle]:
-        """Return what is ready when a worker has finished a row of any group, or has ended."""
-        self._check_started("row_handles", group)
-        return self._rows.handles(group)
+        return self._rows.awaited(group)
 
     def finish_row(self, group: int = 0) -> None:
         """Step this process's own share, and wait for the workers."""

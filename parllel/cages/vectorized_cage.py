@@ -25,7 +25,9 @@ from parllel.cages.argument_checks import (
     check_group,
     check_states,
 )
+from parllel.cages.awaited import NOTHING, Awaited
 from parllel.cages.cage_interface import CageInterface
+from parllel.cages.call_order import CallOrder
 from parllel.cages.environments import Environments
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
@@ -33,7 +35,6 @@ from parllel.cages.rows import Rows, cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory
-from parllel.errors import ClosedError, WrongStateError
 from parllel.types import State
 
 
@@ -83,8 +84,7 @@ class VectorizedCage(CageInterface):
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._rows: Rows | None = None
-        self._closed = False
-        self._in_progress: tuple[str, int | None] | None = None  # what was started, at which row
+        self._order = CallOrder(self._name)
 
     # ------------------------------------------------------------------ rows
 
@@ -110,14 +110,14 @@ class VectorizedCage(CageInterface):
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its columns of `samples`."""
-        self._check_idle("set_samples_buffer")
+        self._order.check_idle("set_samples_buffer")
         # Only the cage's part of the buffer, as workers get no more either.
         action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         self._rows = self._envs.bind(action, NamedArrayTuple(**fields), columns)
 
     def use_batch(self, number: int) -> None:
         """Switch to batch `number` of the buffer."""
-        self._check_idle("use_batch")
+        self._order.check_idle("use_batch")
         check_batch(number, 0 if self._rows is None else self._rows.n_batches, self._name)
         # The check has refused a number for a cage without a buffer.
         assert self._rows is not None
@@ -129,62 +129,55 @@ class VectorizedCage(CageInterface):
         # Nothing is prepared ahead in this process: there is no time in which only others work.
         self._envs.reset_rows(t, everyone=everyone)
         # Set after the work: a start that raised has started nothing, and the next call may be another start.
-        self._in_progress = "reset", t
+        self._order.in_progress = "reset", t
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Step with the action of row `t`, now; `finish_row` completes the call."""
         self._begin("start_row", group)
         self._envs.step_row(t)
-        self._in_progress = "step", t
+        self._order.in_progress = "step", t
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Step with random actions, now; `finish_row` completes the call."""
         self._begin("start_random_row", group)
         self._envs.random_row(t)
-        self._in_progress = "random step", t
+        self._order.in_progress = "random step", t
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Take random steps, now; `finish_row` completes the call."""
         self._begin("start_decorrelation")
         self._envs.decorrelate(counts, t)
-        self._in_progress = "decorrelation", None
+        self._order.in_progress = "decorrelation", None
 
-    def row_done(self, group: int = 0) -> bool:
-        """Return True, as what was started is done at once."""
-        self._check_started("row_done", group)
-        return True
+    def awaited(self, group: int = 0) -> Awaited:
+        """Return nothing to wait for, as what was started is done at once."""
+        self._order.check_started("row_done", group)
+        return NOTHING
 
     def finish_row(self, group: int = 0) -> None:
         """Complete what was started."""
-        self._check_started("finish_row", group)
-        self._in_progress = None
-
-    def _check_started(self, method: str, group: int) -> None:
-        # One condition in the usual case; which error it is matters only if there is one.
-        if group or self._in_progress is None or self._closed:
-            self._check_open()
-            check_group(group, 1, self._name)
-            raise WrongStateError(f"{self._name}: {method}() without a start")
+        self._order.check_started("finish_row", group)
+        self._order.in_progress = None
 
     def collect_completed_trajs(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call."""
-        self._check_idle("collect_completed_trajs")
+        self._order.check_idle("collect_completed_trajs")
         return self._envs.take_completed()
 
     def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
         """Return the last observations of episodes that ended in rows since the last call."""
         # Between rows, as a worker's list of them can only be read then.
-        self._check_idle("collect_final_observations")
+        self._order.check_idle("collect_final_observations")
         return self._envs.take_final(truncated_only=truncated_only)
 
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment."""
-        self._check_idle("environment_states")
+        self._order.check_idle("environment_states")
         return self._envs.states()
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
-        self._check_idle("load_environment_states")
+        self._order.check_idle("load_environment_states")
         # All or nothing: a state too few would leave some environments at another point of the run.
         check_states(states, self.n, self._name)
         self._envs.load_states(states, salt)
@@ -198,14 +191,10 @@ class VectorizedCage(CageInterface):
 
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, found through its wrappers."""
-        self._check_idle(name)
+        self._order.check_idle(name)
         # All are looked up before any is called: a misspelled name then changes nothing.
         methods = [env.get_wrapper_attr(name) for env in self._envs.envs]
         return self._of_each([method(*args, **kwargs) for method in methods])
-
-    def render(self) -> Any:
-        """Return what `render` of each environment returns."""
-        return self.env_method("render")
 
     def __getattr__(self, name: str) -> Any:
         # Called only where ordinary lookup failed. A private name is never the environment's.
@@ -213,7 +202,7 @@ class VectorizedCage(CageInterface):
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         # Not while a row is started: with workers the answer could be of before the step or of after it.
-        self._check_idle(name)
+        self._order.check_idle(name)
         return self._of_each([env.get_wrapper_attr(name) for env in self._envs.envs])
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -221,31 +210,20 @@ class VectorizedCage(CageInterface):
         if name.startswith("_") or hasattr(type(self), name):
             object.__setattr__(self, name, value)
             return
-        self._check_idle(name)
+        self._order.check_idle(name)
         for env in self._envs.envs:
             set_env_attribute(env, name, value)
 
     def close(self) -> None:
         """Close the environments; may be called twice."""
-        if self._closed:
+        if self._order.closed:
             return
         # Before closing, which may raise: a second call must not close environments twice.
-        self._closed, self._rows = True, None
+        self._order.closed, self._rows = True, None
         self._envs.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self._name}: used after close()")
-
-    def _check_idle(self, method: str) -> None:
-        self._check_open()
-        if self._in_progress is not None:
-            what, t = self._in_progress
-            where = "" if t is None else f" at row {t}"
-            raise WrongStateError(f"{self._name}: {method}: {what}{where} is not finished")
-
     def _begin(self, method: str, group: int = 0) -> None:
-        self._check_idle(method)
+        self._order.check_idle(method)
         # Asked only for what is not the usual group, as this runs in each row.
         if group:
             check_group(group, 1, self._name)

@@ -13,6 +13,7 @@ from typing import Any
 
 from cage_makers import forked
 
+from parllel.buffers import Samples
 from parllel.cages import CageInterface, SynchronizedProcessCage
 from parllel.testing import CountingEnv
 from parllel.testing.cage_hooks import run_groups
@@ -35,11 +36,12 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-def bind(cage: CageInterface) -> None:
+def bind(cage: CageInterface) -> Samples:
     """Bind a cage to samples of its own, and reset it."""
     samples = make_samples(CountingEnv(), T, cage.n, storage="managed")
     cage.set_samples_buffer(samples, slice(0, cage.n))
     run_groups(cage, "start_reset", 0)
+    return samples
 
 
 def last_pid(cage: Any) -> int:

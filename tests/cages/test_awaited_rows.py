@@ -14,7 +14,7 @@ import pytest
 from cage_makers import WITHIN_S, forked
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
-from parllel.cages import AwaitedRows, VectorizedCage, await_rows, awaited_rows
+from parllel.cages import Awaited, AwaitedRows, VectorizedCage, await_rows, awaited_rows
 from parllel.cages.bell import Bell
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.processes import Handles
@@ -45,9 +45,21 @@ class AskedCage(VectorizedCage):
         super().start_row(t, group)
         self._asked = 0
 
-    def row_done(self, group: int = 0) -> bool:
+    def awaited(self, group: int = 0) -> Awaited:
+        super().awaited(group)  # refuses what was not started
+        return Third(self)
+
+    def ask(self) -> bool:
         self._asked += 1
-        return super().row_done(group) and self._asked >= 3
+        return self._asked >= 3
+
+
+class Third(Awaited):
+    def __init__(self, cage: AskedCage) -> None:
+        self._cage = cage
+
+    def done(self) -> bool:
+        return self._cage.ask()
 
 
 @pytest.fixture
@@ -146,15 +158,15 @@ def test_a_row_that_is_done_between_two_questions_is_found(monkeypatch: pytest.M
             for group in (0, 1):
                 cage.start_row(0, group)
             assert await_rows([(cage, 0), (cage, 1)], 0.0) == []
-            row_handles = cage.row_handles
+            awaited = cage.awaited
 
             def slow(group: int = 0) -> Any:
                 if group == 1:  # the first has been asked for its handles, and is done now
                     os.kill(pid, signal.SIGCONT)
                     await_done(cage, 0)
-                return row_handles(group)
+                return awaited(group)
 
-            monkeypatch.setattr(type(cage), "row_handles", lambda _, group=0: slow(group))
+            monkeypatch.setattr(type(cage), "awaited", lambda _, group=0: slow(group))
             assert 0 in await_rows([(cage, 0), (cage, 1)], WITHIN_S)
 
 

@@ -6,11 +6,16 @@ import os
 import signal
 import time
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pytest
-from stopped_workers import KINDS, bind, stopped
+from cage_makers import forked
+from stopped_workers import KINDS, bind, stopped, until
 
-from parllel.errors import WorkerDiedError
+from parllel.cages import AwaitedRows, await_rows
+from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
+from parllel.testing import CountingEnv
 from parllel.testing.cage_hooks import await_done
 
 
@@ -40,3 +45,66 @@ def test_a_row_of_a_worker_that_was_killed_is_done(kind: str) -> None:
             await_done(cage)
             with pytest.raises(WorkerDiedError, match="SIGKILL during step at row 0"):
                 cage.finish_row()
+
+
+class CalledEnv(CountingEnv):
+    """Has methods that take their time."""
+
+    def pause(self) -> str:
+        time.sleep(0.2)
+        return "late"
+
+
+def interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt("by the alarm")
+
+
+@pytest.mark.parametrize("end", ["answers", "dies", "is closed"])
+def test_the_answer_to_an_interrupted_call_is_not_taken_for_a_row(end: str) -> None:
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with forked(CalledEnv) as cage:
+            samples = bind(cage)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt, match="by the alarm"):
+                cage.pause()
+            until(cage._child.poll)
+            rows = AwaitedRows[int]()
+            with stopped(cage) as pid:
+                cage.start_row(0)
+                rows.add(0, cage)
+                assert rows.wait(0.05) == []
+                assert not cage.row_done()
+                if end == "dies":
+                    os.kill(pid, signal.SIGKILL)
+            assert rows.wait(20.0) == [0]
+            assert cage.row_done()
+            # By an object of its own: the answer has left the pipe.
+            assert await_rows([(cage, 0)], 20.0) == [0]
+            if end == "dies":
+                with pytest.raises(WorkerDiedError, match="SIGKILL during step at row 0"):
+                    cage.finish_row()
+                return
+            if end == "is closed":
+                cage.close()
+                with pytest.raises(ClosedError, match=r"used after close\(\)"):
+                    cage.finish_row()
+                return
+            cage.finish_row()
+            cage.start_row(1)
+            cage.finish_row()
+            assert np.floor(np.asarray(samples.env.reward)[:2, 0]).tolist() == [1.0, 2.0]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_environment_that_is_being_made_is_awaited() -> None:
+    with forked(partial(time.sleep, 0.5)) as hanging, forked(CountingEnv) as cage:
+        assert not hanging.row_done()
+        assert await_rows([(hanging, 0), (cage, 0)], 20.0) == [1]
+        with pytest.raises(WrongStateError, match=r"finish_row\(\) without a start"):
+            cage.finish_row()
+        assert cage.spaces
+        with pytest.raises(WrongStateError, match=r"row_done\(\) without a start"):
+            cage.row_done()
