@@ -26,6 +26,7 @@ from benchmarks import (
     bench_process_cage,
     bench_recurrent,
     bench_registered_send,
+    bench_rollout_worker,
     bench_small_policy,
     bench_storage,
     bench_torch_views,
@@ -55,6 +56,7 @@ COMPARISONS: list[Comparison] = [
     *bench_asynchronous.COMPARISONS,
     *bench_absolute_rows.COMPARISONS,
     *bench_awaited_rows.COMPARISONS,
+    *bench_rollout_worker.COMPARISONS,
     *bench_wire.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]

@@ -25,6 +25,8 @@ class EnvUnit:
 
     Attributes:
         columns: of the samples.
+        numbers: of the environments, which are their columns.
+        n: how many there are.
         worker: what starts the process again when it dies; None for a plain cage, whose errors are raised.
         doing: what the environments do now.
         t: the row of the present observation.
@@ -36,6 +38,9 @@ class EnvUnit:
 
     def __init__(self, source: EnvWorker | CageInterface, columns: slice) -> None:
         self.columns = columns
+        # Not properties, as they are asked for in every step.
+        self.numbers = range(columns.start, columns.stop)
+        self.n = len(self.numbers)
         self.worker = source if isinstance(source, EnvWorker) else None
         self._cage = source if isinstance(source, CageInterface) else None
         self.doing = Doing.MAKING
@@ -50,13 +55,3 @@ class EnvUnit:
             return self.worker.cage
         assert self._cage is not None
         return self._cage
-
-    @property
-    def n(self) -> int:
-        """How many environments there are."""
-        return len(self.numbers)
-
-    @property
-    def numbers(self) -> range:
-        """The numbers of the environments, which are their columns."""
-        return range(self.columns.start, self.columns.stop)

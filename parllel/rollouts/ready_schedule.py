@@ -163,11 +163,13 @@ class ReadySchedule(Schedule):
         if not self._waiting:
             return False
         ready = sum(unit.n for unit in self._waiting)
-        alive = (Doing.WAITING, Doing.STEPPING, Doing.RESETTING)
-        most = sum(unit.n for unit in self._units if unit.doing in alive)
+        if ready >= self.batch_size:
+            return True
+        if time.monotonic() - self._first_answer >= self.max_wait_s:
+            return True
         # Those that are made or parked may take for ever.
-        late = time.monotonic() - self._first_answer >= self.max_wait_s
-        return late or ready >= min(self.batch_size, most)
+        alive = (Doing.WAITING, Doing.STEPPING, Doing.RESETTING)
+        return ready == sum(unit.n for unit in self._units if unit.doing in alive)
 
     def _patience_s(self, may_act: bool) -> float:
         now, patience_s = time.monotonic(), _SLICE_S

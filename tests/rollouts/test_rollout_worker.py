@@ -21,7 +21,7 @@ from worker_setup import (
     rows,
 )
 
-from parllel.errors import ClosedError
+from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.rollouts import (
     EpisodeStatistics,
     FragmentCutter,
@@ -30,6 +30,7 @@ from parllel.rollouts import (
     ReplayBuffer,
     RolloutWorker,
 )
+from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 
 LENGTH = 4
@@ -229,6 +230,15 @@ def test_what_an_environment_raises_comes_out_of_run():
     worker = RolloutWorker(ready(sources), fragment_length=4, seed=1)
     with pytest.raises(DummyFaultError, match="step number 5"):
         worker.run(1000)
+    worker.close()
+
+
+def test_an_environment_of_a_plain_cage_that_hangs_ends_the_worker():
+    makes = [CountingEnv, partial(FaultyEnv, "step", "hang", number=3)]
+    schedule = ready(make_cages("process", makes=makes), batch_size=1, timeout_s=0.5)
+    worker = RolloutWorker(schedule, fragment_length=4, seed=1)
+    with pytest.raises(WorkerTimeoutError, match=r"environment 1 .* within 0.5 s during a step"):
+        worker.run()
     worker.close()
 
 

@@ -49,13 +49,20 @@ def make_worker(make, i=0, *, most=10, pause_s=0.0, timeout_s=20.0):
     return EnvWorker(make, seed=i, index=i, budget=budget, timeout_s=timeout_s)
 
 
-def ready(sources, handler=None, *, rows=2, batch_size=None, max_wait_s=0.01, **options):
+def ready(
+    sources, handler=None, *, rows=2, batch_size=None, max_wait_s=0.01, timeout_s=60.0, **options
+):
     handler = make_handler() if handler is None else handler
     cages = [getattr(source, "cage", source) for source in sources]
     n = sum(cage.n for cage in cages)
     samples = allocate_samples(cages, BatchSpec(rows, n), handler, **options)
     return ReadySchedule(
-        sources, handler, samples, batch_size=batch_size or n, max_wait_s=max_wait_s
+        sources,
+        handler,
+        samples,
+        batch_size=batch_size or n,
+        max_wait_s=max_wait_s,
+        timeout_s=timeout_s,
     )
 
 
