@@ -17,6 +17,8 @@ from parllel.cages import EnvFactory
 from parllel.cli.trust import check_script, check_source
 from parllel.policies import Episode, Policy, RunPolicy, code_of, play_episodes, policy_of
 
+MOST_SEEDS = 1_000_000
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Play and print the episodes; return the exit status."""
@@ -39,13 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds that "0-9,20" names; ValueError for another form."""
+    """Return the seeds that "0-9,20" names; ValueError for another form, or too many."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         first, last = (0, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
         if last < first:
             raise ValueError(f"--seeds: expected seeds such as 0-99 or 3,5,8-10, got {text!r}")
+        if len(seeds) + last - first >= MOST_SEEDS:  # before memory is taken for them
+            raise ValueError(f"--seeds: expected at most {MOST_SEEDS:,} seeds, got {text!r}")
         seeds += range(first, last + 1)
     return seeds
 

@@ -82,10 +82,11 @@ def play_episodes(
 
     Raises:
         ValueError: for wrong arguments, or a policy for other spaces.
+        TypeError: if `policy` is none; `policy_of` makes one of a specification.
         EpisodeTooLongError: after `max_steps` steps of an episode.
         Exception: what an environment, the policy or `watch` raises; a note names the seed.
     """
-    _check_arguments(seeds, n_envs, max_steps)
+    _check_arguments(policy, seeds, n_envs, max_steps)
     if not len(seeds):
         return []
     n = min(n_envs, len(seeds))
@@ -99,6 +100,11 @@ def play_episodes(
             check="first_episode",
         )
         stack.callback(stepper.close)
+        if len({id(env) for env in stepper.envs}) < n:
+            raise ValueError(
+                "make_env: expected a new environment from each call, got the same one twice; give it "
+                "n_envs=1, or make one in each call"
+            )
         _check_spaces(policy, stepper.spaces)
         table = _Table(policy, stepper, seeds, first_env, max_steps, keep_actions)
         table.begin(range(n))
@@ -209,7 +215,13 @@ def _named(seeds: Sequence[int]) -> Iterator[None]:
         raise
 
 
-def _check_arguments(seeds: Sequence[int], n_envs: int, max_steps: int) -> None:
+def _check_arguments(policy: Policy, seeds: Sequence[int], n_envs: int, max_steps: int) -> None:
+    if not isinstance(policy, Policy):
+        raise TypeError(
+            f"policy: expected a Policy, got {policy!r}; policy_of makes one of a specification"
+        )
+    if isinstance(seeds, (int, np.integer)):
+        raise ValueError(f"seeds: expected ints of at least 0, got {seeds!r}")
     for name, value in (("n_envs", n_envs), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ValueError(f"{name}: expected an int of at least 1, got {value!r}")

@@ -24,7 +24,10 @@ class RunPolicy(Policy):
     Observations and actions are cast, clipped and transformed as by the cages and the evaluation sampler of
     the run. Products of float32 matrices round differently for one row, or three, than for sixteen, so the
     agent is always given blocks of the same number of rows: what is left over is filled with copies of the
-    first row, which are dropped again. So actions do not depend on how many environments are asked for.
+    first row, which are dropped again. So actions do not depend on how many environments are asked for. With
+    some sizes of layers a row's last bit depends on its place in the block; with `rows=1` on nothing else.
+
+    One thread may use it at a time, as blocks are written anew.
 
     Args:
         handler: of the agent, in eval mode; it is closed with the policy.

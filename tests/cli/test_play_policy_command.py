@@ -68,6 +68,8 @@ def test_what_cannot_be_played(mistake):
     for seeds in ("", "3-1", "a", "1-", "1,,2"):
         said = mistake("play", "random", "--env", "CartPole-v1", "--seeds", seeds)
         assert "--seeds: expected seeds such as 0-99" in said
+    said = mistake("play", "random", "--env", "CartPole-v1", "--seeds", "0-9,10-99999999999")
+    assert "--seeds: expected at most 1,000,000 seeds" in said
 
 
 def test_seeds():

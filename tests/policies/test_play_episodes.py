@@ -182,6 +182,17 @@ def test_wrong_arguments():
     for wrong in (-1, 0.5, None, True):
         with pytest.raises(ValueError, match="seeds: expected ints of at least 0, got"):
             play_episodes(policy, cart, [0, wrong])
+    with pytest.raises(ValueError, match=r"seeds: expected ints of at least 0, got 20$"):
+        play_episodes(policy, cart, 20)
+    with pytest.raises(TypeError, match="policy: expected a Policy, got 'noop'; policy_of makes"):
+        play_episodes("noop", cart, [0])
+
+
+def test_each_environment_is_another():
+    env = cart()
+    with pytest.raises(ValueError, match="make_env: expected a new environment from each call"):
+        play_episodes(random_policy(), lambda: env, range(3))
+    assert len(play_episodes(random_policy(), lambda: env, range(3), n_envs=1)) == 3
 
 
 class Resets(Policy):
