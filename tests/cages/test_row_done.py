@@ -13,7 +13,7 @@ import pytest
 from cage_makers import forked
 from stopped_workers import KINDS, bind, stopped, until
 
-from parllel.cages import AwaitedRows, await_rows
+from parllel.cages import AwaitedRows, ProcessCage, await_rows
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.testing import CountingEnv
 from parllel.testing.cage_hooks import await_done
@@ -45,6 +45,17 @@ def test_a_row_of_a_worker_that_was_killed_is_done(kind: str) -> None:
             await_done(cage)
             with pytest.raises(WorkerDiedError, match="SIGKILL during step at row 0"):
                 cage.finish_row()
+
+
+def test_a_process_cage_can_be_awaited_while_it_is_made() -> None:
+    with ProcessCage(CountingEnv, seed=0, start_method="fork") as cage:
+        with pytest.raises(WrongStateError, match="finish_row"):
+            cage.finish_row()
+        assert await_rows([(cage, 0)], 30.0) == [0]
+        assert cage.spaces.name == "CountingEnv"
+        # From here on only a row can be waited for.
+        with pytest.raises(WrongStateError, match="row_done"):
+            cage.row_done()
 
 
 class CalledEnv(CountingEnv):
