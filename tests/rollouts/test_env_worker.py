@@ -101,7 +101,7 @@ def test_a_killed_environment_is_started_again_while_the_others_go_on():
         found.worker.run(30)
         victim = sources[1].cage.pid
         os.kill(victim, signal.SIGKILL)
-        found.run_until(lambda: found.schedule.restarts == 1)
+        found.run_until(lambda: found.schedule.restarts >= 1)
         steps = len(found.records)
         found.run_until(lambda: 1 in found.records[steps:])
         meanwhile = found.records[steps:]
@@ -134,9 +134,11 @@ PHASES = [
 @pytest.mark.parametrize(("phase", "fault", "number"), PHASES)
 def test_any_fault_is_followed_by_a_restart(phase, fault, number, tmp_path):
     faulty = partial(FaultyOnce, str(tmp_path / "failed"), phase, fault, number=number)
-    sources = [make_worker(Slow, 0), make_worker(faulty, 1, timeout_s=2.0)]
+    # Its process has to be made in that time, too.
+    timeout_s = 3.0 if fault in ("hang_in_c", "stop") else 20.0
+    sources = [make_worker(Slow, 0), make_worker(faulty, 1, timeout_s=timeout_s)]
     with Collected(sources) as found:
-        found.run_until(lambda: found.schedule.restarts == 1)
+        found.run_until(lambda: found.schedule.restarts >= 1)
         steps = len(found.records)
         found.run_until(lambda: found.records[steps:].count(1) > 2 * LENGTH)
         # The other one goes on beside it.
@@ -200,7 +202,7 @@ def test_pauses_grow_and_do_not_hold_others_up():
         os.kill(sources[1].cage.pid, signal.SIGKILL)
         killed = time.monotonic()
         steps = len(found.records)
-        found.run_until(lambda: found.schedule.restarts == 1)
+        found.run_until(lambda: found.schedule.restarts >= 1)
         assert time.monotonic() - killed >= 0.5
         assert found.records[steps:].count(0) > 50
 
@@ -210,7 +212,7 @@ def test_no_process_is_left():
     with Collected(sources) as found:
         found.worker.run(5)
         os.kill(sources[0].cage.pid, signal.SIGKILL)
-        found.run_until(lambda: found.schedule.restarts == 1)
+        found.run_until(lambda: found.schedule.restarts >= 1)
         last = pids(sources)
     for pid in last.tolist():
         with pytest.raises(ProcessLookupError):
