@@ -56,8 +56,10 @@ def test_nothing_else_is_inherited(run: Run) -> None:
     numbers = {int(program.read_line(LONG_S)) for _ in range(5)}
     # The guard, whose number is out of the way of scripts, and the listing itself.
     assert numbers == {0, 1, 2, 3, 100}
-    masks = [program.read_line(LONG_S).split(b"\t")[1] for _ in range(2)]
-    assert masks == [b"0" * 16] * 2
+    masks = [int(program.read_line(LONG_S).split(b"\t")[1], 16) for _ in range(2)]
+    # Signals 32 and 33 belong to the C library, which lets no program set them, and has them ignored in what
+    # is started by posix_spawn, as `make` does.
+    assert [mask & ~(0b11 << 31) for mask in masks] == [0, 0]
     assert os.getsid(program.pid) == os.getpgid(program.pid) == program.pid
 
 

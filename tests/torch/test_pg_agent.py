@@ -224,4 +224,10 @@ def test_what_is_not_on_the_device_is_moved_there(make, make_batch, monkeypatch)
     monkeypatch.setattr(other, "_to_device", lambda value: moved.append(value) or value)
     samples, _ = make_batch(other)
     np.testing.assert_array_equal(samples.agent.action, expected.agent.action)
-    assert {tuple(value.shape) for value in moved} == {(1, 4), (6, 4)}  # the example, and rows
+    noise = tuple(agent.draw_noise(1, 6)[0].shape)
+    shapes = {tuple(value.shape) for value in moved}
+    assert shapes == {
+        (1, 4),
+        (6, 4),
+        noise,
+    }  # the example, rows, and noise that may come from numpy

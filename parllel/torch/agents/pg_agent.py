@@ -163,9 +163,8 @@ class PgAgent(Agent):
         if noise is None:
             noise = self._draw(1, value.shape[0])[0]
         elif not self._on_cpu:
-            noise = buffer_map(
-                self._to_device, noise
-            )  # drawn here, it may have been kept in numpy since
+            # Drawn here, it may have been kept in numpy since.
+            noise = buffer_map(self._to_device, noise)
         return self.distribution.sample_and_log_prob(params, noise)
 
     def _forward(self, observation: Tree, inputs: dict[str, Tree]) -> Any:
