@@ -14,21 +14,36 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import warnings
 
 from parllel.processes.orphans import adopt_orphans, kill_own_descendants
 
 _PATIENCE_S = 5.0
+_ORPHANED_S = 1.0  # the kernel closes the files of a process some instants before it counts as gone
 
 
-def _end_descendants(server: int) -> None:
-    # The children are forks of the server and have this exit function too. And a server that failed with an
-    # exception may have a parent that lives, and still uses its workers.
-    if os.getpid() == server and not hasattr(sys, "last_value"):
+def _end_descendants(server: int, parent: int) -> None:
+    # The children are forks of the server and have this exit function too.
+    if os.getpid() != server:
+        return
+    # A server that failed with an exception may have a parent that lives, and still uses its workers. Or the
+    # parent was killed halfway through a request, which is an exception as well.
+    if not hasattr(sys, "last_value") or _lost(parent):
         kill_own_descendants(_PATIENCE_S)
 
 
+def _lost(parent: int) -> bool:
+    """Return whether the parent has ended, after waiting for a moment that it does."""
+    deadline = time.monotonic() + _ORPHANED_S
+    while os.getppid() == parent:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
 if adopt_orphans():
-    atexit.register(_end_descendants, os.getpid())
+    atexit.register(_end_descendants, os.getpid(), os.getppid())
     # The server also collects the orphans, and would warn of each as a process that it does not know.
     warnings.filterwarnings("ignore", message="forkserver: waitpid returned unexpected pid")

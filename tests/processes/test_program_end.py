@@ -140,8 +140,8 @@ def kill_a_parent(n_words: int, pause_s: float) -> str:
     assert parent.poll() is None
     parent.kill()
     said, errors = parent.communicate(timeout=LONG_S)
-    # A fork of the server was waiting for what it should run.
-    assert errors == b"" or errors.endswith(b"EOFError: Ran out of input\n")
+    # A fork of the server was waiting for what it should run, or the server for its descriptors.
+    assert errors == b"" or errors.endswith((b"EOFError: Ran out of input\n", b"\nEOFError\n"))
     deadline = time.monotonic() + 10
     while left := {*of_token(token), *filter(process_runs, family)}:
         assert time.monotonic() < deadline, f"left of a parent after {words}: {left}"
@@ -188,6 +188,27 @@ def test_program_ends_with_a_parent_whose_fork_server_was_killed() -> None:
     parent.kill()
     parent.communicate()
     until(lambda: not any(process_runs(pid) for pid in (program, *below)))
+
+
+BREAKING_OFF = """
+import os, signal, socket
+from parllel.processes import Program
+from parllel.processes.fork_server import fork_server
+program = Program(["sh", "-c", "setsid sleep 60 & echo $!; wait"])
+print(int(program.read_line(30)), flush=True)
+request = socket.socket(socket.AF_UNIX)
+request.connect(fork_server()._server._forkserver_address)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_program_ends_with_a_parent_that_was_killed_in_a_request() -> None:
+    """The fork server then fails with an exception, instead of seeing its pipe hang up."""
+    command = [sys.executable, "-c", BREAKING_OFF]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said, errors = parent.communicate(timeout=LONG_S)
+    assert errors.endswith(b"\nEOFError\n")
+    until(lambda: not process_runs(int(said)))
 
 
 def test_program_runs_on_without_its_fork_server() -> None:
