@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -56,6 +57,9 @@ def _raise_broken_pipe() -> None:
 
 def _segfault() -> None:
     faulthandler.disable()  # which would fill the terminal
+    with contextlib.suppress(ValueError):  # not in the main thread
+        # A fork has the handlers of libraries that its parent imported: pygame's aborts instead.
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
     ctypes.string_at(0)
 
 
