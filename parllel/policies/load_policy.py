@@ -37,7 +37,8 @@ def load_policy(
     """Return the policy of a run's newest checkpoint, which acts as the run's evaluation does.
 
     The run is put together for it, so code is executed as by `rebuild`. Nothing of it stays but the agent and
-    the step transforms: no process, no file, no buffer. Global random generators are left as they were.
+    the step transforms: no process but the fork server, if there were workers, no file, no buffer. Global
+    random generators are left as they were.
 
     Args:
         path: of the run's folder.
