@@ -3,15 +3,16 @@
     worker's thread -- put --> queue -- sender thread: storage.add --> storage
                     <-- await_room: waits while the queue is full
 
-One lock guards the queue. The sender takes a fragment out only when the storage is done with it, so what is
-not acknowledged is added again. What the storage raises ends the sender thread; the worker's next call raises
-it, with its traceback.
+One lock guards the queue. The sender adds what there is in one call, and takes a fragment out only when the
+storage is done with it, so what is not acknowledged is added again. What the storage raises ends the sender
+thread; the worker's next call raises it, with its traceback.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import islice, takewhile
 from time import monotonic
 from types import TracebackType
 
@@ -22,6 +23,8 @@ from parllel.rollouts.sample_fragment import SampleFragment
 
 # What one addition may wait for room: so long a sender that is closed may go on.
 _SLICE_S = 0.1
+# Each addition to a storage elsewhere costs a message, whatever is in it; more would only grow the message.
+_MOST_AT_ONCE = 64
 # Everything that changes wakes those who wait; with a limit, no wake that is lost can be for ever.
 _LONGEST_WAIT_S = 1.0
 # How long the storage may take for an addition beyond the time that it was given.
@@ -42,8 +45,9 @@ class FragmentSender:
 
     Attributes:
         ledger: where all fragments went. `produced` were put, or dropped before they were full; `accepted`
-            are those that the storage took, `stale` were too old, `rejected` is what the storage raised an
-            error for, `lost` were in the queue when the sender ended, and `queued` are there now.
+            are those that the storage took, `stale` were too old, `rejected` were in the addition for which
+            the storage raised an error, `lost` were in the queue when the sender ended, and `queued` are
+            there now.
         version: the newest that `new_version` was given.
 
     Raises:
@@ -70,6 +74,7 @@ class FragmentSender:
         self.ledger = Ledger("produced = accepted + stale + rejected + lost + queued")
         self.version = 0
         self._queue: deque[SampleFragment] = deque()
+        self._sent: list[SampleFragment] = []  # the first of the queue, while the storage has them
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._raised = False
@@ -149,46 +154,54 @@ class FragmentSender:
 
     def _run(self) -> None:
         try:
-            while (head := self._next()) is not None:
+            while fragments := self._next():
                 # Outside of the lock: it may wait for room there, while the worker goes on.
-                if self.storage.add([head], _SLICE_S) == 1:
-                    self._done("accepted")
+                done = self.storage.add(fragments, _SLICE_S)
+                if not 0 <= done <= len(fragments):
+                    raise ValueError(
+                        f"{type(self.storage).__name__}.add: expected from 0 to {len(fragments)}, the "
+                        f"fragments that it was given, got {done!r}"
+                    )
+                self._done("accepted", done)
+                self._sent = []
         except BaseException as error:
             self._fail(error)
         with self._changed:
             # Nothing can leave the queue any more.
-            lost = len(self._queue)
-            self._queue.clear()
-            self.ledger.add(queued=-lost, lost=lost)
-            self._changed.notify_all()
+            self._done("lost", len(self._queue))
 
-    def _next(self) -> SampleFragment | None:
-        """Wait for the next fragment that is not too old; None once the sender is to end."""
+    def _next(self) -> list[SampleFragment]:
+        """Wait for fragments that are not too old; return none once the sender is to end."""
         with self._changed:
             while True:
                 close_by = self._close_by
                 if close_by is not None and (not self._queue or monotonic() >= close_by):
-                    return None
-                if not self._queue:
+                    return []
+                while self._queue and self.is_stale(self._queue[0].oldest_version):
+                    self._done("stale", 1)
+                if self._queue:
+                    # Up to the first that is too old, as they leave the queue in order.
+                    fresh = takewhile(
+                        lambda one: not self.is_stale(one.oldest_version), self._queue
+                    )
+                    self._sent = list(islice(fresh, _MOST_AT_ONCE))
+                    return self._sent
+                if close_by is None:
                     self._changed.wait(_LONGEST_WAIT_S)
-                elif self.is_stale(self._queue[0].oldest_version):
-                    self._done("stale")
-                else:
-                    return self._queue[0]
 
-    def _done(self, where: str) -> None:
-        """Take out the first fragment, and count it."""
+    def _done(self, where: str, n: int) -> None:
+        """Take out the first fragments, and count them."""
         # The lock may be held already: a Condition's is reentrant.
         with self._changed:
-            self._queue.popleft()
-            self.ledger.add(where, queued=-1)
+            for _ in range(n):
+                self._queue.popleft()
+            self.ledger.add(**{where: n}, queued=-n)
             self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             self._error = error
-            if self._queue:
-                self._done("rejected")
+            self._done("rejected", len(self._sent))
 
     # ------------------------------------------------------------------ the end
 

@@ -76,6 +76,40 @@ def test_staleness_is_judged_when_a_fragment_is_sent():
         assert not sender.is_stale(2)
 
 
+def test_what_waits_is_added_in_one_call_and_again_unless_it_is_acknowledged():
+    asked, let_go = [], threading.Event()
+
+    class SomeAtATime(ReplayBuffer):
+        def add(self, fragments, timeout_s):
+            let_go.wait(30)
+            asked.append([fragment.sequence for fragment in fragments])
+            return super().add(fragments[:2], timeout_s)
+
+    with SomeAtATime(9) as storage, FragmentSender(storage) as sender:
+        for sequence in range(6):
+            sender.put(make_fragment(sequence))
+        let_go.set()
+        assert sender.flush(10)
+        # How many were there when the thread first looked is left to chance.
+        assert len(asked[0]) in range(1, 7)
+        assert asked[-1] == [5] or asked[-1] == [4, 5]
+        assert [f.sequence for f in storage.fetch(6, 1)] == [*range(6)]
+        assert storage.duplicates == 0
+    assert counts(sender) == {"produced": 6, "accepted": 6}
+
+
+@pytest.mark.parametrize("done", [-1, 2])
+def test_a_storage_that_acknowledges_what_it_was_not_given_is_named(done):
+    storage = SlowStorage()
+    storage.add = lambda fragments, timeout_s: done
+    sender = FragmentSender(storage)
+    sender.put(make_fragment(0))
+    with storage, pytest.raises(ValueError, match=f"SlowStorage.add: expected from 0 to 1.*{done}"):
+        sender.flush(10)
+    assert counts(sender) == {"produced": 1, "rejected": 1}
+    sender.close()
+
+
 def test_what_the_storage_raises_comes_out_of_the_next_call():
     storage = SlowStorage()
     storage.error = KeyError("the storage of the test")
