@@ -15,26 +15,16 @@ from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
 from typing import Any
 
-import numpy as np
-
 from parllel.agents import Agent, Handler, weights_of
-from parllel.buffers import Samples, buffer_leaves
+from parllel.buffers import Samples
 from parllel.cages import TrajInfo
 from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.rollouts.batch_filler import BatchFiller
 from parllel.rollouts.episode_statistics import EpisodeStatistics
-from parllel.rollouts.fragment_batch import FragmentBatch
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
-from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
+from parllel.rollouts.sample_fragment import SampleFragment
 from parllel.samplers import PublishingSampler, check_handler, check_samples, check_transforms
-from parllel.transforms import (
-    BatchTransform,
-    FinalChain,
-    StepTransform,
-    Transform,
-    check_fields,
-    naming,
-    note_transform,
-)
+from parllel.transforms import BatchTransform, StepTransform, Transform, naming
 from parllel.types import BatchSpec, State
 
 # Longest wait without a look at the workers.
@@ -104,18 +94,15 @@ class FragmentSampler(PublishingSampler):
         self.handler = handler
         self.step_transforms = list(step_transforms)
         self.batch_transforms = list(batch_transforms)
-        self._batch = FragmentBatch(samples, batch_spec)
-        self.samples = self._batch.samples
-        check_fields(self.samples, self.transforms)
-        self.final_chain = FinalChain(self.samples, self.step_transforms)
+        self._filler = BatchFiller(
+            batch_spec, handler, samples, self.step_transforms, self.transforms
+        )
+        self.samples = self._filler.samples
         self._source = source
         self._publish_to = list(publish_to)
         self._statistics = statistics
         self._check_workers = list(check_workers)
         self._timeout_s = timeout_s
-        handler.bind(self.samples)
-        for transform in self.transforms:
-            transform.bind(self.samples)
         # Afterwards, as some transforms have their state only then.
         self._check_what_is_known()
         self._version = self._version_of_batch = self._batches = 0
@@ -125,8 +112,6 @@ class FragmentSampler(PublishingSampler):
             "waited_s": 0.0,
             "dropped_fragments": 0,
         }
-        # By column, as some transforms go on from batch to batch.
-        self._keys: list[FragmentKey | None] = [None] * batch_spec.B
         self._closed = False
 
     def _check_what_is_known(self) -> None:
@@ -136,21 +121,11 @@ class FragmentSampler(PublishingSampler):
                     f"step_transforms: expected transforms without state, got {type(transform).__name__}, "
                     "whose copies in the workers have seen other steps; let the environments do what it does"
                 )
-        if self.handler.agent.recurrent and self._final_values():
-            raise ValueError(
-                "samples: expected no field agent.final_value for an agent with a memory, whose state at the "
-                "end of a fragment is not known; let EvaluatePolicy and EstimateVtrace estimate values in a "
-                "TransformingAlgorithm"
-            )
         try:
             # Otherwise this would show when the weights are first published.
             weights_of(self.handler.agent)
         except NotImplementedError as error:
             raise ValueError(f"handler: agent: {error}") from None
-
-    def _final_values(self) -> list[Any]:
-        fields = getattr(self.samples.agent, "final_value", None)
-        return [leaf for _, leaf in buffer_leaves(fields)]
 
     # ------------------------------------------------------------------ batches
 
@@ -168,8 +143,7 @@ class FragmentSampler(PublishingSampler):
         began = perf_counter()
         fragments = self._fetch()
         waited_s = perf_counter() - began
-        self._fill(fragments)
-        self._forget_others(fragments)
+        self._filler.fill(fragments)
         for batch_transform in self.batch_transforms:
             with naming(batch_transform, "transform_batch"):
                 batch_transform.transform_batch(self.samples)
@@ -211,45 +185,6 @@ class FragmentSampler(PublishingSampler):
             f"{self._timeout_s:g} s, got {self._source.prepared()}{f' (in all {so_far})' if so_far else ''}; "
             f"{hint}"
         )
-
-    def _fill(self, fragments: Sequence[SampleFragment]) -> None:
-        """Copy fragments, and compute what the workers could not know."""
-        T, everyone, handler = self.batch_spec.T, slice(0, self.batch_spec.B), self.handler
-        cuts = self._batch.put(fragments)
-        handler.sample_mode()  # an update may have left the agent in another
-        for t in range(T + 1 if self.step_transforms else 0):
-            for transform in self.step_transforms:
-                try:
-                    transform.transform_step(self.samples, t, everyone)
-                except Exception as error:
-                    note_transform(error, transform, f"transform_step, row {t}")
-                    raise
-        if not handler.agent.recurrent:
-            handler.bootstrap_value(T, everyone)
-        # Only rows of cuts are written, and the batch before has left its own.
-        for final_value in self._final_values():
-            final_value[...] = 0
-        if cuts:
-            seen = self.final_chain.as_seen(self._batch.stacked(cuts))
-            rows, columns = np.array([(cut.row, cut.column) for cut in cuts], np.intp).T
-            handler.final_value(rows, columns, seen)
-        self._batch.clear_rest()
-        for transform in self.step_transforms:
-            with naming(transform, "end_batch"):
-                transform.end_batch(self.samples)
-
-    def _forget_others(self, fragments: Sequence[SampleFragment]) -> None:
-        """Let transforms know in which columns a fragment does not continue the one before it."""
-        keys = [fragment.key for fragment in fragments]
-        others = [
-            column
-            for column, (last, key) in enumerate(zip(self._keys, keys, strict=True))
-            if last is None or (*last[:3], last[3] + 1) != key
-        ]
-        if others:
-            for transform in self.transforms:
-                transform.forget(np.array(others, np.intp))
-        self._keys = [*keys]
 
     # ------------------------------------------------------------------ weights
 
@@ -336,7 +271,7 @@ class FragmentSampler(PublishingSampler):
         self._batches = int(state["batches"])
         # Versions never go back: workers that are still there may have a higher one.
         self._version = max(self._version, int(state["version"]))
-        self._keys = [None] * self.batch_spec.B
+        self._filler.begin_anew()
 
     def _transform_classes(self) -> list[str]:
         return [type(transform).__name__ for transform in self.transforms]

@@ -1,0 +1,124 @@
+"""Fill a batch with fragments, and compute what the workers could not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.agents import Handler
+from parllel.buffers import Samples, buffer_leaves
+from parllel.rollouts.fragment_batch import FragmentBatch
+from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
+from parllel.transforms import (
+    FinalChain,
+    StepTransform,
+    Transform,
+    check_fields,
+    naming,
+    note_transform,
+)
+from parllel.types import BatchSpec
+
+
+class BatchFiller:
+    """Copy fragments to a buffer, transform its rows, and write the values of what comes after fragments.
+
+    Handler and transforms are bound to the buffer here.
+
+    Args:
+        batch_spec: T and B.
+        handler: of the agent whose present weights the values are of.
+        samples: [T, B], to be filled.
+        step_transforms: in order.
+        transforms: all, those of the finished batch included.
+
+    Attributes:
+        samples: the buffer, with all fields.
+
+    Raises:
+        ValueError: if parts and samples do not fit.
+    """
+
+    def __init__(
+        self,
+        batch_spec: BatchSpec,
+        handler: Handler,
+        samples: Samples,
+        step_transforms: Sequence[StepTransform],
+        transforms: Sequence[Transform],
+    ) -> None:
+        self._batch = FragmentBatch(samples, batch_spec)
+        self.samples = self._batch.samples
+        self._T, self._everyone = batch_spec.T, slice(0, batch_spec.B)
+        self._handler = handler
+        self._steps, self._transforms = list(step_transforms), list(transforms)
+        check_fields(self.samples, transforms)
+        self._chain = FinalChain(self.samples, step_transforms)
+        handler.bind(self.samples)
+        for transform in transforms:
+            transform.bind(self.samples)
+        final = getattr(self.samples.agent, "final_value", None)
+        self._final_values = [leaf for _, leaf in buffer_leaves(final)]
+        if handler.agent.recurrent and self._final_values:
+            raise ValueError(
+                "samples: expected no field agent.final_value for an agent with a memory, whose state at the "
+                "end of a fragment is not known; let EvaluatePolicy and EstimateVtrace estimate values in a "
+                "TransformingAlgorithm"
+            )
+        # By column, as some transforms go on from batch to batch.
+        self._keys: list[FragmentKey | None] = [None] * batch_spec.B
+
+    def fill(self, fragments: Sequence[SampleFragment]) -> None:
+        """Fill the columns with B fragments, and let the step transforms update their statistics.
+
+        Raises:
+            ValueError: if fragments do not fit the samples.
+        """
+        cuts = self._batch.put(fragments)
+        self._forget_others([fragment.key for fragment in fragments])
+        self._handler.sample_mode()  # an update may have left the agent in another
+        if self._steps:
+            for t in range(self._T + 1):
+                self._transform_row(t)
+        if not self._handler.agent.recurrent:
+            self._handler.bootstrap_value(self._T, self._everyone)
+        # Only rows of cuts are written, and the batch before has left its own.
+        for final_value in self._final_values:
+            final_value[...] = 0
+        if cuts:
+            seen = self._chain.as_seen(self._batch.stacked(cuts))
+            rows, columns = np.array([(cut.row, cut.column) for cut in cuts], np.intp).T
+            self._handler.final_value(rows, columns, seen)
+        self._batch.clear_rest()
+        for transform in self._steps:
+            with naming(transform, "end_batch"):
+                transform.end_batch(self.samples)
+
+    def _transform_row(self, t: int) -> None:
+        for transform in self._steps:
+            try:
+                transform.transform_step(self.samples, t, self._everyone)
+            except Exception as error:
+                note_transform(error, transform, f"transform_step, row {t}")
+                raise
+
+    def _forget_others(self, keys: Sequence[FragmentKey]) -> None:
+        """Let transforms know in which columns a fragment does not continue the one before it."""
+        others: NDArray[np.intp] = np.array(
+            [
+                column
+                for column, (last, key) in enumerate(zip(self._keys, keys, strict=True))
+                if last is None or (*last[:3], last[3] + 1) != key
+            ],
+            np.intp,
+        )
+        if len(others):
+            for transform in self._transforms:
+                transform.forget(others)
+        self._keys = [*keys]
+
+    def begin_anew(self) -> None:
+        """Forget which fragments the columns had: those to come do not continue them."""
+        self._keys = [None] * len(self._keys)
