@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import Field, Samples, buffer_map
 from parllel.torch.agents import PgAgent
-from parllel.torch.algos.ppo_inputs import flat_tensors, tensors
+from parllel.torch.algos.ppo_inputs import action_tensors, flat_tensors, tensors
 from parllel.transforms import BatchTransform, body_of, row_after
 from parllel.types import Tree
 
@@ -91,7 +91,7 @@ class EvaluatePolicy(BatchTransform):
         rows, columns = (leaf.ravel() for leaf in np.indices((T, B)))
         observation = flat_tensors(samples, "agent.observation", device)
         log_prob, _, value = agent.evaluate(
-            action=flat_tensors(samples, "agent.action", device),
+            action=buffer_map(lambda leaf: leaf.flatten(0, 1), action_tensors(samples, device)),
             **self.agent_inputs(observation, rows, columns),
         )
         after = buffer_map(lambda leaf: leaf[T], self._rows(samples))
@@ -114,7 +114,7 @@ class EvaluatePolicy(BatchTransform):
         inputs = self.agent_inputs(observation, *np.indices((T + 1, B)))
         state = tensors(samples, "agent.initial_rnn_state", self.agent.device)
         inputs["initial_rnn_state"] = buffer_map(lambda leaf: leaf[0], state)
-        action = tensors(samples, "agent.action", self.agent.device)
+        action = action_tensors(samples, self.agent.device)
         if getattr(self.agent, "uses_prev_action", False):
             # Anew, as that of the row after a last step is not stored. A column is a piece of one episode.
             before = tensors(samples, "agent.agent_info.prev_action", self.agent.device)[:1]

@@ -19,7 +19,12 @@ def check_fraction(owner: str, name: str, value: float) -> float:
 
 
 def check_positive(owner: str, name: str, value: float) -> float:
-    """Return `value` as a float; raise ValueError unless it is above 0. Infinity passes, NaN does not."""
+    """Return `value` as a float; raise TypeError for no number, ValueError unless it is above 0.
+
+    Infinity passes, NaN does not.
+    """
+    if not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{owner}: {name}: expected a number above 0, got {value!r}")
     # Not `value <= 0.0`, which is false for NaN.
     if not value > 0.0:
         raise ValueError(f"{owner}: {name}: expected a number above 0, got {value!r}")

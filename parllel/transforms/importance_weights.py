@@ -12,6 +12,8 @@ from parllel.transforms.arguments import check_positive
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
 
+# The logarithm of nearly the largest float32.
+_LOG_MOST = 88.7
 LOG_PROBS = ("agent.learner_log_prob", "agent.agent_info.log_prob")
 
 
@@ -37,7 +39,7 @@ class ImportanceWeights(BatchTransform):
     """
 
     def __init__(self, clip: float = 1.0) -> None:
-        self._log_clip = np.log(check_positive("ImportanceWeights", "clip", clip))
+        self._log_clip = min(np.log(check_positive("ImportanceWeights", "clip", clip)), _LOG_MOST)
         self.reads = LOG_PROBS
         self._views = BatchMemo(self._views_of)
         self._stats: dict[str, Any] = {}
@@ -71,8 +73,10 @@ class ImportanceWeights(BatchTransform):
         # Of a batch without valid cells there is no mean, of which numpy would warn.
         self._stats = {}
         if counted.size:
+            # Rounded as the weights are: none of them would reach a clip that float32 rounds down.
+            most = np.float32(np.exp(self._log_clip))
             self._stats["weight"] = float(counted.mean(dtype=np.float64))
-            self._stats["clipped"] = float((counted >= np.exp(self._log_clip)).mean())
+            self._stats["clipped"] = float((counted >= most).mean())
 
     @property
     def stats(self) -> dict[str, Any]:

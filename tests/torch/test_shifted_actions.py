@@ -10,22 +10,25 @@ import pytest
 import torch
 
 from parllel import BatchSpec
+from parllel.algos import TransformingAlgorithm
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
-from parllel.samplers import BasicSampler, EvalSampler, RolloutSampler
+from parllel.samplers import BasicSampler, EvalSampler, RecurrentSampler, RolloutSampler
 from parllel.testing import CountingEnv
 from parllel.torch import (
     PPO,
     CategoricalPgAgent,
     CategoricalPgModel,
     CategoricalRecurrentPgModel,
+    EvaluatePolicy,
     MultiDiscrete,
     PgAgent,
     RecurrentPgAgent,
+    RecurrentPPO,
     SmallPolicyHandler,
     TorchHandler,
 )
 from parllel.torch.distributions import Categorical
-from parllel.transforms import EstimateAdvantage
+from parllel.transforms import EstimateAdvantage, EstimateVtrace, FinalObservations
 from parllel_patterns import PPO_DEFAULTS, allocate_eval_samples, allocate_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -106,6 +109,36 @@ def test_previous_actions_count_from_zero():
             ValueError, match=r"prev_action: expected actions that count from 0, .* got"
         ):
             RecurrentPgAgent(model, distribution, prev_action=0, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "n", "space"),
+    [
+        (Categorical(3, start=-4), 3, SPACE),
+        (MultiDiscrete((2, 3), (5, 1)), 5, gym.spaces.MultiDiscrete([2, 3], start=[5, 1])),
+    ],
+    ids=["one", "several"],
+)
+@pytest.mark.parametrize("corrected", [False, True])
+def test_cells_without_a_step_hold_no_action_of_the_space(distribution, n, space, corrected):
+    model = CategoricalRecurrentPgModel((3,), n, (8,), rnn_size=8, cell="gru", seed=1)
+    learner = RecurrentPgAgent(model, distribution, seed=2)
+    spec, transforms = BatchSpec(5, 2), [EstimateAdvantage(0.9, 0.9)]
+    algorithm = RecurrentPPO(learner, **{**PPO_DEFAULTS, "minibatches": 2}, seed=0)
+    if corrected:
+        transforms = [FinalObservations()]
+        corrections = [EvaluatePolicy(learner), EstimateVtrace(0.9)]
+        algorithm = TransformingAlgorithm(algorithm, corrections)
+    # The batch ends before its last row, so that there are cells in which nothing has acted at all.
+    factories = [partial(CountingEnv, length, action_space=space) for length in (2, 4)]
+    with VectorizedCage(factories, seeds=[0, 1], reset_automatically=False) as cage:
+        handler = TorchHandler(learner)
+        samples = allocate_samples([cage], spec, handler, transforms)
+        sampler = RecurrentSampler(spec, [cage], handler, samples, (), transforms)
+        for _ in range(2):
+            batch, _ = sampler.collect_batch(0)
+            assert np.count_nonzero(batch.env.valid) == 6
+            assert np.isfinite(algorithm.optimize_agent(0, batch)["policy_loss"])
 
 
 def test_multi_discrete_spaces_with_starts():

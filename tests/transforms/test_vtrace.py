@@ -212,6 +212,11 @@ def test_arguments_out_of_range_are_refused(make, match):
         make()
 
 
+def test_arguments_that_are_no_numbers_are_refused():
+    with pytest.raises(TypeError, match="rho_clip: expected a number above 0, got '1'"):
+        EstimateVtrace(0.9, rho_clip="1")
+
+
 # ---------------------------------------------------------------------- in samples
 
 
@@ -282,6 +287,19 @@ def test_weights_are_truncated_ratios(seed, clip, spread):
         np.asarray(samples.agent.importance_weight), expected, rtol=1e-6, atol=1e-6
     )
     assert transform.stats["weight"] == pytest.approx(np.mean(expected), rel=1e-5)
+    # Whichever way float32 rounds the clip.
+    assert transform.stats["clipped"] == np.mean(np.array(expected) == clip)
+
+
+def test_weights_without_a_clip_end_where_float32_does():
+    transform = ImportanceWeights(math.inf)
+    samples = evaluated_samples(2, 1, transform)
+    batch = random_batch(0, 2, 1)
+    batch.log_prob[0] = batch.behaviour_log_prob[0] + np.float32(500.0)
+    fill(samples, batch)
+    transform.transform_batch(samples)
+    assert np.isfinite(np.asarray(samples.agent.importance_weight)).all()
+    assert transform.stats["clipped"] == 0.5
 
 
 def test_cells_without_a_step_become_zero_and_do_not_count():

@@ -88,6 +88,27 @@ def tensors(samples: Samples, path: str, device: torch.device) -> Any:
     return named_map(lambda leaf: torch.from_numpy(np.asarray(leaf)).to(device), field)
 
 
+def action_tensors(samples: Samples, device: torch.device) -> Any:
+    """Return `agent.action` as `tensors` does, with some action that was taken where there was no step.
+
+    What is stored there, zeros mostly, need not be an action at all, and the probability of every cell is
+    asked for where all rows of a sequence are evaluated.
+    """
+    action = tensors(samples, "agent.action", device)
+    valid = getattr(samples.env, "valid", None)
+    steps = np.ones(1, bool) if valid is None else np.asarray(valid)
+    if steps.all() or not steps.any():
+        return action
+    taken = np.unravel_index(steps.argmax(), steps.shape)
+    without = torch.from_numpy(~steps).to(device)
+
+    def filled(leaf: Tensor) -> Tensor:
+        mask = without.reshape(*without.shape, *[1] * (leaf.ndim - 2))
+        return torch.where(mask, leaf[taken], leaf)
+
+    return named_map(filled, action)
+
+
 def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
     """Return what `tensors` does with T and B as one dimension, [T * B, ...].
 

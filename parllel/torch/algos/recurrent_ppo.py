@@ -12,7 +12,7 @@ from torch import Tensor
 
 from parllel.buffers import Samples, buffer_map
 from parllel.torch.algos.ppo import PPO
-from parllel.torch.algos.ppo_inputs import PpoInputs, paths_of_steps, tensors
+from parllel.torch.algos.ppo_inputs import PpoInputs, action_tensors, paths_of_steps, tensors
 from parllel.types import BatchSpec, Tree
 
 INITIAL = "initial_rnn_state"
@@ -83,7 +83,9 @@ class RecurrentPPO(PPO):
             agent["prev_action"] = rows("agent.agent_info.prev_action")
         # Not where it is there: RecurrentSampler insists on it.
         paths = {**paths_of_steps(samples), "valid": "env.valid"}
-        return SequenceInputs(agent=agent, **{name: rows(path) for name, path in paths.items()})
+        steps = {name: rows(path) for name, path in paths.items()}
+        steps["action"] = action_tensors(samples, self.agent.device)
+        return SequenceInputs(agent=agent, **steps)
 
     def minibatches(self, inputs: PpoInputs) -> Iterator[PpoInputs]:
         """Yield the minibatches of one epoch; every column is in exactly one of them."""
