@@ -1,4 +1,9 @@
-"""Fill a batch with fragments, and compute what the workers could not know."""
+"""Fill a batch with fragments, and compute what the workers could not know.
+
+agent.observation    as the workers' agents saw it, by the statistics of `env.version`
+its row T            by the present statistics, as are final observations: they are valued by present weights
+statistics           then go on by the raw observations, each step once
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_leaves
 from parllel.rollouts.fragment_batch import FragmentBatch
 from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
+from parllel.rollouts.seen_fragments import SeenFragments
 from parllel.transforms import (
     FinalChain,
     StepTransform,
@@ -69,6 +75,7 @@ class BatchFiller:
             )
         # By column, as some transforms go on from batch to batch.
         self._keys: list[FragmentKey | None] = [None] * batch_spec.B
+        self._counted = SeenFragments()
 
     def fill(self, fragments: Sequence[SampleFragment]) -> None:
         """Fill the columns with B fragments, and let the step transforms update their statistics.
@@ -77,11 +84,12 @@ class BatchFiller:
             ValueError: if fragments do not fit the samples.
         """
         cuts = self._batch.put(fragments)
-        self._forget_others([fragment.key for fragment in fragments])
+        self._forget_others(fragments)
         self._handler.sample_mode()  # an update may have left the agent in another
         if self._steps:
             for t in range(self._T + 1):
                 self._transform_row(t)
+            self._batch.put_seen(fragments)
         if not self._handler.agent.recurrent:
             self._handler.bootstrap_value(self._T, self._everyone)
         # Only rows of cuts are written, and the batch before has left its own.
@@ -92,9 +100,8 @@ class BatchFiller:
             rows, columns = np.array([(cut.row, cut.column) for cut in cuts], np.intp).T
             self._handler.final_value(rows, columns, seen)
         self._batch.clear_rest()
-        for transform in self._steps:
-            with naming(transform, "end_batch"):
-                transform.end_batch(self.samples)
+        if self._steps:
+            self._update_statistics([fragment.key for fragment in fragments])
 
     def _transform_row(self, t: int) -> None:
         for transform in self._steps:
@@ -104,20 +111,29 @@ class BatchFiller:
                 note_transform(error, transform, f"transform_step, row {t}")
                 raise
 
-    def _forget_others(self, keys: Sequence[FragmentKey]) -> None:
+    def _update_statistics(self, keys: Sequence[FragmentKey]) -> None:
+        # A storage may hand out a fragment several times to be learned from, but it was played once.
+        again = [column for column, key in enumerate(keys) if not self._counted.add(key)]
+        with self._batch.without(again):
+            for transform in self._steps:
+                with naming(transform, "end_batch"):
+                    transform.end_batch(self.samples)
+
+    def _forget_others(self, fragments: Sequence[SampleFragment]) -> None:
         """Let transforms know in which columns a fragment does not continue the one before it."""
         others: NDArray[np.intp] = np.array(
             [
                 column
-                for column, (last, key) in enumerate(zip(self._keys, keys, strict=True))
-                if last is None or (*last[:3], last[3] + 1) != key
+                for column, (last, fragment) in enumerate(zip(self._keys, fragments, strict=True))
+                if last is None or (*last[:3], last[3] + 1) != fragment.key
             ],
             np.intp,
         )
         if len(others):
             for transform in self._transforms:
                 transform.forget(others)
-        self._keys = [*keys]
+        # Nothing continues in a column whose last rows are padding.
+        self._keys = [one.key if one.n_steps == self._T else None for one in fragments]
 
     def begin_anew(self) -> None:
         """Forget which fragments the columns had: those to come do not continue them."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,8 @@ class FragmentBatch:
         # Without the padding row, but with it for observations.
         self._targets: dict[str, NDArray[Any]] = {}
         self._states: dict[str, NDArray[Any]] = {}
+        # What the agent saw, where this is not `env.observation`: it is copied after the transforms.
+        self._seen: dict[str, NDArray[Any]] = {}
         # All that is computed here, and rows T, which must be zero after a fragment that has ended.
         self._derived: list[NDArray[Any]] = []
         self._after: list[NDArray[Any]] = []
@@ -86,7 +89,6 @@ class FragmentBatch:
 
     def _sort(self, leaves: dict[str, Any]) -> None:
         raw = {leaf.block.key for path, leaf in leaves.items() if _below(path, _OBSERVATION)}
-        self._seen_is_raw = True
         for path, leaf in leaves.items():
             if not isinstance(leaf, Array) or _below(path, _CONSTANT):
                 continue
@@ -96,7 +98,7 @@ class FragmentBatch:
             if _below(path, _SEEN):
                 if leaf.block.key in raw:
                     continue
-                self._seen_is_raw = False
+                self._seen[path] = np.asarray(leaf)
             if _below(path, _STATE):
                 self._states[path] = np.asarray(leaf)
                 continue
@@ -107,7 +109,7 @@ class FragmentBatch:
             if leaf.padding:
                 self._after.append(np.asarray(leaf[leaf.last + 1]))
             # What the agent sees may be allocated by hand.
-            if leaf.block.writer or _below(path, _SEEN):
+            if leaf.block.writer or path in self._seen:
                 self._derived.append(np.asarray(leaf))
             else:
                 self._targets[path] = np.asarray(leaf)
@@ -131,8 +133,8 @@ class FragmentBatch:
         n, T = fragment.n_steps, self._T
         if n > T:
             raise ValueError(f"expected at most T={T} steps; cut with fragment_length={T}")
-        if ("observation" in fragment.agent._fields) is self._seen_is_raw:
-            with_or_without = "without" if self._seen_is_raw else "with"
+        if ("observation" in fragment.agent._fields) is not bool(self._seen):
+            with_or_without = "with" if self._seen else "without"
             raise ValueError(
                 f"agent.observation: expected it from workers {with_or_without} step transforms, as the "
                 "trainer's sampler; give both the same"
@@ -143,6 +145,8 @@ class FragmentBatch:
             leaf = _checked(path, leaves, target.shape[2:], target.dtype)
             target[:n, column] = leaf[:n]
             target[n:, column] = 0
+        for path, target in self._seen.items():  # before anything is transformed
+            _checked(path, leaves, target.shape[2:], target.dtype)
         following = dict(buffer_leaves(fragment.next_observation, _OBSERVATION))
         for path in self._observed:
             target = self._targets[path]
@@ -171,6 +175,27 @@ class FragmentBatch:
             truncated[last, column] = done[last, column] = True
             cuts.append(Cut(last, column, fragment.next_observation))
         return cuts
+
+    def put_seen(self, fragments: Sequence[SampleFragment]) -> None:
+        """Write what the agents of the workers saw, in place of what it looks like by present statistics.
+
+        Their log probabilities and values are of that. Call it after the transforms.
+        """
+        for column, fragment in enumerate(fragments):
+            leaves = dict(buffer_leaves(fragment.agent, "agent")) if self._seen else {}
+            for path, target in self._seen.items():
+                target[: fragment.n_steps, column] = leaves[path][: fragment.n_steps]
+
+    @contextmanager
+    def without(self, columns: Sequence[int]) -> Iterator[None]:
+        """Let `env.valid` be false in some columns for a while."""
+        valid = self._targets["env.valid"]
+        kept = valid[:, columns]
+        valid[:, columns] = False
+        try:
+            yield
+        finally:
+            valid[:, columns] = kept
 
     def stacked(self, cuts: Sequence[Cut]) -> Tree:
         """Return the observations of cuts as one tree [N, ...], in the types of the samples."""

@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from time import monotonic, perf_counter
 from typing import Any
 
-from parllel.agents import Agent, Handler, weights_of
+from parllel.agents import Agent, Handler
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.rollouts.batch_filler import BatchFiller
 from parllel.rollouts.episode_statistics import EpisodeStatistics
+from parllel.rollouts.published_parts import PublishedParts
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
 from parllel.samplers import PublishingSampler, check_handler, check_samples, check_transforms
@@ -51,11 +52,11 @@ class FragmentSampler(PublishingSampler):
         handler: of the agent that is trained.
         samples: the buffer to fill, [T, B]; `allocate_samples` makes it for any cages with the workers'
             spaces, such as those of evaluation.
-        step_transforms: those of the workers. They are applied again here, so they must have no state, which
-            the workers' copies would not share.
+        step_transforms: as the workers have them. Their statistics, if they have any, are updated here
+            alone, from what the workers observed, and published with the weights.
         batch_transforms: applied in order to the finished batch.
         publish_to: called with the weights and their version, as `worker.load_weights` is; they copy what
-            they keep.
+            they keep. The weights have an entry "step_transforms" for statistics, where there are any.
         statistics: where episodes that end in the workers are reported; None: the batches have none.
         check_workers: called about every second while a batch is waited for, as `worker.check` is; what they
             raise ends the wait.
@@ -66,8 +67,8 @@ class FragmentSampler(PublishingSampler):
 
     Raises:
         ValueError: if agent, buffer, transforms and batch spec do not fit; if `agent.final_value` is
-            asked for with an agent that has a memory, whose state at the end is not known; if a step
-            transform has a state; if the time-out is not positive.
+            asked for with an agent that has a memory, whose state at the end is not known; if the time-out
+            is not positive.
         TypeError: if handler, buffer or a transform is something else.
     """
 
@@ -103,8 +104,11 @@ class FragmentSampler(PublishingSampler):
         self._statistics = statistics
         self._check_workers = list(check_workers)
         self._timeout_s = timeout_s
-        # Afterwards, as some transforms have their state only then.
-        self._check_what_is_known()
+        try:
+            # Afterwards, as some transforms have their state only then.
+            self._parts = PublishedParts(handler, self.step_transforms)
+        except NotImplementedError as error:
+            raise ValueError(f"handler: agent: {error}") from None
         self._version = self._version_of_batch = self._batches = 0
         self._about_batch: dict[str, Any] = {
             "staleness": 0,
@@ -113,19 +117,6 @@ class FragmentSampler(PublishingSampler):
             "dropped_fragments": 0,
         }
         self._closed = False
-
-    def _check_what_is_known(self) -> None:
-        for transform in self.step_transforms:
-            if transform.state():
-                raise ValueError(
-                    f"step_transforms: expected transforms without state, got {type(transform).__name__}, "
-                    "whose copies in the workers have seen other steps; let the environments do what it does"
-                )
-        try:
-            # Otherwise this would show when the weights are first published.
-            weights_of(self.handler.agent)
-        except NotImplementedError as error:
-            raise ValueError(f"handler: agent: {error}") from None
 
     # ------------------------------------------------------------------ batches
 
@@ -189,13 +180,13 @@ class FragmentSampler(PublishingSampler):
     # ------------------------------------------------------------------ weights
 
     def publish(self) -> int:
-        """Give the workers the agent's present weights as a new version, and return it.
+        """Give the workers the agent's weights and the statistics of now as a new version, and return it.
 
         Raises:
             ClosedError: if the sampler is closed. What a worker raises passes through.
         """
         self._check_open()
-        weights = weights_of(self.agent)
+        weights = self._parts.state()
         # Counted before they are handed out: if a worker fails, others may have this version already.
         self._version += 1
         for load_weights in self._publish_to:

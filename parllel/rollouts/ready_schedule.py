@@ -28,7 +28,8 @@ from parllel.rollouts.env_worker import EnvWorker
 from parllel.rollouts.schedule import Schedule
 from parllel.rollouts.single_rows import SingleRows
 from parllel.rollouts.step_collector import StepCollector
-from parllel.samplers import CageColumns, check_handler
+from parllel.samplers import CageColumns, check_handler, check_transforms
+from parllel.transforms import StepTransform
 
 # The longest wait of one `advance`, and how often it is looked for environments that take too long.
 _SLICE_S = 0.1
@@ -50,11 +51,13 @@ class ReadySchedule(Schedule):
             which reset automatically, and whose errors end the worker. They are closed with the schedule.
         handler: of the agent; closed with the schedule.
         samples: [T, B], what the environments write to; T can be small. `allocate_samples` makes them for the
-            cages, those of EnvWorkers included.
+            cages, those of EnvWorkers included, and `step_transforms`.
         batch_size: how many environments the agent acts for at once, if as many are alive; more than have
             answered are waited for, and more than these act if more have answered.
         max_wait_s: how long the first that has answered waits for the others.
         timeout_s: for steps and resets in plain cages; an EnvWorker has its own.
+        step_transforms: as for samplers, but applied to the columns of one cage at a time, each at its own
+            row; their `forget` is called when an environment is started again.
 
     Attributes:
         parked: environments that used up their restarts, and the error that says so.
@@ -73,9 +76,12 @@ class ReadySchedule(Schedule):
         batch_size: int,
         max_wait_s: float,
         timeout_s: float = 60.0,
+        step_transforms: Sequence[StepTransform] = (),
     ) -> None:
         check_handler(handler)
-        self._rows = SingleRows(samples)
+        check_transforms(step_transforms)
+        self.step_transforms = list(step_transforms)
+        self._rows = SingleRows(samples, self.step_transforms)
         cages = [env.cage if isinstance(env, EnvWorker) else env for env in environments]
         placed = CageColumns(cages, self._rows.B, reset_automatically=True)
         for i, cage in enumerate(cages):
@@ -247,6 +253,9 @@ class ReadySchedule(Schedule):
         for unit in units:
             unit.version = self._collector.version
         with self._collector.monitor.stage("inference"):
+            # Not when the observation came, as the statistics may be those of newer weights by now.
+            for unit in units:
+                self._rows.transform(unit.t, unit.columns)
             for i in range(0, len(places), self.block):
                 self._decide(places[i : i + self.block], units)
         with self._collector.monitor.stage("send"):
@@ -292,6 +301,7 @@ class ReadySchedule(Schedule):
     def _bind(self, unit: EnvUnit) -> None:
         """Reset the environments of a new cage, once they are made."""
         unit.t = 0
+        self._rows.forget(unit.columns)
         try:
             _ = unit.cage.spaces  # raises what went wrong in the construction
         except Exception as error:

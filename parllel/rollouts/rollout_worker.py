@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from parllel.agents import weights_of
 from parllel.buffers import buffer_map
 from parllel.errors import ClosedError
 from parllel.rollouts.episode_statistics import EpisodeStatistics
@@ -17,9 +16,9 @@ from parllel.rollouts.fragment_cutter import FragmentCutter
 from parllel.rollouts.fragment_noise import FragmentNoise
 from parllel.rollouts.fragment_sender import FragmentSender
 from parllel.rollouts.pipeline_monitor import PipelineMonitor
+from parllel.rollouts.published_parts import PublishedParts
 from parllel.rollouts.schedule import Schedule
 from parllel.rollouts.step_collector import ProgressHandler, StepCollector
-from parllel.samplers import Leaf, check_layout, layout_of
 from parllel.types import State
 
 # How long a full queue is waited for before it is looked whether to stop.
@@ -82,9 +81,9 @@ class RolloutWorker:
             monitor=self.monitor,
         )
         # Now, as the agent must not be asked while another thread lets it act.
-        self._layout: list[Leaf] | None = None
+        self._parts: PublishedParts | None = None
         with suppress(NotImplementedError):
-            self._layout = layout_of(self.handler.agent, weights_of(self.handler.agent))
+            self._parts = PublishedParts(self.handler, schedule.step_transforms)
         self._lock = threading.Lock()
         self._new_weights: tuple[State, int] | None = None
         self._newest = 0
@@ -106,20 +105,19 @@ class RolloutWorker:
     def load_weights(self, weights: State, version: int) -> bool:
         """Let the agent act with other weights from the next turn of the schedule on.
 
-        weights: the entries of `agent.state()` that `agent.models()` names, as `weights_of` returns them;
-            copied.
+        weights: the entries of `agent.state()` that `agent.models()` names, as `weights_of` returns them, and
+            "step_transforms", if any have statistics, as FragmentSampler publishes them; copied.
         version: of these weights. One that is not above those that came before changes nothing, and False
             is returned.
 
         Raises:
-            ValueError: if they do not fit the agent's; nothing is changed then.
+            ValueError: if they do not fit the agent's and the transforms'; nothing is changed then.
             NotImplementedError: if the agent does not say what its weights are.
         """
-        agent = self.handler.agent
-        if self._layout is None:
-            agent.models()  # raises
+        if self._parts is None:
+            self.handler.agent.models()  # raises
             raise AssertionError("models() did not raise again")
-        check_layout(agent, self._layout, weights, "of the worker's agent")
+        self._parts.check(weights)
         copied = buffer_map(
             lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, weights
         )
@@ -178,8 +176,8 @@ class RolloutWorker:
         if found is None:
             return
         weights, version = found
-        # With the rest of the agent's own state, as `load_state` expects all of it.
-        self.handler.load_state({**self.handler.state(), **weights})
+        assert self._parts is not None
+        self._parts.load(weights)
         self._collector.version = version
         self._collector.drop_stale()
 

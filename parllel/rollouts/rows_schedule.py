@@ -12,7 +12,7 @@ class RowsSchedule(Schedule):
     """Let a sampler make batches, at its speed; weights change between batches.
 
     Its actions come from the noise of fragments instead of that of batches. Batch transforms of the sampler
-    would change nothing in the fragments: give it none.
+    would change nothing in the fragments: give it none. Statistics of its step transforms are not updated.
 
     Args:
         sampler: finished; closed with the schedule. Where episodes are truncated, its samples need
@@ -28,6 +28,9 @@ class RowsSchedule(Schedule):
                 f"RowsSchedule: sampler: expected a BatchSampler, got a {type(sampler).__name__}"
             )
         self.sampler = sampler
+        # They are the trainer's, and come with the weights.
+        sampler.updates_statistics = False
+        self.step_transforms = sampler.step_transforms
         self.handler = sampler.handler
         self.n_environments = sampler.batch_spec.B
         # Samplers whose columns end with their episodes say so by this field.

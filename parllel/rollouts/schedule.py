@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from parllel.agents import Handler
 from parllel.rollouts.step_collector import StepCollector
+from parllel.transforms import StepTransform
 
 
 class Schedule(ABC):
@@ -16,12 +18,15 @@ class Schedule(ABC):
         n_environments: how many there are; they are numbered from 0.
         recurrent: whether fragments end with their episodes.
         fragment_length: the only possible one, None if any is.
+        step_transforms: make what the agent sees. Their statistics stay as they are until `load_weights` of
+            the worker brings others.
     """
 
     handler: Handler
     n_environments: int
     recurrent: bool
     fragment_length: int | None = None
+    step_transforms: Sequence[StepTransform] = ()
 
     @abstractmethod
     def begin(self, collector: StepCollector) -> None:

@@ -1,15 +1,18 @@
 """A buffer whose columns are at different rows, each at its own.
 
-    agent: gather    <-- observation[t, b]          of the columns b that act, each at its own row t
+    transform        --> agent.observation[t, b]    of the columns b that act, each at its own row t
+    agent: gather    <-- agent.observation[t, b]
     agent: write     --> action[t, b], agent_info[t, b]
     cage of b        --> reward[t, b], flags, info; observation[t + 1, b]
     record           <-- all of row t, and observation[t + 1, b]
 
 A column belongs to its cage from the start of a row to its end, and to this side otherwise. After the last
-row `wrap` copies the observation to row 0.
+row `wrap` copies the observation to row 0. Without transforms `agent.observation` is `env.observation`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +29,7 @@ from parllel.buffers import (
 )
 from parllel.rollouts.batch_rows import same_memory
 from parllel.rollouts.step_record import StepRecord
+from parllel.transforms import StepTransform, check_fields, note_transform
 from parllel.types import Tree
 
 _ENV = ("reward", "terminated", "truncated", "env_info")
@@ -36,15 +40,16 @@ class SingleRows:
 
     Args:
         samples: [T, B], with a padding row of observations; T can be 1.
+        step_transforms: applied in order to a place before the agent sees it; they are bound here.
 
     Attributes:
         T, B: of the samples.
 
     Raises:
-        ValueError: for what only samplers can fill: lazy frames, observations that transforms make.
+        ValueError: for lazy frames, which only samplers can fill, and if samples and transforms do not fit.
     """
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: Samples, step_transforms: Sequence[StepTransform] = ()) -> None:
         env, agent = samples.env, samples.agent
         for path, leaf in buffer_leaves(env.observation, "env.observation"):
             # A copy would be made of it, which no cage writes to.
@@ -53,26 +58,48 @@ class SingleRows:
                     f"{path}: expected whole stacks of frames for a ReadySchedule, got frames that are "
                     "stored once; allocate_samples(frames=0) makes stacks"
                 )
+        check_fields(samples, step_transforms)
         seen = getattr(agent, "observation", None)
-        if seen is not None and not same_memory(seen, env.observation):
+        if seen is None or same_memory(seen, env.observation):
+            seen = None
+        elif not step_transforms:
             raise ValueError(
-                "agent.observation: expected env.observation itself for a ReadySchedule, which has no "
-                "transforms, got another field; allocate samples without transforms, or use RowsSchedule"
+                "agent.observation: expected env.observation itself, as there are no step transforms, got "
+                "another field; allocate the samples without transforms, or give the same here"
             )
+        self._transforms = list(step_transforms)
+        for transform in self._transforms:
+            transform.bind(samples)
         self.samples = samples
         self._done: NDArray[np.bool_] = np.asarray(env.done)
         self.T, self.B = self._done.shape
         self._observation = named_map(
             lambda leaf: np.asarray(leaf[0 : self.T + 1]), env.observation
         )
+        self._seen = named_map(lambda leaf: np.asarray(leaf[0 : self.T + 1]), seen)
         self._env = {name: named_map(np.asarray, getattr(env, name, None)) for name in _ENV}
         self._action = named_map(np.asarray, agent.action)
         self._agent_info = named_map(np.asarray, getattr(agent, "agent_info", None))
         self._state_like = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
 
     def gather(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Tree:
-        """Return copies [N, ...] of the observations at places."""
-        return named_map(lambda leaf: leaf[rows, columns], self._observation)
+        """Return copies [N, ...] of the observations at places, as the agent is to see them."""
+        seen = self._observation if self._seen is None else self._seen
+        return named_map(lambda leaf: leaf[rows, columns], seen)
+
+    def transform(self, t: int, columns: slice) -> None:
+        """Write what the agent is to see at a row."""
+        for transform in self._transforms:
+            try:
+                transform.transform_step(self.samples, t, columns)
+            except Exception as error:
+                note_transform(error, transform, f"transform_step, row {t}")
+                raise
+
+    def forget(self, columns: slice) -> None:
+        """Let transforms know that episodes begin in some columns which do not continue what was there."""
+        for transform in self._transforms:
+            transform.forget(np.arange(columns.start, columns.stop))
 
     def write(
         self, rows: NDArray[np.intp], columns: NDArray[np.intp], action: Tree, agent_info: Tree
@@ -128,6 +155,7 @@ class SingleRows:
             version,
             final_observation=final_observation,
             env_info=env["env_info"],
+            agent_observation=cell(self._seen),
             rnn_state=rnn_state,
         )
 
@@ -137,5 +165,7 @@ class SingleRows:
 
     def wrap(self, columns: slice) -> None:
         """Copy the observation after the last row to row 0."""
+        # Twice, in row T and in row 0, as samplers do: what transforms remember is to be the same here.
+        self.transform(self.T, columns)
         for _, leaf in leaf_paths(self._observation):
             leaf[0, columns] = leaf[self.T, columns]

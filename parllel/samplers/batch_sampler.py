@@ -9,20 +9,18 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parllel.agents import Handler
-from parllel.arrays import Array
 from parllel.buffers import (
     Samples,
     bound_anew,
     buffer_arrays,
-    buffer_leaves,
     follows_batches,
     shown_number,
 )
 from parllel.cages import CageInterface, TrajInfo
 from parllel.errors import WrongStateError
+from parllel.samplers.batch_edges import check_edges, edges_of, load_edges
 from parllel.samplers.batch_timer import BatchTimer
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.collector_off import collector_off
@@ -74,6 +72,10 @@ class BatchSampler(Sampler):
     goes to the next of them. Cages, handler and transforms stay bound, and are given its number by
     `use_batch`; what does not override that is bound anew, so that no view stays at the batch before.
 
+    Attributes:
+        updates_statistics: whether step transforms learn from finished batches. In a rollout worker they do
+            not, as the trainer's do.
+
     The garbage collector rests during a batch. A sampler that an error stopped halfway through one can only
     be closed.
 
@@ -122,6 +124,7 @@ class BatchSampler(Sampler):
         check_fields(samples, self.transforms)
         self.final_chain = FinalChain(samples, self.step_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
+        self.updates_statistics = True
         self._started = self._within = False
         self._batches = 0
         self._timer: BatchTimer | None = None
@@ -261,7 +264,7 @@ class BatchSampler(Sampler):
         # Before `end_batch`: final observations are to be seen as the rows of this batch were, with the same
         # statistics. Batch transforms come last, as estimates of advantages need these values.
         self._write_final_values()
-        for transform in self.step_transforms:
+        for transform in self.step_transforms if self.updates_statistics else ():
             with naming(transform, "end_batch"):
                 transform.end_batch(self.samples)
         for batch_transform in self.batch_transforms:
@@ -322,24 +325,11 @@ class BatchSampler(Sampler):
             self._unsaved = count_unsaved(states)
             if self._started:
                 state["environments"] = states
-                state["edges"] = self._edges()
+                state["edges"] = edges_of(self.samples)
         return state
 
     def _transform_classes(self) -> list[str]:
         return [type(transform).__name__ for transform in self.transforms]
-
-    def _edges(self) -> dict[str, list[NDArray[Any]]]:
-        """Return what the next batch takes over from each array, by its path."""
-        edges = {path: array.edge() for path, array in self._by_path().items()}
-        return {path: edge for path, edge in edges.items() if edge}
-
-    def _by_path(self) -> dict[str, Array]:
-        """Return the arrays by the first path that leads to each."""
-        paths: dict[int, str] = {}
-        for path, leaf in buffer_leaves(self.samples):
-            if isinstance(leaf, Array):
-                paths.setdefault(leaf.block.key, path)
-        return {paths[array.block.key]: array for array in self._arrays}
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned.
@@ -365,19 +355,9 @@ class BatchSampler(Sampler):
 
     def _load_environments(self, states: list[State], edges: dict[str, Any]) -> None:
         # Compared before any environment is touched.
-        expected = self._edges()
-        if set(edges) != set(expected):
-            raise ValueError(
-                f"samples: expected the rows after a batch of {sorted(expected)}, got those of "
-                f"{sorted(edges)}"
-            )
+        check_edges(self.samples, edges)
         self.cages.load_states(states, self._batches)
-        arrays = self._by_path()
-        for path, edge in edges.items():
-            try:
-                arrays[path].load_edge(edge)
-            except ValueError as error:
-                raise ValueError(f"samples.{path}: {error}") from error
+        load_edges(self.samples, edges)
         self._unsaved = count_unsaved(states)
         self._restarted = np.array([one["env"] is None for one in states], bool)
         # The environments stand in the middle of their episodes, so the next batch must not reset them.

@@ -83,7 +83,7 @@ class Published(NamedTuple):
 
         which: describes the expected weights in the message.
         """
-        check_layout(agent, self.layout, weights, which)
+        check_layout(agent, self.layout, weights, f"the weights {which}")
 
 
 class WeightsReader:
@@ -123,36 +123,37 @@ class WeightsReader:
         return self._seen - self._published.first
 
 
-def check_layout(agent: Agent, layout: Sequence[Leaf], weights: Tree, which: str) -> None:
-    """Raise ValueError unless weights fit a layout.
+def check_layout(owner: object, layout: Sequence[Leaf], weights: Tree, which: str) -> None:
+    """Raise ValueError unless weights, or what else is published, fit a layout.
 
-    agent: for the message.
-    which: describes the expected weights in it.
+    owner: whose they are, for the message.
+    which: describes in it what is expected.
     """
-    found = layout_of(agent, weights)
+    found = layout_of(owner, weights)
     # Not strict: the message below shows both layouts, also if one has more arrays.
     pairs = zip(found, layout, strict=False)
     if len(found) != len(layout) or not all(_fits(one, first) for one, first in pairs):
         expected, got = ([tuple(leaf) for leaf in leaves] for leaves in (layout, found))
-        raise ValueError(
-            f"{type(agent).__name__}: expected the weights {which}, {expected}, got {got}"
-        )
+        raise ValueError(f"{type(owner).__name__}: expected {which}, {expected}, got {got}")
 
 
 def _arrays_of(weights: Tree) -> list[NDArray[Any]]:
     return [np.asarray(leaf) for _, leaf in buffer_leaves(weights)]
 
 
-def layout_of(agent: Agent, weights: Tree) -> list[Leaf]:
-    """Return paths, shapes and dtypes of weights; raise ValueError unless they are arrays and numbers."""
+def layout_of(owner: object, weights: Tree) -> list[Leaf]:
+    """Return paths, shapes and dtypes of weights; raise ValueError unless they are arrays and numbers.
+
+    owner: whose they are, for the message.
+    """
     leaves = []
     for path, leaf in buffer_leaves(weights):
         array = np.asarray(leaf)
         # Strings and objects: an array of objects holds addresses, which mean nothing in another process.
         if array.dtype.kind not in "biufc":
             raise ValueError(
-                f"{type(agent).__name__}: {path}: expected arrays and numbers, got {leaf!r}; what "
-                "models() names is copied through shared memory"
+                f"{type(owner).__name__}: {path}: expected arrays and numbers, which copies in other "
+                f"places can take over, got {leaf!r}"
             )
         leaves.append(Leaf(path, array.shape, array.dtype.str))
     return leaves

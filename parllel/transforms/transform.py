@@ -68,7 +68,8 @@ class Transform:
     def forget(self, columns: NDArray[np.intp]) -> None:
         """Drop what was carried over from the last batch in `columns` [n] int: new episodes begin there.
 
-        Called before the first batch after loading a checkpoint that has no states of these environments.
+        Called before the first batch after loading a checkpoint that has no states of these environments,
+        and where an environment is started again between two rows.
         """
 
     def state(self) -> State:
@@ -84,7 +85,15 @@ class StepTransform(Transform, ABC):
 
     Statistics stay constant within a batch: `transform_step` and `transform_final` read them, and
     `end_batch` updates them.
+
+    Attributes:
+        shared: names of the entries of `state()` that copies in rollout workers take over from the trainer's
+            transform, as copies of the agent take over its weights: statistics, but nothing that belongs to
+            columns. They are arrays and numbers, whose shapes stay as they are after `bind`. None, the
+            default, names all.
     """
+
+    shared: Sequence[str] | None = None
 
     @abstractmethod
     def transform_step(self, samples: Samples, t: int, columns: slice) -> None:
@@ -102,7 +111,7 @@ class StepTransform(Transform, ABC):
     def end_batch(self, samples: Samples) -> None:
         """Update statistics from the finished batch, only where `env.valid` is true if that field exists.
 
-        Not called in evaluations.
+        Not called in evaluations, nor in rollout workers, which are given the statistics of the trainer.
         """
 
 

@@ -11,6 +11,7 @@ from parllel.arrays import LazyFramesArray
 from parllel.buffers import buffer_leaves
 from parllel.cages import CageInterface, VectorizedCage
 from parllel.envs import multi_agent_info
+from parllel.rollouts import FragmentSampler
 from parllel.samplers import (
     BasicSampler,
     BatchSampler,
@@ -121,7 +122,10 @@ def build_rollout_sampler(
 
 
 def build_eval_sampler(
-    cages: Sequence[CageInterface], sampler: BatchSampler, n_episodes: int, **arguments: Any
+    cages: Sequence[CageInterface],
+    sampler: BatchSampler | FragmentSampler,
+    n_episodes: int,
+    **arguments: Any,
 ) -> EvalSampler:
     """Return a sampler that evaluates the agent of `sampler`, with its step transforms, dtypes and frames.
 

@@ -7,8 +7,8 @@ from functools import partial
 import gymnasium as gym
 
 from parllel import BatchSpec, Seeds
-from parllel.agents import load_weights
 from parllel.rollouts import EpisodeStatistics, FragmentCutter, FragmentSampler, ReplayBuffer
+from parllel.rollouts.published_parts import PublishedParts
 from parllel.samplers import BasicSampler
 from parllel.torch import CategoricalPgAgent, CategoricalPgModel, TorchHandler
 from parllel_patterns import allocate_samples, build_cages
@@ -34,10 +34,13 @@ class Producer:
             cages, SPEC, self.handler, [*step, *batch], next_observation=True
         )
         self.sampler = BasicSampler(SPEC, cages, self.handler, samples, step, batch)
+        self.parts = PublishedParts(self.handler, step)
         self.cutter = FragmentCutter(SPEC.T)
 
     def load_weights(self, weights, version):
-        load_weights(self.agent, weights)
+        self.parts.check(weights)
+        self.parts.load(weights)
+        self.sampler.updates_statistics = False
         self.version = version
 
     def produce(self):
@@ -71,8 +74,8 @@ def make_fragment_sampler(buffer, *, agent=None, step=(), batch=(), **arguments)
     return FragmentSampler(SPEC, buffer, handler, samples, step, batch, **arguments)
 
 
-def make_parts(*, capacity=64, max_staleness=None):
+def make_parts(*, capacity=64, max_staleness=None, step=()):
     """Return a buffer, statistics and a producer."""
     buffer = ReplayBuffer(capacity, max_staleness=max_staleness)
     statistics = EpisodeStatistics()
-    return buffer, statistics, Producer(buffer, statistics=statistics)
+    return buffer, statistics, Producer(buffer, step=step, statistics=statistics)

@@ -15,7 +15,12 @@ from parllel.rollouts import ReplayBuffer, Trainer
 from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
 from parllel.torch import PPO
-from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeRewards
+from parllel.transforms import (
+    EstimateAdvantage,
+    NormalizeAdvantage,
+    NormalizeObservations,
+    NormalizeRewards,
+)
 from parllel_patterns import PPO_DEFAULTS
 
 
@@ -68,9 +73,10 @@ def assert_same_weights(one, other):
         np.testing.assert_array_equal(values, other[path], err_msg=path)
 
 
-def test_fragments_of_the_newest_weights_teach_what_an_on_policy_runner_learns():
+@pytest.mark.parametrize("step", [(), (NormalizeObservations,)], ids=["raw", "normalized"])
+def test_fragments_of_the_newest_weights_teach_what_an_on_policy_runner_learns(step):
     updates = 5
-    source = Producer(ReplayBuffer(8), batch=transforms())
+    source = Producer(ReplayBuffer(8), step=[cls() for cls in step], batch=transforms())
     with source.sampler as plain:
         OnPolicyRunner(
             SPEC,
@@ -80,11 +86,12 @@ def test_fragments_of_the_newest_weights_teach_what_an_on_policy_runner_learns()
             log_interval_steps=SPEC.size,
             logger=Logger([Rows()]),
         ).run()
-    buffer, statistics, producer = make_parts(max_staleness=0)
+    buffer, statistics, producer = make_parts(max_staleness=0, step=[cls() for cls in step])
     rows = Rows()
     # Its own agent begins with other weights, which do not count.
     sampler = make_fragment_sampler(
         buffer,
+        step=[cls() for cls in step],
         batch=transforms(),
         publish_to=[producer.load_and_produce],
         statistics=statistics,

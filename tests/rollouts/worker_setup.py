@@ -50,12 +50,20 @@ def make_worker(make, i=0, *, most=10, pause_s=0.0, timeout_s=20.0):
 
 
 def ready(
-    sources, handler=None, *, rows=2, batch_size=None, max_wait_s=0.01, timeout_s=60.0, **options
+    sources,
+    handler=None,
+    *,
+    step=(),
+    rows=2,
+    batch_size=None,
+    max_wait_s=0.01,
+    timeout_s=60.0,
+    **options,
 ):
     handler = make_handler() if handler is None else handler
     cages = [getattr(source, "cage", source) for source in sources]
     n = sum(cage.n for cage in cages)
-    samples = allocate_samples(cages, BatchSpec(rows, n), handler, **options)
+    samples = allocate_samples(cages, BatchSpec(rows, n), handler, step, **options)
     return ReadySchedule(
         sources,
         handler,
@@ -63,18 +71,19 @@ def ready(
         batch_size=batch_size or n,
         max_wait_s=max_wait_s,
         timeout_s=timeout_s,
+        step_transforms=step,
     )
 
 
-def make_sampler(handler=None, *, recurrent=False):
+def make_sampler(handler=None, *, recurrent=False, step=()):
     handler = make_handler(recurrent) if handler is None else handler
     cages = make_cages("vectorized", reset_automatically=not recurrent)
-    samples = allocate_samples(cages, SPEC, handler, next_observation=True)
-    return (RecurrentSampler if recurrent else BasicSampler)(SPEC, cages, handler, samples)
+    samples = allocate_samples(cages, SPEC, handler, step, next_observation=True)
+    return (RecurrentSampler if recurrent else BasicSampler)(SPEC, cages, handler, samples, step)
 
 
-def rows(handler=None, *, recurrent=False):
-    return RowsSchedule(make_sampler(handler, recurrent=recurrent))
+def rows(handler=None, **options):
+    return RowsSchedule(make_sampler(handler, **options))
 
 
 def digests(fragments, per_environment):

@@ -1,0 +1,45 @@
+"""The rows that a batch takes over from the one before, for checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from parllel.arrays import Array
+from parllel.buffers import Samples, buffer_arrays, buffer_leaves
+
+
+def edges_of(samples: Samples) -> dict[str, list[NDArray[Any]]]:
+    """Return what the next batch takes over from each array, by its path."""
+    edges = {path: array.edge() for path, array in _by_path(samples).items()}
+    return {path: edge for path, edge in edges.items() if edge}
+
+
+def check_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
+    """Raise ValueError unless `edges` are of the same arrays."""
+    expected = edges_of(samples)
+    if set(edges) != set(expected):
+        raise ValueError(
+            f"samples: expected the rows after a batch of {sorted(expected)}, got those of {sorted(edges)}"
+        )
+
+
+def load_edges(samples: Samples, edges: Mapping[str, Any]) -> None:
+    """Write what `edges_of` returned; raise ValueError, with the path, where shapes differ."""
+    arrays = _by_path(samples)
+    for path, edge in edges.items():
+        try:
+            arrays[path].load_edge(edge)
+        except ValueError as error:
+            raise ValueError(f"samples.{path}: {error}") from error
+
+
+def _by_path(samples: Samples) -> dict[str, Array]:
+    """Return the arrays by the first path that leads to each."""
+    paths: dict[int, str] = {}
+    for path, leaf in buffer_leaves(samples):
+        if isinstance(leaf, Array):
+            paths.setdefault(leaf.block.key, path)
+    return {paths[array.block.key]: array for array in buffer_arrays(samples)}
