@@ -15,11 +15,14 @@ from parllel.rollouts import (
     EpisodeStatistics,
     FragmentSampler,
     FragmentSender,
+    LocalRollouts,
     ReplayBuffer,
+    ReplayBufferInterface,
+    Rollouts,
     RolloutWorker,
     RowsSchedule,
     Trainer,
-    WorkerThread,
+    WorkerPlace,
 )
 from parllel.runs import RunFolder
 from parllel.samplers import EvalSampler
@@ -48,7 +51,12 @@ class Config:
     """Everything that can be changed about a run."""
 
     seed: int = 0  # everything random comes from it
-    n_workers: int = 2  # each a thread with a policy of its own
+    n_workers: int = 2  # each with a policy of its own: threads, or processes on Ray
+    ray: bool = False  # let Ray run the workers, one that is started for the run
+    ray_address: str | None = (
+        None  # or that of a cluster: "host:port", or "auto" on one of its nodes
+    )
+    cpus_per_worker: float = 0.5  # that Ray is to reserve
     n_envs: int = 8  # environments of each worker
     T: int = 64  # steps of a fragment
     B: int = 32  # fragments in a batch
@@ -67,37 +75,56 @@ class Config:
     )
 
 
-def build_worker(
-    config: Config, name: str, buffer: ReplayBuffer, statistics: EpisodeStatistics, stack: ExitStack
-) -> WorkerThread:
-    """Put one worker together: environments, a policy, and what becomes of their steps."""
-    seeds = Seeds(Seeds(config.seed).integer(name))
+def build_worker(place: WorkerPlace, config: Config) -> RolloutWorker:
+    """Put one worker together where it is to run: environments, a policy, and what becomes of their steps."""
+    seeds = Seeds(Seeds(config.seed).integer(place.name))
     cages = build_cages(MAKE_ENV, config.n_envs, seeds=seeds)
     handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds, policy_gain=0.0))
     batch_spec = BatchSpec(config.T, config.n_envs)
     sampler = build_sampler(batch_spec, cages, handler, next_observation=True)
-    sender = FragmentSender(buffer, capacity=1)
-    stack.callback(sender.close, 0.0)  # at the end of a run nobody waits for what is left
-    worker = RolloutWorker(
+    sender = FragmentSender(place.storage, capacity=1)
+    place.stack.callback(sender.close, 0.0)  # at the end of a run nobody waits for what is left
+    return RolloutWorker(
         RowsSchedule(sampler),
         fragment_length=config.T,
         seed=seeds.integer("noise"),
-        producer=name,
+        producer=place.name,
         sender=sender,
-        statistics=statistics,
+        statistics=place.statistics,
     )
-    return stack.enter_context(WorkerThread(worker, name=name))
+
+
+def start_workers(
+    config: Config, stack: ExitStack
+) -> tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]:
+    """Start all workers, in threads of this process or on Ray; return what connects them with the trainer."""
+    build = partial(build_worker, config=config)
+    if not (config.ray or config.ray_address):
+        buffer = stack.enter_context(ReplayBuffer(config.B, max_staleness=config.max_staleness))
+        statistics = EpisodeStatistics()
+        local = LocalRollouts(build, config.n_workers, buffer, statistics)
+        return buffer, statistics, stack.enter_context(local)
+    # Here, as a run in threads does without Ray.
+    from parllel.rollouts.on_ray import (
+        RayEpisodeStatistics,
+        RayReplayBuffer,
+        RayRollouts,
+        RaySession,
+        WorkerOptions,
+    )
+
+    stack.enter_context(RaySession(config.ray_address))
+    shared = stack.enter_context(RayReplayBuffer(config.B, max_staleness=config.max_staleness))
+    episodes = stack.enter_context(RayEpisodeStatistics())
+    options = WorkerOptions(cpus=config.cpus_per_worker)
+    on_ray = RayRollouts(build, config.n_workers, shared, episodes, options)
+    return shared, episodes, stack.enter_context(on_ray)
 
 
 def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console | None) -> Trainer:
     """Put a run together; what must be closed goes on the stack."""
     seeds = Seeds(config.seed)
-    buffer = stack.enter_context(ReplayBuffer(config.B, max_staleness=config.max_staleness))
-    statistics = EpisodeStatistics()
-    workers = [
-        build_worker(config, f"worker {n}", buffer, statistics, stack)
-        for n in range(config.n_workers)
-    ]
+    buffer, statistics, workers = start_workers(config, stack)
 
     eval_cages = build_cages(
         MAKE_ENV, config.n_eval_episodes, seeds=seeds, name="evaluation", stack=stack
@@ -112,8 +139,8 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console 
         # The trainer has no environments of its own but those of evaluations.
         allocate_samples(eval_cages, batch_spec, handler, transforms, storage="local"),
         batch_transforms=transforms,
-        publish_to=[worker.load_weights for worker in workers],
-        check_workers=[worker.check for worker in workers],
+        publish_to=[workers.load_weights],
+        check_workers=[workers.check],
         statistics=statistics,
     )
     corrections = [

@@ -36,7 +36,8 @@ class EpisodeStatistics:
         if capacity < 1:
             raise ValueError(f"EpisodeStatistics: capacity: expected at least 1, got {capacity}")
         self.dropped = 0
-        self._waiting: deque[TrajInfo] = deque(maxlen=capacity)
+        # With their tasks.
+        self._waiting: deque[tuple[str, TrajInfo]] = deque(maxlen=capacity)
         self._recent: dict[str, deque[dict[str, Any]]] = {}
         self._episodes: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -56,16 +57,20 @@ class EpisodeStatistics:
         with self._lock:
             room = (self._waiting.maxlen or 0) - len(self._waiting)
             self.dropped += max(0, len(trajs) - room)
-            self._waiting.extend(trajs)
+            self._waiting.extend((task, traj) for traj in trajs)
             self._recent.setdefault(task, deque(maxlen=_WINDOW)).extend(rows)
             self._episodes[task] = self._episodes.get(task, 0) + len(trajs)
 
     def drain(self) -> list[TrajInfo]:
         """Return the episodes of all tasks since the last call, in the order in which they were reported."""
+        return [traj for _, traj in self.drain_tasks()]
+
+    def drain_tasks(self) -> list[tuple[str, TrajInfo]]:
+        """Return what `drain` returns, each episode with its task."""
         with self._lock:
-            trajs = list(self._waiting)
+            waiting = list(self._waiting)
             self._waiting.clear()
-        return trajs
+        return waiting
 
     @property
     def episodes(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from parllel.agents import Handler, weights_of
 from parllel.samplers import Leaf, check_layout, layout_of
@@ -10,6 +11,33 @@ from parllel.transforms import StepTransform
 from parllel.types import State
 
 STEP_TRANSFORMS = "step_transforms"
+
+
+class PublishedLayout(NamedTuple):
+    """What is published, without its values; it travels to other processes.
+
+    Attributes:
+        agent: its class.
+        weights: paths, shapes and dtypes.
+        statistics: the same of each step transform that has any.
+    """
+
+    agent: str
+    weights: list[Leaf]
+    statistics: dict[str, list[Leaf]]
+
+    def check(self, state: State) -> None:
+        """Raise ValueError unless `PublishedParts.load` can take `state`; any thread may call this."""
+        weights, statistics = _apart(state)
+        check_layout(self.agent, self.weights, weights, "the weights of the worker's agent")
+        if statistics.keys() != self.statistics.keys():
+            raise ValueError(
+                f"step_transforms: expected the statistics of {sorted(self.statistics)}, which the worker "
+                f"has, got those of {sorted(statistics)}; give trainer and workers the same step transforms"
+            )
+        for name, layout in self.statistics.items():
+            which = "the statistics of the worker's copy"
+            check_layout(name, layout, statistics[name], which)
 
 
 class PublishedParts:
@@ -42,11 +70,15 @@ class PublishedParts:
             if shared_of(transform)
         }
         # Now, as agent and transforms must not be asked while another thread lets them act.
-        self._weights = layout_of(self._agent, weights_of(self._agent))
-        self._statistics: dict[str, list[Leaf]] = {
-            name: layout_of(transform, shared_of(transform))
-            for name, transform in self._transforms.items()
-        }
+        owner = type(self._agent).__name__
+        self.layout = PublishedLayout(
+            owner,
+            layout_of(owner, weights_of(self._agent)),
+            {
+                name: layout_of(type(transform).__name__, shared_of(transform))
+                for name, transform in self._transforms.items()
+            },
+        )
 
     def state(self) -> State:
         """Return the weights by the names of `models()`, and statistics, if any, as "step_transforms"."""
@@ -55,19 +87,6 @@ class PublishedParts:
             return weights
         shared = {name: shared_of(transform) for name, transform in self._transforms.items()}
         return {**weights, STEP_TRANSFORMS: shared}
-
-    def check(self, state: State) -> None:
-        """Raise ValueError unless `load` can take `state`; any thread may call this."""
-        weights, statistics = _apart(state)
-        check_layout(self._agent, self._weights, weights, "the weights of the worker's agent")
-        if statistics.keys() != self._statistics.keys():
-            raise ValueError(
-                f"step_transforms: expected the statistics of {sorted(self._statistics)}, which the worker "
-                f"has, got those of {sorted(statistics)}; give trainer and workers the same step transforms"
-            )
-        for name, layout in self._statistics.items():
-            which = "the statistics of the worker's copy"
-            check_layout(self._transforms[name], layout, statistics[name], which)
 
     def load(self, state: State) -> None:
         """Take over what `state` returned in another place."""

@@ -16,9 +16,10 @@ from parllel.rollouts.fragment_cutter import FragmentCutter
 from parllel.rollouts.fragment_noise import FragmentNoise
 from parllel.rollouts.fragment_sender import FragmentSender
 from parllel.rollouts.pipeline_monitor import PipelineMonitor
-from parllel.rollouts.published_parts import PublishedParts
+from parllel.rollouts.published_parts import PublishedLayout, PublishedParts
 from parllel.rollouts.schedule import Schedule
 from parllel.rollouts.step_collector import ProgressHandler, StepCollector
+from parllel.rollouts.worker_status import WorkerStatus
 from parllel.types import State
 
 # How long a full queue is waited for before it is looked whether to stop.
@@ -100,6 +101,11 @@ class RolloutWorker:
         """The version of the weights that act."""
         return self._collector.version
 
+    @property
+    def published_layout(self) -> PublishedLayout | None:
+        """What `load_weights` takes; None if the agent does not say what its weights are."""
+        return None if self._parts is None else self._parts.layout
+
     # ------------------------------------------------------------------ what other threads may call
 
     def load_weights(self, weights: State, version: int) -> bool:
@@ -117,7 +123,7 @@ class RolloutWorker:
         if self._parts is None:
             self.handler.agent.models()  # raises
             raise AssertionError("models() did not raise again")
-        self._parts.check(weights)
+        self._parts.layout.check(weights)
         copied = buffer_map(
             lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, weights
         )
@@ -182,6 +188,19 @@ class RolloutWorker:
         self._collector.drop_stale()
 
     # ------------------------------------------------------------------ the end
+
+    def status(self) -> WorkerStatus:
+        """Return what there is to say of the worker now; other threads may ask."""
+        return WorkerStatus(
+            self._collector.producer,
+            phase="ended" if self._closed else "running" if self._begun else "starting",
+            steps=self.n_steps,
+            version=self.version,
+            parked=len(self.schedule.parked),
+            env_restarts=self.schedule.restarts,
+            counts={} if self.sender is None else self.sender.ledger.counts(),
+            monitor=self.monitor.state(),
+        )
 
     @property
     def stats(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from parllel.agents import Handler
+from parllel.errors import RestartsUsedUpError
 from parllel.rollouts.step_collector import StepCollector
 from parllel.transforms import StepTransform
 
@@ -44,6 +45,16 @@ class Schedule(ABC):
 
         may_act: False while what was collected waits to be sent: no action is chosen then.
         """
+
+    @property
+    def parked(self) -> dict[int, RestartsUsedUpError]:
+        """Environments that are not started again, and the errors that say why."""
+        return {}
+
+    @property
+    def restarts(self) -> int:
+        """How many processes of environments were started anew."""
+        return 0
 
     @abstractmethod
     def close(self) -> None:

@@ -56,6 +56,11 @@ class StepCollector:
         self._progress_handler = progress_handler
         self._statistics = statistics
 
+    @property
+    def producer(self) -> str:
+        """The name of the worker."""
+        return self._cutter.producer
+
     def place(self, environment: int) -> Place:
         """Return where the next step of an environment belongs."""
         return environment, *self._cutter.position(environment)

@@ -54,7 +54,7 @@ class Published(NamedTuple):
             weights = weights_of(agent)
         except NotImplementedError as error:
             raise ValueError(f"agent: {error}") from None
-        layout = layout_of(agent, weights)
+        layout = layout_of(type(agent).__name__, weights)
         shared = SharedParameters(_arrays_of(weights))
         # SharedParameters counts the values of the examples as a version, unless all of them are zero.
         return cls(shared, layout, shared.version)
@@ -83,7 +83,7 @@ class Published(NamedTuple):
 
         which: describes the expected weights in the message.
         """
-        check_layout(agent, self.layout, weights, f"the weights {which}")
+        check_layout(type(agent).__name__, self.layout, weights, f"the weights {which}")
 
 
 class WeightsReader:
@@ -123,10 +123,10 @@ class WeightsReader:
         return self._seen - self._published.first
 
 
-def check_layout(owner: object, layout: Sequence[Leaf], weights: Tree, which: str) -> None:
+def check_layout(owner: str, layout: Sequence[Leaf], weights: Tree, which: str) -> None:
     """Raise ValueError unless weights, or what else is published, fit a layout.
 
-    owner: whose they are, for the message.
+    owner: the class whose they are, for the message.
     which: describes in it what is expected.
     """
     found = layout_of(owner, weights)
@@ -134,17 +134,17 @@ def check_layout(owner: object, layout: Sequence[Leaf], weights: Tree, which: st
     pairs = zip(found, layout, strict=False)
     if len(found) != len(layout) or not all(_fits(one, first) for one, first in pairs):
         expected, got = ([tuple(leaf) for leaf in leaves] for leaves in (layout, found))
-        raise ValueError(f"{type(owner).__name__}: expected {which}, {expected}, got {got}")
+        raise ValueError(f"{owner}: expected {which}, {expected}, got {got}")
 
 
 def _arrays_of(weights: Tree) -> list[NDArray[Any]]:
     return [np.asarray(leaf) for _, leaf in buffer_leaves(weights)]
 
 
-def layout_of(owner: object, weights: Tree) -> list[Leaf]:
+def layout_of(owner: str, weights: Tree) -> list[Leaf]:
     """Return paths, shapes and dtypes of weights; raise ValueError unless they are arrays and numbers.
 
-    owner: whose they are, for the message.
+    owner: the class whose they are, for the message.
     """
     leaves = []
     for path, leaf in buffer_leaves(weights):
@@ -152,7 +152,7 @@ def layout_of(owner: object, weights: Tree) -> list[Leaf]:
         # Strings and objects: an array of objects holds addresses, which mean nothing in another process.
         if array.dtype.kind not in "biufc":
             raise ValueError(
-                f"{type(owner).__name__}: {path}: expected arrays and numbers, which copies in other "
+                f"{owner}: {path}: expected arrays and numbers, which copies in other "
                 f"places can take over, got {leaf!r}"
             )
         leaves.append(Leaf(path, array.shape, array.dtype.str))

@@ -38,7 +38,7 @@ class Producer:
         self.cutter = FragmentCutter(SPEC.T)
 
     def load_weights(self, weights, version):
-        self.parts.check(weights)
+        self.parts.layout.check(weights)
         self.parts.load(weights)
         self.sampler.updates_statistics = False
         self.version = version

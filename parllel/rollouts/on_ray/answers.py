@@ -1,0 +1,52 @@
+"""Wait for what an actor answers, never for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from parllel.errors import WorkerDiedError, WorkerTimeoutError
+
+# How long an actor may take beyond what it was asked to wait: a busy machine, a message lost and sent again.
+LATE_S = 30.0
+# Of what Ray says of a death, which goes on for a page.
+_MOST_CHARACTERS = 600
+
+
+def answer(reference: Any, who: str, doing: str, timeout_s: float = LATE_S) -> Any:
+    """Return what an actor's method returned.
+
+    who, doing: the actor and its method, for messages.
+
+    Raises:
+        WorkerDiedError: if the actor has died.
+        WorkerTimeoutError: if it does not answer in time.
+        Exception: what the method raised, as itself.
+    """
+    try:
+        return ray.get(reference, timeout=timeout_s)
+    except RayTaskError as error:
+        # Ray's own class is a mixture of itself and this one, which no `except` of ours looks for.
+        raise error.cause from None
+    except RayActorError as error:
+        raise WorkerDiedError(f"{who}: {doing}: its actor died: {why(error)}") from None
+    except GetTimeoutError:
+        raise WorkerTimeoutError(
+            f"{who}: {doing}: expected an answer within {timeout_s:g} s, got none; its node may be "
+            "overloaded or gone"
+        ) from None
+
+
+def why(error: BaseException) -> str:
+    """Return in one line what Ray says of the death of an actor."""
+    said = " ".join(str(error).split())
+    return said[:_MOST_CHARACTERS]
+
+
+def here() -> Any:
+    """Return the scheduling strategy that keeps an actor on this process's node."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

@@ -1,0 +1,91 @@
+"""The replay buffer of a run on Ray, in a process of its own.
+
+    RolloutWorkerWrapper  -- add -->  BufferActor (a ReplayBuffer)  <-- fetch, new_version --  trainer
+
+One event loop does all of it, so no lock is needed between two `await`. Whoever changes the entries wakes
+all that wait, and these look again. That makes a thousand waiting workers a thousand coroutines, not threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from parllel.rollouts.on_ray.packed_fragment import PackedFragment
+from parllel.rollouts.replay_buffer import ReplayBuffer
+
+
+class BufferActor:
+    """A ReplayBuffer of packed fragments.
+
+    Args:
+        arguments: of the ReplayBuffer.
+    """
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._buffer = ReplayBuffer(**arguments)
+        self._changed = asyncio.Event()
+        self._added_by: Counter[str] = Counter()
+
+    async def add(self, packed: Sequence[PackedFragment], timeout_s: float) -> int:
+        """Add fragments, as `ReplayBufferInterface.add`."""
+        deadline, done = monotonic() + timeout_s, 0
+        while True:
+            before = self._buffer.counts()["added"]
+            # Without a wait in there, which would hold up everyone.
+            now = self._buffer.add(packed[done:], 0.0)  # type: ignore[arg-type]
+            if added := self._buffer.counts()["added"] - before:
+                self._added_by[packed[done].key[0]] += added
+                self._wake()
+            done += now
+            if done == len(packed) or not await self._wait(deadline):
+                return done
+
+    async def fetch(self, n: int, timeout_s: float, version: int | None) -> list[PackedFragment]:
+        """Return fragments, as `ReplayBufferInterface.fetch`."""
+        deadline = monotonic() + timeout_s
+        while True:
+            found: list[Any] = self._buffer.fetch(n, 0.0, version)
+            self._wake()  # there may be room, also if a new version only dropped what was too old
+            if found or not await self._wait(deadline):
+                return found
+
+    async def new_version(self, version: int) -> None:
+        """Drop what has become too old."""
+        self._buffer.new_version(version)
+        self._wake()
+
+    async def prepared(self) -> int:
+        """Return how many fragments can be fetched now."""
+        return self._buffer.prepared()
+
+    async def counts(self) -> dict[str, int]:
+        """Return the ledger."""
+        return self._buffer.counts()
+
+    async def added(self) -> dict[str, int]:
+        """Return by producer how many different fragments have been added, those too old included."""
+        return dict(self._added_by)
+
+    async def close(self) -> None:
+        """Drop all fragments; who waits is told that the buffer is closed."""
+        self._buffer.close()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _wait(self, deadline: float) -> bool:
+        """Wait for a change; return False once the time is up."""
+        left_s = deadline - monotonic()
+        if left_s <= 0:
+            return False
+        try:
+            await asyncio.wait_for(self._changed.wait(), left_s)
+        except asyncio.TimeoutError:
+            return False
+        return True

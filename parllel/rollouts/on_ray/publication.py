@@ -1,0 +1,58 @@
+"""Weights of one version, as the trainer publishes them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+
+from parllel.buffers import buffer_leaves
+from parllel.rollouts.on_ray.answers import LATE_S, answer
+from parllel.types import State
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Version, reference and fingerprint as one value, so that none can belong to other weights.
+
+    Attributes:
+        version: of the weights.
+        fingerprint: of their bits.
+        reference: in a tuple of one: Ray replaces a reference at top level by what it leads to. It is the
+            trainer's: the object is there as long as the trainer, or a process that has this, keeps it.
+    """
+
+    version: int
+    fingerprint: str
+    reference: tuple[Any]
+
+    @classmethod
+    def of(cls, weights: State, version: int) -> Publication:
+        """Put weights into the object store, once for all workers."""
+        return cls(version, fingerprint_of(weights), (ray.put(weights),))
+
+    def fetch(self) -> State:
+        """Return the weights as views of the object store, read-only: copy them and drop them.
+
+        Raises:
+            ValueError: if they are not those that were published.
+        """
+        weights: State = answer(self.reference[0], "RolloutWorkerWrapper", "weights", LATE_S)
+        if (found := fingerprint_of(weights)) != self.fingerprint:
+            raise ValueError(
+                f"weights of version {self.version}: expected the fingerprint {self.fingerprint}, got {found}"
+            )
+        return weights
+
+
+def fingerprint_of(weights: State) -> str:
+    """Return a digest of names, shapes, dtypes and bits."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, leaf in buffer_leaves(weights):
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{path} {array.dtype.str} {array.shape};".encode())
+        digest.update(array.data)
+    return digest.hexdigest()

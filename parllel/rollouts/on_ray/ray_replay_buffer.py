@@ -1,0 +1,93 @@
+"""A replay buffer that any process of a Ray cluster can use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ray
+
+from parllel.errors import ClosedError
+from parllel.rollouts.on_ray.answers import LATE_S, answer, here
+from parllel.rollouts.on_ray.buffer_actor import BufferActor
+from parllel.rollouts.on_ray.packed_fragment import PackedFragment
+from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
+from parllel.rollouts.sample_fragment import SampleFragment
+
+
+class RayReplayBuffer(ReplayBufferInterface):
+    """A `ReplayBuffer` in an actor, on the node of the process that makes it.
+
+    It travels to other actors as what it is, and leads to the same fragments there. What is in it outlives
+    the workers that made it, and the nodes that they ran on.
+
+    Args:
+        capacity: most fragments.
+        arguments: all others of `ReplayBuffer`.
+
+    Attributes:
+        actor: where the fragments are.
+
+    Raises:
+        ValueError: as ReplayBuffer.
+        WorkerDiedError: by all methods once the actor is dead; what was in it is lost then.
+    """
+
+    def __init__(self, capacity: int, **arguments: Any) -> None:
+        actor: Any = ray.remote(BufferActor).options(num_cpus=0, scheduling_strategy=here())
+        self.actor: Any = actor.remote({"capacity": capacity, **arguments})
+        self._owner, self._closed = True, False
+        # What ReplayBuffer refuses is refused here, not by the first fragment.
+        self.prepared()
+
+    def __reduce__(self) -> tuple[Callable[..., RayReplayBuffer], tuple[Any]]:
+        return _elsewhere, (self.actor,)
+
+    def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
+        """Add fragments; see `ReplayBufferInterface.add`. Once this returns, they survive this process."""
+        packed = [PackedFragment.of(fragment) for fragment in fragments]
+        done: int = self._ask("add", packed, timeout_s, wait_s=timeout_s)
+        return done
+
+    def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
+        """Return `n` fragments, or none; see `ReplayBufferInterface.fetch`."""
+        packed = self._ask("fetch", n, timeout_s, version, wait_s=timeout_s)
+        return [one.unpack() for one in packed]
+
+    def prepared(self) -> int:
+        """Return how many fragments can be fetched now."""
+        number: int = self._ask("prepared")
+        return number
+
+    def new_version(self, version: int) -> None:
+        """Say which version of the weights there is now."""
+        self._ask("new_version", version)
+
+    def counts(self) -> dict[str, int]:
+        """Return the counters of the ledger: added = accepted + stale + lost + queued."""
+        counts: dict[str, int] = self._ask("counts")
+        return counts
+
+    def added(self) -> dict[str, int]:
+        """Return by producer how many different fragments have been added, those too old included."""
+        added: dict[str, int] = self._ask("added")
+        return added
+
+    def close(self) -> None:
+        """End the actor, where this was made; elsewhere do nothing. May be called twice."""
+        if self._owner and not self._closed:
+            self._closed = True
+            if ray.is_initialized():
+                ray.kill(self.actor)
+
+    def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
+        if self._closed:
+            raise ClosedError(f"RayReplayBuffer: {method}: the buffer is closed")
+        reference = getattr(self.actor, method).remote(*arguments)
+        return answer(reference, "RayReplayBuffer", method, wait_s + LATE_S)
+
+
+def _elsewhere(actor: Any) -> RayReplayBuffer:
+    buffer = RayReplayBuffer.__new__(RayReplayBuffer)
+    buffer.actor, buffer._owner, buffer._closed = actor, False, False
+    return buffer

@@ -1,0 +1,158 @@
+"""The workers of a run on Ray, as the trainer sees them."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from typing import Any
+
+import cloudpickle
+import ray
+
+from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
+from parllel.processes import raise_packed
+from parllel.rollouts.on_ray.answers import LATE_S, answer, here
+from parllel.rollouts.on_ray.publication import Publication
+from parllel.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
+from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.rollouts.on_ray.resources import check_room, free_resources
+from parllel.rollouts.on_ray.rollout_manager import Failure, RolloutManager
+from parllel.rollouts.on_ray.worker_options import WorkerOptions
+from parllel.rollouts.published_parts import PublishedLayout
+from parllel.rollouts.rollouts import Rollouts
+from parllel.rollouts.worker_place import BuildWorker
+from parllel.rollouts.worker_status import WorkerStatus
+from parllel.types import State
+
+# How long one question for news waits at the manager.
+_NEWS_S = 3600.0
+
+
+class RayRollouts(Rollouts):
+    """Start workers on the nodes of a Ray cluster, and have them watched.
+
+    `build` is packed by our own cloudpickle before Ray carries it: Ray's copy of it pickles by name what a
+    resumed script has by value, and its workers could not import that.
+
+    Args:
+        build: puts a worker together where it is to run.
+        n_workers: how many.
+        buffer, statistics: what workers send fragments and episodes to; not closed with this.
+        options: resources and restarts of each worker.
+
+    Raises:
+        ValueError: if the cluster does not have the resources.
+        TypeError: if `buffer` or `statistics` cannot be reached from other processes.
+    """
+
+    def __init__(
+        self,
+        build: BuildWorker,
+        n_workers: int,
+        buffer: RayReplayBuffer,
+        statistics: RayEpisodeStatistics,
+        options: WorkerOptions | None = None,
+    ) -> None:
+        options = options or WorkerOptions()
+        _check(n_workers, buffer, statistics)
+        check_room(n_workers, options)
+        self._options = options
+        self._layout: PublishedLayout | None = None
+        self._published: Publication | None = None
+        self._news: Any = None
+        self._n_news, self._closed = 0, False
+        manager: Any = ray.remote(RolloutManager).options(num_cpus=0, scheduling_strategy=here())
+        self._manager: Any = manager.remote(
+            cloudpickle.dumps(build), n_workers, options, buffer, statistics.actor
+        )
+        self._ask("start")
+
+    def load_weights(self, weights: State, version: int) -> bool:
+        """Publish weights; workers fetch them when they can, each for itself."""
+        self._check_open("load_weights")
+        self.check()
+        if self._layout is None:
+            self._layout = self._first_layout()
+        self._layout.check(weights)
+        if self._published is not None and version <= self._published.version:
+            return False
+        publication = Publication.of(weights, version)
+        loaded: bool = self._ask("publish", publication)
+        # Kept, as the object store lets go of what is not referred to; the one before is dropped.
+        self._published = publication
+        return loaded
+
+    def _first_layout(self) -> PublishedLayout:
+        """Wait until a worker is built, or has failed to be."""
+        left_s = self._options.start_timeout_s
+        while left_s > 0:
+            layout: PublishedLayout | None = self._ask("layout", min(1.0, left_s), wait_s=1.0)
+            if layout is not None:
+                return layout
+            self.check()
+            left_s -= 1.0
+        raise WorkerTimeoutError(
+            f"RayRollouts: expected a worker to be built within {self._options.start_timeout_s:g} s, got "
+            f"none; {free_resources()}, and each worker is to have {self._options.cpus:g} CPUs and "
+            f"{self._options.gpus:g} GPUs"
+        )
+
+    def check(self) -> None:
+        """Raise what ended a worker; warn of workers that are not started again."""
+        if self._closed:
+            return
+        if self._news is None:
+            self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
+        while ray.wait([self._news], timeout=0)[0]:
+            notice = answer(self._news, "RolloutManager", "notice")
+            self._n_news += notice is not None
+            self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
+            if notice is None:
+                continue
+            if isinstance(notice, Failure):
+                raise_packed(notice.error, f"{notice.worker} on Ray")
+            warnings.warn(notice, RuntimeWarning, stacklevel=2)
+
+    def statuses(self, *, fresh: bool = False) -> list[WorkerStatus]:
+        """Return what each start of a worker said last.
+
+        fresh: whether those that run are asked now, instead of what they said some tenths of a second ago.
+        """
+        self._check_open("statuses")
+        reference = self._manager.statuses.remote(fresh=fresh)
+        statuses: list[WorkerStatus] = answer(reference, "RolloutManager", "statuses")
+        return statuses
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Stop all workers, kill those that do not end in time, and end the manager; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if not ray.is_initialized():
+            return
+        # A manager that is dead has taken its workers with it.
+        with suppress(WorkerError):
+            self._ask("stop", timeout_s, wait_s=timeout_s)
+        ray.kill(self._manager)
+
+    def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
+        reference = getattr(self._manager, method).remote(*arguments)
+        return answer(reference, "RolloutManager", method, wait_s + LATE_S)
+
+    def _check_open(self, doing: str) -> None:
+        if self._closed:
+            raise ClosedError(f"RayRollouts: {doing}: the workers are closed")
+
+
+def _check(n_workers: int, buffer: object, statistics: object) -> None:
+    if n_workers < 1:
+        raise ValueError(f"RayRollouts: n_workers: expected at least 1, got {n_workers}")
+    for name, value, kind in (
+        ("buffer", buffer, RayReplayBuffer),
+        ("statistics", statistics, RayEpisodeStatistics),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"RayRollouts: {name}: expected a {kind.__name__}, which other processes can reach, got a "
+                f"{type(value).__name__}"
+            )

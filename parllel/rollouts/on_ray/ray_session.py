@@ -1,0 +1,123 @@
+"""The connection of this process with Ray."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from types import TracebackType
+from typing import Any
+
+import ray
+
+from parllel.errors import InsufficientMemoryError
+
+_SHARED_MEMORY = "/dev/shm"
+_CONNECT_S = 5.0
+
+
+class RaySession:
+    """Use the Ray that there is, or start one on this machine and end it afterwards.
+
+    A Ray that this process is connected with already stays as it is, and goes on after `close`. So does a
+    cluster that is connected with by its address.
+
+    Args:
+        address: "host:port" of a cluster, or "auto" for the one that this machine is part of; None: the Ray
+            that this process is connected with, else one that is started here.
+        num_cpus: that a Ray started here has to share out; by default as many as there are cores.
+        object_store_bytes: shared memory of a Ray started here.
+
+    Raises:
+        ConnectionError: if there is no cluster at the address.
+        InsufficientMemoryError: if there is not as much shared memory.
+        ValueError: if the address is something else, or is given to a process that is connected already.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        num_cpus: int | None = None,
+        object_store_bytes: int = 200 * 2**20,
+    ) -> None:
+        self._connected = self._closed = False
+        if ray.is_initialized():
+            if address is not None:
+                raise ValueError(
+                    "RaySession: address: expected None, as this process is connected with Ray, "
+                    f"got {address!r}"
+                )
+            return
+        # Warnings of processes of the cluster would go through a progress bar; they are in Ray's log folder.
+        arguments: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if address is None:
+            _check_shared_memory(object_store_bytes)
+            ray.init(
+                "local",
+                num_cpus=num_cpus,
+                object_store_memory=object_store_bytes,
+                include_dashboard=False,
+                **arguments,
+            )
+        else:
+            _check_address(address)
+            try:
+                ray.init(address, **arguments)
+            except (ConnectionError, RuntimeError) as error:
+                first = str(error).strip().splitlines()[:1]
+                raise ConnectionError(
+                    f"RaySession: address: expected that of a Ray cluster, got {address!r}: {' '.join(first)}"
+                ) from None
+        self._connected = True
+
+    @property
+    def address(self) -> str:
+        """The "host:port" of the cluster."""
+        found: str = ray.get_runtime_context().gcs_address
+        return found
+
+    def close(self) -> None:
+        """Disconnect, and end the Ray that was started here; may be called twice."""
+        if self._connected and not self._closed:
+            self._closed = True
+            ray.shutdown()
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_shared_memory(needed: int) -> None:
+    """Raise unless there is as much: Ray would take a file instead, which is slower by far."""
+    if os.path.isdir(_SHARED_MEMORY):
+        free = shutil.disk_usage(_SHARED_MEMORY).free
+        if free < needed:
+            raise InsufficientMemoryError(
+                f"RaySession: object_store_bytes: expected {needed:,} bytes of shared memory to be free in "
+                f"{_SHARED_MEMORY}, got {free:,}; mount a larger one (docker run --shm-size), or lower it"
+            )
+
+
+def _check_address(address: str) -> None:
+    """Raise unless something listens there: Ray would try for a minute."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(
+            f"RaySession: address: expected 'host:port' of a cluster's head node, or 'auto', got {address!r}"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(
+            f"RaySession: address: expected that of a Ray cluster, got {address!r}: {error}"
+        ) from None

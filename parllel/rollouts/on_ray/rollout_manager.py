@@ -1,0 +1,257 @@
+"""Start workers, watch them, start them again, and tell them of new weights.
+
+    trainer   publish, statuses, stop -->  RolloutManager  <-- report, answered by newer weights --  workers
+              notice <-- answered once a worker has raised, or is given up
+
+One event loop does all of it. Each worker has a coroutine that waits for the end of its `run`: a death is
+noticed when Ray notices it, without polling. Workers belong to this actor, and die with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from parllel.errors import RestartsUsedUpError
+from parllel.processes import RestartBudget, pack_exception
+from parllel.rollouts.on_ray.answers import why
+from parllel.rollouts.on_ray.publication import Publication
+from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.rollouts.on_ray.rollout_worker_wrapper import RolloutWorkerWrapper
+from parllel.rollouts.on_ray.worker_options import WorkerOptions
+from parllel.rollouts.published_parts import PublishedLayout
+from parllel.rollouts.worker_place import worker_name
+from parllel.rollouts.worker_status import WorkerStatus
+
+
+class Failure(NamedTuple):
+    """What ended a worker for good: its name, and the error packed by `pack_exception`."""
+
+    worker: str
+    error: bytes
+
+
+class RolloutManager:
+    """Supervise the wrappers of one run.
+
+    Args:
+        build: a `BuildWorker`, packed by our own cloudpickle.
+        n_workers: how many there are to be.
+        options: of each.
+        buffer: where fragments go.
+        statistics: the actor that gets episodes.
+    """
+
+    def __init__(
+        self,
+        build: bytes,
+        n_workers: int,
+        options: WorkerOptions,
+        buffer: RayReplayBuffer,
+        statistics: Any,
+    ) -> None:
+        self._build, self._n_workers, self._options = build, n_workers, options
+        self._buffer, self._statistics = buffer, statistics
+        self._actors: dict[int, Any] = {}
+        # By name, in the order of their starts.
+        self._statuses: dict[str, WorkerStatus] = {}
+        # Failures, and texts to warn of.
+        self._notices: list[Failure | str] = []
+        self._publication: Publication | None = None
+        self._layout: PublishedLayout | None = None
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    # ------------------------------------------------------------------ what the trainer calls
+
+    async def start(self) -> None:
+        """Start all workers, and return at once."""
+        self._here = ray.get_runtime_context().current_actor
+        self._tasks = [asyncio.create_task(self._supervise(n)) for n in range(self._n_workers)]
+
+    async def publish(self, publication: Publication) -> bool:
+        """Let workers have newer weights; return False, and do nothing, if they are not newer."""
+        if self._publication is not None and publication.version <= self._publication.version:
+            return False
+        self._publication = publication
+        self._wake()
+        return True
+
+    async def layout(self, timeout_s: float) -> PublishedLayout | None:
+        """Return what the workers can be given, once the first is built; None if the time is up."""
+        await self._wait(lambda: self._layout is not None, timeout_s)
+        return self._layout
+
+    async def notice(self, number: int, timeout_s: float) -> Failure | str | None:
+        """Return the notice of a number, once there is one; None if the time is up."""
+        await self._wait(lambda: len(self._notices) > number, timeout_s)
+        return self._notices[number] if len(self._notices) > number else None
+
+    async def statuses(self, *, fresh: bool) -> list[WorkerStatus]:
+        """Return what there is to say of each start of a worker.
+
+        fresh: whether those that run are asked now, instead of what they said some tenths of a second ago.
+        """
+        if fresh:
+            asked = [actor.status.remote() for actor in self._actors.values()]
+            for found in await asyncio.gather(*map(_awaited, asked), return_exceptions=True):
+                if isinstance(found, WorkerStatus):
+                    self._note(found)
+        added: dict[str, int] = await self._buffer.actor.added.remote()
+        return [_settled(status, added.get(name, 0)) for name, status in self._statuses.items()]
+
+    async def stop(self, timeout_s: float) -> None:
+        """End all workers: those that do not end in time are killed."""
+        self._stopping = True
+        self._wake()
+        actors = list(self._actors.values())
+        for actor in actors:
+            actor.stop.remote()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        for actor in [*actors, *self._actors.values()]:
+            ray.kill(actor)
+
+    # ------------------------------------------------------------------ what workers call
+
+    async def report(
+        self, status: WorkerStatus, layout: PublishedLayout | None, known: int, wait_s: float
+    ) -> Publication | None:
+        """Note what a worker has done; wait for weights newer than those it knows, and return them."""
+        self._note(status)
+        if layout is not None and self._layout is None:
+            self._layout = layout
+            self._wake()
+        await self._wait(lambda: self._newer_than(known) or self._stopping, wait_s)
+        return self._publication if self._newer_than(known) else None
+
+    def _newer_than(self, known: int) -> bool:
+        return self._publication is not None and self._publication.version > known
+
+    def _note(self, status: WorkerStatus) -> None:
+        # What was on its way when a worker died says less than what is known of its end.
+        before = self._statuses.get(status.name)
+        if before is None or before.phase in ("starting", "running"):
+            self._statuses[status.name] = status
+
+    # ------------------------------------------------------------------ supervision
+
+    async def _supervise(self, number: int) -> None:
+        options, start = self._options, 0
+        budget = RestartBudget(options.restarts, options.within_s)
+        while not self._stopping:
+            start += 1
+            name = worker_name(number, start)
+            self._statuses[name] = WorkerStatus(name)
+            try:
+                error = await self._run(number, name)
+            except _EndedError as ended:
+                if self._stopping:
+                    return
+                self._end(name, "died", str(ended))
+                try:
+                    pause_s = budget.restart(f"{name}: {ended}")
+                except RestartsUsedUpError as used_up:
+                    self._park(name, used_up)
+                    return
+                await self._wait(lambda: self._stopping, pause_s)
+            else:
+                self._end(name, "ended", "")
+                if error is not None:
+                    self._tell(Failure(name, error))
+                return
+
+    async def _run(self, number: int, name: str) -> bytes | None:
+        """Start a worker and wait for its end; return its error.
+
+        Raises:
+            _EndedError: if it died, or could not be started.
+        """
+        options = self._options
+        actor: Any = ray.remote(RolloutWorkerWrapper).options(
+            num_cpus=options.cpus,
+            num_gpus=options.gpus,
+            # The thread of `run`, and two for calls that must be answered meanwhile.
+            max_concurrency=3,
+            scheduling_strategy="SPREAD",
+        )
+        wrapper: Any = actor.remote(self._build, name, self._buffer, self._statistics, self._here)
+        self._actors[number] = wrapper
+        try:
+            self._note(
+                await asyncio.wait_for(_awaited(wrapper.status.remote()), options.start_timeout_s)
+            )
+            error: bytes | None = await wrapper.run.remote()
+            # The last word, with what was sent while it closed.
+            self._note(await _awaited(wrapper.status.remote()))
+            return error
+        except asyncio.TimeoutError:
+            ray.kill(wrapper)
+            raise _EndedError(
+                f"no node had {options.cpus:g} CPUs and {options.gpus:g} GPUs for it within "
+                f"{options.start_timeout_s:g} s"
+            ) from None
+        except (RayActorError, RayTaskError) as death:
+            raise _EndedError(why(death)) from None
+
+    def _end(self, name: str, phase: str, reason: str) -> None:
+        self._statuses[name] = replace(self._statuses[name], phase=phase, reason=reason)
+
+    def _park(self, name: str, used_up: RestartsUsedUpError) -> None:
+        self._end(name, "parked", str(used_up))
+        self._tell(f"{name} is parked: {used_up}")
+        parked = [status for status in self._statuses.values() if status.phase == "parked"]
+        if len(parked) == self._n_workers:
+            error = RestartsUsedUpError(f"all workers are parked: {used_up}")
+            self._tell(Failure(name, pack_exception(error)))
+
+    def _tell(self, notice: Failure | str) -> None:
+        self._notices.append(notice)
+        self._wake()
+
+    # ------------------------------------------------------------------ waiting
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until a condition holds, or the time is up."""
+        deadline = monotonic() + timeout_s
+        while not condition() and (left_s := deadline - monotonic()) > 0:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left_s)
+
+
+class _EndedError(Exception):
+    """A worker has died, or could not be started."""
+
+
+async def _awaited(reference: Any) -> Any:
+    """Return what a reference leads to: asyncio wants a coroutine."""
+    return await reference
+
+
+def _settled(status: WorkerStatus, added: int) -> WorkerStatus:
+    """Return the status of a worker that has died with a ledger that adds up.
+
+    Its last report may be older than its last fragments. How many arrived is known from the buffer; what had
+    been made besides, as far as it had been reported, is lost.
+    """
+    if status.phase not in ("died", "parked") or not status.counts:
+        return status
+    counts = status.counts
+    elsewhere = counts["stale"] + counts["rejected"] + counts["lost"]
+    produced = max(counts["produced"], added + elsewhere)
+    lost = counts["lost"] + produced - added - elsewhere
+    return replace(
+        status,
+        counts={**counts, "produced": produced, "accepted": added, "lost": lost, "queued": 0},
+    )

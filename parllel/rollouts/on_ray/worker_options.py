@@ -1,0 +1,31 @@
+"""What is asked for each worker on Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Resources and restarts of each worker.
+
+    Attributes:
+        cpus, gpus: that Ray is to reserve; parts of one are possible.
+        restarts, within_s: how often a worker that died is started again, and in how long.
+        start_timeout_s: how long its actor may take to be placed and started.
+    """
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    restarts: int = 10
+    within_s: float = 600.0
+    start_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"WorkerOptions: {name}: expected 0 or more, got {value}")
+        if not self.start_timeout_s > 0:
+            raise ValueError(
+                f"WorkerOptions: start_timeout_s: expected more than 0, got {self.start_timeout_s}"
+            )
