@@ -53,9 +53,7 @@ class Config:
     seed: int = 0  # everything random comes from it
     n_workers: int = 2  # each with a policy of its own: threads, or processes on Ray
     ray: bool = False  # let Ray run the workers, one that is started for the run
-    ray_address: str | None = (
-        None  # or that of a cluster: "host:port", or "auto" on one of its nodes
-    )
+    ray_address: str | None = None  # or a cluster, by its host:port; auto: that of this machine
     cpus_per_worker: float = 0.5  # that Ray is to reserve
     n_envs: int = 8  # environments of each worker
     T: int = 64  # steps of a fragment

@@ -17,9 +17,9 @@ def check_room(n_workers: int, options: WorkerOptions) -> None:
     if room < n_workers:
         have = "; ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in resources)
         raise ValueError(
-            f"RayRollouts: n_workers: expected at most {room}, for {options.cpus:g} CPUs and {options.gpus:g} "
-            f"GPUs each on nodes that have {have}, got {n_workers}; lower WorkerOptions.cpus, which may be a "
-            "part of one"
+            f"RayRollouts: n_workers: expected at most {room}, for {options.cpus:g} CPUs and "
+            f"{options.gpus:g} GPUs each on nodes that have {have}, got {n_workers}; lower "
+            "WorkerOptions.cpus, which may be a part of one"
         )
 
 
