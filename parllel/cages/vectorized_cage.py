@@ -235,9 +235,9 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
     Raises:
         AttributeError: if it is not found, as it may be misspelled; the message lists similar names.
     """
-    layer = env
+    layer, innermost = env, env
     while layer is not None:
-        inner = getattr(layer, "env", None)
+        inner, innermost = getattr(layer, "env", None), layer
         # A wrapper may pass on the attributes of what it wraps, so it is not asked with hasattr.
         own = name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name)
         if own or (inner is None and hasattr(layer, name)):
@@ -247,8 +247,9 @@ def set_env_attribute(env: Any, name: str, value: Any) -> None:
             return
         layer = inner
     # Near names are looked for among those of the innermost environment: wrappers repeat or hide them.
-    there = [known for known in dir(getattr(env, "unwrapped", env)) if not known.startswith("_")]
-    near = difflib.get_close_matches(name, there)
+    # It may be beyond `unwrapped`, within an environment that is no wrapper of gymnasium's.
+    names = {*dir(getattr(env, "unwrapped", env)), *dir(innermost)}
+    near = difflib.get_close_matches(name, sorted(n for n in names if not n.startswith("_")))
     # Refused, as a misspelled name would otherwise be set on a wrapper where nothing ever reads it.
     raise AttributeError(
         f"neither the cage nor its environment {env!r} has an attribute {name!r} to set; near names: "

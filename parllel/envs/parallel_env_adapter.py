@@ -60,6 +60,8 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
     An agent that leaves early is shown its last observation once, after its last step. From then on
     it observes zeros (or the nearest that its space has), and its actions are not passed on.
 
+    Through a cage, attributes and methods of the environment inside are reached as through a wrapper.
+
     Args:
         parallel_env: all of its `possible_agents` are there after a reset, and none comes back later.
 
@@ -159,6 +161,19 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
                 raise ValueError(
                     f"step: agent {agent!r} is gone, expected it to be terminated or truncated first"
                 )
+
+    @property
+    def env(self) -> ParallelEnv:
+        """The environment inside, where cages look for attributes to set, as in wrappers."""
+        return self.parallel_env
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Return whether this or the environment inside has an attribute."""
+        return hasattr(self, name) or hasattr(self.parallel_env, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Return an attribute of this or, where this has none, of the environment inside."""
+        return getattr(self if hasattr(self, name) else self.parallel_env, name)
 
     def render(self) -> Any:
         """Return what the environment's own `render` returns."""

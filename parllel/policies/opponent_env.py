@@ -42,7 +42,8 @@ class OpponentEnv(gym.Env[Any, Any]):
 
     Spaces, rewards, flags and info are the learner's own. Its end is the end of the episode, even where
     others could go on. An opponent whose part ends earlier is not asked again; the episode goes on, as it
-    does for `ParallelEnvAdapter`, whose rules for agents hold here.
+    does for `ParallelEnvAdapter`, whose rules for agents hold here. Through a cage, attributes and methods of
+    the parallel environment are reached as through a wrapper.
 
     Opponents begin each episode with a seed that is derived, by their names, from the seed of the reset, or
     from one that this environment draws: so episodes depend on the environment's seed alone. What opponents
@@ -193,6 +194,19 @@ class OpponentEnv(gym.Env[Any, Any]):
         # Backwards, so that the first of several names is the one that stays.
         first = {id(self.policies[name]): name for name in reversed(self._names)}
         return {name: self.policies[name] for name in self._names if name in first.values()}
+
+    @property
+    def env(self) -> ParallelEnv:
+        """The parallel environment, where cages look for attributes to set, as in wrappers."""
+        return self.parallel_env
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Return whether this or the parallel environment has an attribute."""
+        return hasattr(self, name) or hasattr(self.parallel_env, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Return an attribute of this or, where this has none, of the parallel environment."""
+        return getattr(self if hasattr(self, name) else self.parallel_env, name)
 
     def render(self) -> Any:
         """Return what the environment's own `render` returns."""

@@ -17,7 +17,7 @@ from parllel.testing.holdings import LeakError
 from parllel.testing.leak_guard import LeakGuard
 from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 from parllel.testing.sampler_contract import SamplerContract
-from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup, make_sampler
 from parllel.testing.services import Service
 from parllel.testing.simulated_batches import SimulatedBatch, simulate
 
@@ -43,6 +43,7 @@ __all__ = [
     "SimulatedBatch",
     "command_of",
     "descendants",
+    "make_sampler",
     "process_entry",
     "process_runs",
     "simulate",

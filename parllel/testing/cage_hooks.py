@@ -57,6 +57,10 @@ class CageHooks:
         values: list[Any] = value
         return values
 
+    def env_name(self, name: str) -> str:
+        """Return what cages call environments of a class, for tests that put them into others in `made`."""
+        return name
+
     def made(self, env_factories: EnvFactories, **options: Any) -> Any:
         """Return a cage with the seeds of the tests."""
         return self.make(env_factories, **{"seeds": SEEDS[: len(env_factories)], **options})

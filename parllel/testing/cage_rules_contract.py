@@ -246,7 +246,7 @@ class CageRulesContract(CageHooks):
         cage, samples = self.bound([partial(wrapped, make) for make in self.factories()])
         with cage:
             assert cage.n == n
-            assert cage.spaces.name == "CountingEnv"
+            assert cage.spaces.name == self.env_name("CountingEnv")
             assert cage.spaces.action == spaces.Discrete(4)
             assert cage.spaces.observation == CountingEnv().observation_space
             lengths = [make().lengths for make in self.factories()]

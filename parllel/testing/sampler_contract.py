@@ -2,12 +2,10 @@
 
     class TestMySampler(SamplerContract):
         def make_sampler(self, setup):
-            parts = setup.build()
-            return MySampler(parts.batch_spec, parts.cages, parts.handler, parts.samples,
-                             parts.step_transforms, parts.batch_transforms)
+            return make_sampler(MySampler, setup)
 
-Environments are to be reset within the step that ends their episode. What must come of it is worked out by
-`simulate`, which knows no sampler.
+`make_sampler` hands over the arguments that BasicSampler takes. Environments are to be reset within the step
+that ends their episode. What must come of it is worked out by `simulate`, which knows no sampler.
 """
 
 from __future__ import annotations

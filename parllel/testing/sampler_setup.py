@@ -210,3 +210,22 @@ class SamplerSetup:
         if "observation" not in samples.agent._fields:
             samples = insert_field(samples, "agent.observation", samples.env.observation)
         return samples
+
+
+def make_sampler(cls: Callable[..., Any], setup: SamplerSetup, **options: Any) -> Any:
+    """Build a sampler of a class from a setup; if it refuses its parts, they are closed."""
+    parts = setup.build()
+    try:
+        return cls(
+            parts.batch_spec,
+            parts.cages,
+            parts.handler,
+            parts.samples,
+            parts.step_transforms,
+            parts.batch_transforms,
+            **options,
+        )
+    except BaseException:
+        for cage in parts.cages:
+            cage.close()
+        raise

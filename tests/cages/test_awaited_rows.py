@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from cage_makers import WITHIN_S, forked
+from cage_makers import forked
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
 from parllel.cages import Awaited, AwaitedRows, VectorizedCage, await_rows, awaited_rows
@@ -19,6 +19,7 @@ from parllel.cages.bell import Bell
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.processes import Handles
 from parllel.testing import CountingEnv
+from parllel.testing.cage_faults_contract import WITHIN_S
 from parllel.testing.cage_hooks import await_done, run_groups
 
 LONG_S = 20.0

@@ -2,75 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from parllel.buffers import Samples
-from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.cages import VectorizedCage
 from parllel.testing.cage_contract import CageContract
-from parllel.testing.cage_hooks import CageHooks, EnvFactories, SingleCageHooks
+from parllel.testing.cage_hooks import EnvFactories
+from parllel.testing.cage_kinds import (
+    MakesCage,
+    MakesProcessCage,
+    MakesSynchronizedCage,
+    MakesVectorizedCage,
+)
 from parllel.testing.plain_face_contract import PlainFaceContract
-
-
-class MakesCage(SingleCageHooks):
-    def make(
-        self,
-        env_factories: EnvFactories,
-        *,
-        seeds: Sequence[Any] = (None,),
-        samples: Samples | None = None,
-        **options: Any,
-    ) -> Cage:
-        return Cage(env_factories[0], seed=seeds[0], **options)
-
-
-class MakesProcessCage(SingleCageHooks):
-    start_method = "fork"
-
-    def make(
-        self,
-        env_factories: EnvFactories,
-        *,
-        seeds: Sequence[Any] = (None,),
-        samples: Samples | None = None,
-        **options: Any,
-    ) -> ProcessCage:
-        return ProcessCage(
-            env_factories[0],
-            seed=seeds[0],
-            start_method=self.start_method,
-            timeout_s=20,
-            buffers=samples if self.storage == "shared" else None,
-            **options,
-        )
-
-
-class MakesVectorizedCage(CageHooks):
-    def make(
-        self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
-    ) -> VectorizedCage:
-        return VectorizedCage(env_factories, **options)
-
-
-class MakesSynchronizedCage(CageHooks):
-    settings: dict[str, Any] = {"n_workers": 2}
-    start_method = "fork"
-    wait: str | None = None
-
-    def make(
-        self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
-    ) -> SynchronizedProcessCage:
-        return SynchronizedProcessCage(
-            env_factories,
-            start_method=self.start_method,
-            timeout_s=20.0,
-            buffers=samples if self.storage == "shared" else None,
-            wait=self.wait,
-            **self.settings,
-            **options,
-        )
 
 
 class TestVectorizedCage(MakesVectorizedCage, CageContract):

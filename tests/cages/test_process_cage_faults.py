@@ -6,24 +6,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from cage_makers import WITHIN_S, bind, forked, set_timeout, wait_until_gone
+from cage_makers import bind, forked
 
 from parllel.cages import Cage, ProcessCage
 from parllel.errors import (
     ClosedError,
     WorkerDiedError,
-    WorkerError,
     WorkerTimeoutError,
-    WorkerTracebackError,
 )
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
+from parllel.testing.cage_faults_contract import (
+    WITHIN_S,
+    CageFaultsContract,
+    wait_until_gone,
+)
 from parllel.testing.cage_hooks import notes_of, run
-from parllel.testing.faulty_envs import PHASES
+from parllel.testing.cage_kinds import MakesProcessCage
 from parllel.testing.row_reference import (
     assert_same_tree,
     draw_actions,
@@ -32,97 +34,9 @@ from parllel.testing.row_reference import (
     simulate,
 )
 
-TIMEOUT_S = 0.3
-# fault -> what is raised, what it says
-RAISED: dict[str, tuple[type[Exception], str]] = {
-    "raise": (DummyFaultError, "number 1 failed as it was told to"),
-    "unpicklable": (WorkerError, r"faulty_envs\.UnpicklableFaultError: holds a lock"),
-    "attribute_error": (AttributeError, "no simulator here"),
-    "broken_pipe": (BrokenPipeError, "the simulator hung up"),
-}
-ENDED: dict[str, tuple[type[Exception], str]] = {
-    "system_exit": (WorkerError, "SystemExit: 3"),
-    "exit": (WorkerDiedError, "exited with code 3"),
-    "segfault": (WorkerDiedError, "was killed by SIGSEGV"),
-    "kill": (WorkerDiedError, "was killed by SIGKILL"),
-}
-SILENT = dict.fromkeys(
-    ("hang", "hang_in_c", "stop"), (WorkerTimeoutError, r"did not answer within 0\.3 s")
-)
-FAULTS = {**RAISED, **ENDED, **SILENT}
-DOING = {
-    "constructor": "while it was made",
-    "reset": "during reset at row 0",
-    "step": "during step at row 0",
-    "attribute": "during get",
-    "close": "during close",
-}
 
-
-def prepare(cage: ProcessCage, phase: str) -> None:
-    """Do all that comes before a phase."""
-    if phase == "constructor":
-        return
-    _ = cage.spaces
-    if phase in ("reset", "step"):
-        bind(cage, CountingEnv())
-    if phase == "step":
-        run(cage, "start_reset", 0)
-
-
-def enter(cage: ProcessCage, phase: str) -> None:
-    if phase == "constructor":
-        _ = cage.spaces
-    elif phase == "reset":
-        run(cage, "start_reset", 0)
-    elif phase == "step":
-        run(cage, "start_row", 0)
-    elif phase == "attribute":
-        _ = cage.fragile
-    else:
-        cage.close()
-
-
-def check_fault(fault: str, phase: str, start_method: str) -> None:
-    cage = ProcessCage(
-        partial(FaultyEnv, phase, fault),
-        index=4,
-        seed=1,
-        start_method=start_method,
-        timeout_s=20.0,
-    )
-    pid = cage.pid
-    expected, text = FAULTS[fault]
-    with cage:
-        prepare(cage, phase)
-        set_timeout(cage, TIMEOUT_S if fault in SILENT else 20.0)
-        began = time.monotonic()
-        with pytest.raises(expected, match=text) as caught:
-            enter(cage, phase)
-        if phase != "constructor":  # which includes the start of an interpreter
-            assert time.monotonic() - began < WITHIN_S + (TIMEOUT_S if fault in SILENT else 0.0)
-        said = notes_of(caught.value)
-        assert "cage 4" in said
-        assert f"process {pid}" in said
-        assert DOING[phase] in said
-        assert phase == "constructor" or "cage 4 (FaultyEnv)" in said
-        if fault in RAISED:
-            assert isinstance(caught.value.__cause__, WorkerTracebackError)
-            assert "faulty_envs.py" in said
-            assert "self._enter(" in said
-        if phase == "attribute" and fault in RAISED:
-            assert cage.gravity == 9.8  # the worker lives
-            return
-        assert wait_until_gone(pid)
-        for method in ("start_reset", "finish_row", "reset_async", "environment_states"):
-            with pytest.raises(ClosedError, match=r"cage 4.*(ended after|used after close)"):
-                getattr(cage, method)()
-
-
-@pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_faults_of_an_environment(fault: str, phase: str) -> None:
-    check_fault(fault, phase, "fork")
+class TestFaults(MakesProcessCage, CageFaultsContract):
+    pass
 
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
@@ -142,7 +56,9 @@ def test_faults_of_an_environment(fault: str, phase: str) -> None:
     ],
 )
 def test_faults_under_other_start_methods(fault: str, phase: str, start_method: str) -> None:
-    check_fault(fault, phase, start_method)
+    faults = TestFaults()
+    faults.start_method = start_method
+    faults.test_faults_of_an_environment(fault, phase)
 
 
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
@@ -152,68 +68,6 @@ def test_constructor_that_hangs_is_ended(start_method: str) -> None:
     with cage, pytest.raises(WorkerTimeoutError, match=r"cage 4: .* while it was made"):
         _ = cage.spaces
     assert wait_until_gone(cage.pid)
-
-
-@pytest.mark.parametrize("name", ["start", "bind", "idle", "reset", "step", "attribute", "close"])
-def test_kill_from_outside(name: str) -> None:
-    class Slow(CountingEnv):
-        """Takes for ever over what it is asked to."""
-
-        def reset(self, **options: Any) -> Any:
-            if name == "reset":
-                time.sleep(60)
-            return super().reset(**options)
-
-        def step(self, action: Any) -> Any:
-            if name == "step":
-                time.sleep(60)
-            return super().step(action)
-
-    cage = forked(Slow, index=4, seed=1)
-    with cage:
-        if name == "bind":
-            _ = cage.spaces
-        elif name != "start":
-            bind(cage, CountingEnv())
-        if name == "reset":
-            cage.start_reset(0)
-        elif name == "step":
-            run(cage, "start_reset", 0)
-            cage.start_row(0)
-        notice: dict[str, Callable[[], Any]] = {
-            "start": lambda: cage.spaces,
-            "bind": lambda: bind(cage, CountingEnv()),
-            "idle": lambda: run(cage, "start_reset", 0),
-            "attribute": lambda: cage.gravity,
-            "close": cage.close,
-            "reset": cage.finish_row,
-            "step": cage.finish_row,
-        }
-        os.kill(cage.pid, signal.SIGKILL)
-        assert name != "bind" or wait_until_gone(cage.pid)
-        began = time.monotonic()
-        with pytest.raises(WorkerDiedError, match=r"cage 4.*was killed by SIGKILL"):
-            notice[name]()
-        assert time.monotonic() - began < WITHIN_S
-        assert wait_until_gone(cage.pid)
-
-
-@pytest.mark.parametrize("fault", sorted(RAISED))
-def test_a_reset_ahead_of_time_that_fails_is_told_at_the_next_call(fault: str) -> None:
-    factory = partial(FaultyEnv, "reset", fault, number=2, lengths=2)
-    expected, text = RAISED[fault]
-    with forked(factory, index=4, seed=1, reset_automatically=False) as cage:
-        samples = bind(cage, CountingEnv())
-        run(cage, "start_reset", 0)
-        run(cage, "start_row", 0)
-        run(cage, "start_row", 1)
-        assert plain(samples.env.reward, 1, 0) == 2.0
-        with pytest.raises(expected, match=text.replace("1", "2")) as caught:
-            run(cage, "start_row", 2)
-        assert "environment 4 (FaultyEnv), during reset" in notes_of(caught.value) or (
-            fault == "unpicklable"
-        )
-        assert plain(samples.env.reward, 1, 0) == 2.0
 
 
 def test_each_of_several_failures_is_reported_and_the_siblings_live_on() -> None:
@@ -279,25 +133,6 @@ def test_a_crowded_environment_leaves_nothing(ending: str, fork: bool) -> None:
     assert len(pids) == 1 + fork
 
 
-def test_the_first_error_wins_over_that_of_closing() -> None:
-    class Worse(FaultyEnv):
-        def close(self) -> None:
-            time.sleep(60)
-
-    class Worst(FaultyEnv):
-        def close(self) -> None:
-            raise RuntimeError("nor can it be closed")
-
-    for kind in (Worse, Worst):
-        with forked(partial(kind, "step"), seed=1) as cage:
-            bind(cage, CountingEnv())
-            run(cage, "start_reset", 0)
-            began = time.monotonic()
-            with pytest.raises(DummyFaultError, match="step number 1"):
-                run(cage, "start_row", 0)
-            assert time.monotonic() - began < WITHIN_S
-
-
 def test_an_environment_here_that_fails_to_close_is_closed() -> None:
     cage = Cage(partial(FaultyEnv, "close"), seed=1)
     with pytest.raises(DummyFaultError, match="close number 1"):
@@ -352,13 +187,6 @@ def test_an_interrupted_wait_loses_no_answer_and_takes_none_for_another() -> Non
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-
-
-def test_a_cage_that_was_never_asked_can_be_closed() -> None:
-    for phase in ("constructor", "reset"):
-        cage = forked(partial(FaultyEnv, phase, "hang"))
-        cage.close()
-        assert wait_until_gone(cage.pid)
 
 
 class HolderEnv(CountingEnv):

@@ -9,10 +9,11 @@ import time
 from functools import partial
 from typing import Any
 
-from cage_makers import WITHIN_S, bind, forked, wait_until_gone
+from cage_makers import bind, forked
 
 from parllel.errors import WorkerDiedError
 from parllel.testing import CountingEnv
+from parllel.testing.cage_faults_contract import WITHIN_S, wait_until_gone
 
 KILLS = 50
 T = 5

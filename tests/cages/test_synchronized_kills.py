@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from cage_makers import WITHIN_S, set_timeout, wait_until_gone
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.testing import CountingEnv
+from parllel.testing.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
 from parllel.testing.cage_hooks import FIRST, close_quietly, record_columns, run_groups
 from parllel.testing.row_reference import (
     assert_same_batches,

@@ -12,13 +12,13 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from cage_makers import wait_until_gone
 
 from parllel.buffers import conversation
 from parllel.cages import ProcessCage, SynchronizedProcessCage, worker_pool
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
+from parllel.testing.cage_faults_contract import wait_until_gone
 from parllel.testing.cage_hooks import notes_of, run_groups
 from parllel.testing.row_reference import make_samples
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from cage_makers import wait_until_gone
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import ClosedError, RegistrationError
 from parllel.testing import CountingEnv, process_runs
+from parllel.testing.cage_faults_contract import wait_until_gone
 from parllel.testing.cage_hooks import FIRST, clocks, run, run_groups
 from parllel.testing.row_reference import make_samples, plain
 from parllel.waits import available_kinds

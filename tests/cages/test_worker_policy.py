@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cage_makers import WITHIN_S, set_timeout, wait_until_gone
 
 from parllel.arrays import ManagedMemoryArray
 from parllel.buffers import buffer_rotate
@@ -24,6 +23,7 @@ from parllel.errors import (
     WrongStateError,
 )
 from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
+from parllel.testing.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
 from parllel.testing.cage_hooks import (
     FIRST,
     LENGTHS,

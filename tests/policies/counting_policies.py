@@ -95,22 +95,3 @@ def actions_alone(batches):
             path: field for path, field in batch.fields.items() if not path.startswith(NOT_GIVEN)
         }
     return batches
-
-
-def make_sampler(cls, setup, **options):
-    """Build a sampler of a class from a setup."""
-    parts = setup.build()
-    try:
-        return cls(
-            parts.batch_spec,
-            parts.cages,
-            parts.handler,
-            parts.samples,
-            parts.step_transforms,
-            parts.batch_transforms,
-            **options,
-        )
-    except BaseException:
-        for cage in parts.cages:
-            cage.close()
-        raise

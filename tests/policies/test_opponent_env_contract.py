@@ -15,8 +15,16 @@ from gymnasium import spaces
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.policies import OpponentEnv, Policy
 from parllel.testing.cage_contract import CageContract
-from parllel.testing.cage_hooks import SEEDS, CageHooks, SingleCageHooks, record_columns
+from parllel.testing.cage_faults_contract import CageFaultsContract
+from parllel.testing.cage_hooks import SEEDS, CageHooks, record_columns
+from parllel.testing.cage_kinds import (
+    MakesCage,
+    MakesProcessCage,
+    MakesSynchronizedCage,
+    MakesVectorizedCage,
+)
 from parllel.testing.dummy_policies import FrequencyPolicy
+from parllel.testing.plain_face_contract import PlainFaceContract
 from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 from parllel.testing.row_reference import (
     assert_same_batches,
@@ -70,6 +78,12 @@ class CountingGame:
         ]
         return observations, rewards, terminations, truncations, {"learner": info}
 
+    def __getattr__(self, name):
+        # As PettingZoo's wrappers pass on what is inside.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.env.get_wrapper_attr(name)
+
     def render(self):
         return self.env.render()
 
@@ -91,18 +105,9 @@ class Drifting(Policy):
             self.generators[int(number)] = np.random.default_rng(seed)
 
 
-class OpenOpponentEnv(OpponentEnv):
-    """The contract asks for attributes of the environment inside."""
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.parallel_env.env, name)
-
-
 def in_a_game(make):
     one = Drifting()  # plays both opponents
-    return OpenOpponentEnv(CountingGame(make()), "learner", {"early": one, "late": one})
+    return OpponentEnv(CountingGame(make()), "learner", {"early": one, "late": one})
 
 
 class InAGame(CageHooks):
@@ -111,36 +116,38 @@ class InAGame(CageHooks):
     def made(self, env_factories, **options):
         return super().made([partial(in_a_game, make) for make in env_factories], **options)
 
-
-class TestVectorizedCage(InAGame, CageContract):
-    # Its message has the name of another class.
-    test_attributes_and_methods_are_reached_through_wrappers = None
-    test_a_failing_attribute_or_method_leaves_the_environments_well = None
-
-    def make(self, env_factories, *, samples=None, **options):
-        return VectorizedCage(env_factories, **options)
+    def env_name(self, name):
+        return "OpponentEnv"
 
 
-class FewTests:
+class TestCage(InAGame, MakesCage, PlainFaceContract):
+    # As the cage's own tests have it, since its rows are those of a VectorizedCage.
     test_columns = CageContract.test_columns_are_those_of_plain_loops
-    test_errors = CageContract.test_what_an_environment_raises_arrives_as_itself
-    _fail = CageContract._fail
+    test_attributes = CageContract.test_attributes_and_methods_are_reached_through_wrappers
+    test_order = CageContract.test_calls_in_a_wrong_order_change_nothing
+    _calls = CageContract._calls
 
 
-class TestProcessCage(FewTests, InAGame, SingleCageHooks):
-    def make(self, env_factories, *, seeds, samples=None, **options):
-        return ProcessCage(
-            env_factories[0], seed=seeds[0], start_method="fork", timeout_s=20, **options
-        )
+class TestVectorizedCage(InAGame, MakesVectorizedCage, CageContract):
+    pass
 
 
-class TestSynchronizedProcessCage(FewTests, InAGame, CageHooks):
+class TestProcessCage(InAGame, MakesProcessCage, CageContract, PlainFaceContract):
+    pass
+
+
+class TestSynchronizedProcessCage(InAGame, MakesSynchronizedCage, CageContract):
     storage = "managed"
 
-    def make(self, env_factories, *, samples=None, **options):
-        return SynchronizedProcessCage(
-            env_factories, n_workers=2, start_method="fork", timeout_s=20.0, **options
-        )
+
+# Kills at random moments, other start methods and interrupted waits are about the messages of cages, in which
+# no environment takes part.
+class TestFaultsOfProcessCage(InAGame, MakesProcessCage, CageFaultsContract):
+    pass
+
+
+class TestFaultsOfSynchronizedProcessCage(InAGame, MakesSynchronizedCage, CageFaultsContract):
+    pass
 
 
 # ---------------------------------------------------------------------- a game that draws

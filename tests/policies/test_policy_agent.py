@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from counting_policies import make_sampler, with_policy
+from counting_policies import with_policy
 from gymnasium import spaces
 
 from parllel import BatchSpec
@@ -13,7 +13,7 @@ from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_policies import FrequencyPolicy
 from parllel.testing.sampler_contract import ENVIRONMENTS
-from parllel.testing.sampler_setup import SamplerSetup
+from parllel.testing.sampler_setup import SamplerSetup, make_sampler
 from parllel_patterns import allocate_samples
 
 ACTIONS = spaces.Dict(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
-from counting_policies import actions_alone, make_sampler, with_policy
+from counting_policies import actions_alone, with_policy
 
 from parllel.agents import NumpyHandler
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
@@ -18,14 +19,13 @@ from parllel.samplers import (
     FullEpisodeSampler,
     RecurrentSampler,
 )
-from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import (
     ENVIRONMENTS,
     SamplerContract,
     check_samples,
     check_trajs,
 )
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 from parllel.testing.simulated_sequences import simulate_sequences
 
 
@@ -73,21 +73,44 @@ class TestRecurrent(PolicyContract):
         return actions_alone(simulate_sequences(setup, n_batches))
 
 
-def test_an_asynchronous_sampler_returns_the_batches_of_the_sampler_in_it():
-    class Asynchronous(PolicyContract):
-        def make_sampler(self, setup):
-            build = partial(make_sampler, BasicSampler, setup)
-            return AsynchronousSampler(build, start_method="fork", timeout_s=20.0)
+class InnerStats(AsynchronousSampler):
+    """The contract knows the stats of the wrapped sampler."""
 
-    Asynchronous().test_batches_are_those_of_a_plain_loop()
+    @property
+    def stats(self):
+        return {name: value for name, value in super().stats.items() if "/" in name}
 
 
-def test_batches_of_whole_episodes():
-    class FullEpisode(TestRecurrent):
-        sampler_class = FullEpisodeSampler
+class TestAsynchronous(PolicyContract):
+    # Its environments are a batch ahead, and their states are not kept.
+    test_another_sampler_goes_on_from_its_state = None
 
-    lengths = tuple(partial(CountingEnv, lengths=n) for n in (3, 5, 1))
-    FullEpisode().check(SamplerSetup(5, lengths), 3)
+    def make_sampler(self, setup):
+        build = partial(make_sampler, self.sampler_class, setup)
+        return InnerStats(build, start_method="fork", timeout_s=20.0)
+
+
+class TestAsynchronousRecurrent(TestAsynchronous, TestRecurrent):
+    pass
+
+
+class TestFullEpisode(TestRecurrent):
+    sampler_class = FullEpisodeSampler
+
+    def adapt(self, setup):
+        return super().adapt(as_long_as_batches(setup))
+
+    def simulate(self, setup, n_batches):
+        return super().simulate(as_long_as_batches(setup), n_batches)
+
+
+def as_long_as_batches(setup):
+    """Cut episodes, so that a batch holds each of them whole."""
+    factories = []
+    for make in setup.factories:
+        lengths = np.minimum(make.keywords["lengths"], setup.T).tolist()
+        factories.append(partial(make, lengths=lengths))
+    return replace(setup, factories=tuple(factories))
 
 
 @pytest.mark.parametrize("number", [0, 2])

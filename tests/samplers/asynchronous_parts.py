@@ -10,14 +10,14 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampler_cages import make_sampler, synchronized, with_cages
+from sampler_cages import synchronized, with_cages
 
 from parllel.buffers import NamedTuple
 from parllel.samplers import AsynchronousSampler, BasicSampler
 from parllel.samplers.batch_sides import mirror_of
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
-from parllel.testing.sampler_setup import SamplerSetup
+from parllel.testing.sampler_setup import SamplerSetup, make_sampler
 
 FOUR = tuple(partial(CountingEnv, lengths=n, end="alternate") for n in (3, 5, 1, 7))
 WITHIN_S = 20.0

@@ -155,25 +155,6 @@ def synchronized(n_workers, n_groups=1, participate=False, start_method="fork"):
     return make
 
 
-def make_sampler(cls, setup, **options):
-    """Build a sampler of a class from a setup."""
-    parts = setup.build()
-    try:
-        return cls(
-            parts.batch_spec,
-            parts.cages,
-            parts.handler,
-            parts.samples,
-            parts.step_transforms,
-            parts.batch_transforms,
-            **options,
-        )
-    except BaseException:
-        for cage in parts.cages:
-            cage.close()
-        raise
-
-
 def with_cages(setup, make, sizes=None):
     return replace(setup, make_cages=CagesOf(make, sizes))
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
 
 from parllel.cages import TrajInfo
 from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.testing.sampler_contract import ENVIRONMENTS
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 
 
 class ValuesOfAnEpisode(TrajInfo):

@@ -4,12 +4,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
 
 from parllel.cages import ProcessCage
 from parllel.samplers import AlternatingSampler
 from parllel.testing.sampler_contract import ENVIRONMENTS, SamplerContract
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 
 
 def in_cages_of(most):

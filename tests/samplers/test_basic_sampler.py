@@ -4,12 +4,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized
+from sampler_cages import FORKED, SINGLE, grouped, synchronized
 
 from parllel.cages import ProcessCage
 from parllel.samplers import BasicSampler
 from parllel.testing.sampler_contract import SamplerContract
-from parllel.testing.sampler_setup import CagesOf
+from parllel.testing.sampler_setup import CagesOf, make_sampler
 
 
 class BasicContract(SamplerContract):

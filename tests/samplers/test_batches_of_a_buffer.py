@@ -12,7 +12,7 @@ import pytest
 from gymnasium.wrappers import FrameStackObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, row_views
@@ -28,7 +28,7 @@ from parllel.processes import Channel, Child
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, RecurrentSampler
 from parllel.testing import CountingAgent, CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 from parllel.transforms import (
     BatchMemo,
     BatchTransform,

@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
 
 from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED, check_samples, check_trajs
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 from parllel.testing.simulated_sequences import simulate_sequences
 

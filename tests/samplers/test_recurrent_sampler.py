@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sampler_cages import FORKED, SINGLE, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
 from test_sampler_property import in_this_process, setups
 
 from parllel.agents import NumpyHandler
@@ -22,7 +22,7 @@ from parllel.testing.sampler_contract import (
     check_samples,
     check_trajs,
 )
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 from parllel.testing.simulated_sequences import simulate_sequences
 from parllel.transforms import NormalizeObservations
 

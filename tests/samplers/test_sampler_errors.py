@@ -7,7 +7,7 @@ import os
 from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SAMPLERS, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, SAMPLERS, grouped, synchronized, vectorized
 
 from parllel.errors import WorkerError, WrongStateError
 from parllel.samplers import BasicSampler, RecurrentSampler
@@ -15,7 +15,7 @@ from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS, check_samples
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 
 both = pytest.mark.parametrize("cls", SAMPLERS)

@@ -5,13 +5,13 @@ from functools import partial
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sampler_cages import FORKED, grouped, make_sampler, synchronized, vectorized
+from sampler_cages import FORKED, grouped, synchronized, vectorized
 
 from parllel.samplers import AlternatingSampler, BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.sampler_contract import check_samples, check_trajs
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 
 DRIFTING = partial(RecordingStepTransform, "drifting", scale=0.5, drift=1.0)

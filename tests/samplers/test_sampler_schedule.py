@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampler_cages import SAMPLERS, GroupedCage, make_sampler, vectorized
+from sampler_cages import SAMPLERS, GroupedCage, vectorized
 
 from parllel.agents import Agent, NumpyHandler
 from parllel.buffers import add_fields, buffer_leaves
@@ -18,7 +18,7 @@ from parllel.cages import VectorizedCage
 from parllel.samplers import AlternatingSampler, BasicSampler, CageColumns, Unit, Units
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS
-from parllel.testing.sampler_setup import CagesOf, SamplerSetup
+from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
 from parllel.transforms import NormalizeObservations
 
 both = pytest.mark.parametrize("cls", SAMPLERS)

@@ -6,14 +6,14 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampler_cages import FORKED, SINGLE, make_sampler
+from sampler_cages import FORKED, SINGLE
 
 from parllel.cages import TrajInfo
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform
 from parllel.testing.sampler_contract import DOUBLED, SCALED, check_samples
-from parllel.testing.sampler_setup import SamplerSetup
+from parllel.testing.sampler_setup import SamplerSetup, make_sampler
 from parllel.testing.simulated_batches import simulate
 from parllel.transforms import NormalizeRewards
 
