@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_leaves
@@ -80,9 +79,12 @@ class BatchFiller:
     def fill(self, fragments: Sequence[SampleFragment]) -> None:
         """Fill the columns with B fragments, and let the step transforms update their statistics.
 
+        A fragment that continues the last one of a column goes there; the others fill the rest in order.
+
         Raises:
             ValueError: if fragments do not fit the samples.
         """
+        fragments = self._placed(fragments)
         cuts = self._batch.put(fragments)
         self._forget_others(fragments)
         self._handler.sample_mode()  # an update may have left the agent in another
@@ -119,19 +121,27 @@ class BatchFiller:
                 with naming(transform, "end_batch"):
                     transform.end_batch(self.samples)
 
+    def _placed(self, fragments: Sequence[SampleFragment]) -> list[SampleFragment]:
+        """Return the fragments by column."""
+        # What goes on from batch to batch, such as discounted returns, would end with each fragment else:
+        # they come in whatever order the environments were ready.
+        columns = {(*key[:3], key[3] + 1): column for column, key in enumerate(self._keys) if key}
+        placed = {columns[one.key]: one for one in fragments if one.key in columns}
+        rest = iter([one for one in fragments if one.key not in columns])
+        return [
+            placed[column] if column in placed else next(rest) for column in range(len(fragments))
+        ]
+
     def _forget_others(self, fragments: Sequence[SampleFragment]) -> None:
         """Let transforms know in which columns a fragment does not continue the one before it."""
-        others: NDArray[np.intp] = np.array(
-            [
-                column
-                for column, (last, fragment) in enumerate(zip(self._keys, fragments, strict=True))
-                if last is None or (*last[:3], last[3] + 1) != fragment.key
-            ],
-            np.intp,
-        )
-        if len(others):
+        others = [
+            column
+            for column, (last, fragment) in enumerate(zip(self._keys, fragments, strict=True))
+            if last is None or (*last[:3], last[3] + 1) != fragment.key
+        ]
+        if others:
             for transform in self._transforms:
-                transform.forget(others)
+                transform.forget(np.array(others, np.intp))
         # Nothing continues in a column whose last rows are padding.
         self._keys = [one.key if one.n_steps == self._T else None for one in fragments]
 

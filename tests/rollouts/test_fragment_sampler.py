@@ -108,26 +108,52 @@ def test_batches_are_those_of_the_sampler_that_the_fragments_come_from(step):
     assert (ends > 0).all()
 
 
-def test_columns_may_belong_to_other_environments_than_before():
+def test_columns_go_on_with_the_environment_that_they_had():
     buffer = ReplayBuffer(64)
     producer = Producer(buffer)
     sampler = make_fragment_sampler(buffer, batch=advantages())
     with sampler, producer.sampler:
+        (rewards, *_) = sampler.batch_transforms
+        expected = np.zeros(B)
+        broken = 0
+        for number in range(6):
+            if number % 2:
+                # The one whose returns would be missed most.
+                environment = int(expected.argmax())
+                producer.cutter.break_off(environment)
+                broken += expected[environment] > 0
+                expected[environment] = 0
+            batch = producer.sampler.collect_batch(0)[0]
+            reward, done = np.array(batch.env.reward), np.array(batch.env.done)
+            fragments = producer.cutter.add_batch(batch, 0)
+            # They may come in any order, but the first batch decides on the columns.
+            buffer.add(fragments if number == 0 else fragments[::-1], 0)
+            samples, _ = sampler.collect_batch(0)
+            np.testing.assert_array_equal(samples.env.reward, reward)
+            np.testing.assert_array_equal(samples.env.done, done)
+            for t in range(T):
+                expected = np.where(done[t], 0.0, reward[t] + 0.9 * expected)
+            np.testing.assert_allclose(rewards.state()["carried"], expected, rtol=1e-12)
+        assert broken
+
+
+@pytest.mark.parametrize(("length", "goes_on"), [(T, True), (T - 4, False)])
+def test_nothing_goes_on_after_padding(length, goes_on):
+    class Forgetful(NormalizeAdvantage):
+        def forget(self, columns):
+            forgotten.append(columns.tolist())
+
+    forgotten = []
+    buffer = ReplayBuffer(64)
+    producer = Producer(buffer)
+    producer.cutter = FragmentCutter(length)
+    batch = [EstimateAdvantage(0.98, 0.9), Forgetful()]
+    with make_fragment_sampler(buffer, batch=batch) as sampler, producer.sampler:
+        producer.produce()
         producer.produce()
         sampler.collect_batch(0)
-        (rewards, *_) = sampler.batch_transforms
-        # Only for environment 2 do others come between.
-        producer.cutter.break_off(2)
-        producer.produce()
-        carried = np.array(rewards.state()["carried"])
-        assert (carried > 0).any()
-        samples, _ = sampler.collect_batch(0)
-        done, mine = np.asarray(samples.env.done), np.asarray(samples.env.reward)
-        expected = np.where(np.arange(B) == 2, 0.0, carried)
-        for t in range(T):
-            expected = mine[t] + 0.9 * expected
-            expected = np.where(done[t], 0.0, expected)
-        np.testing.assert_allclose(rewards.state()["carried"], expected, rtol=1e-12)
+        sampler.collect_batch(0)
+    assert forgotten == [list(range(B))] * (1 if goes_on else 2)
 
 
 def short_fragments():
@@ -295,7 +321,7 @@ def test_what_is_missing_is_said_and_nothing_is_lost():
         sampler.collect_batch(0)
         sampler.publish()
         samples, _ = producer.sampler.collect_batch(0)
-        late = threading.Timer(0.01, buffer.add, (producer.cutter.add_batch(samples, 0), 0))
+        late = threading.Timer(0.2, buffer.add, (producer.cutter.add_batch(samples, 0), 0))
         late.start()
         with pytest.raises(WorkerTimeoutError, match=r"got 0 .*; 4 came and were too old: publish"):
             sampler.collect_batch(0)

@@ -116,9 +116,13 @@ def test_statistics_agree_with_a_computation_by_hand(ready, length, reuse):
             samples, _ = sampler.collect_batch(0)
             env, seen = samples.env, np.asarray(samples.agent.observation)
             now = moments_of(steps)
-            for column, fragment in enumerate(buffer.last):
-                n = fragment.n_steps
-                raw, version = np.asarray(env.observation)[:n, column], env.version[:n, column]
+            valid, observed = np.asarray(env.valid), np.asarray(env.observation)
+            for column in range(B):
+                n = int(valid[:, column].sum())
+                raw, version = observed[:n, column], env.version[:n, column]
+                (fragment,) = (
+                    one for one in buffer.last if np.array_equal(one.env.observation[:n], raw)
+                )
                 versions |= set(np.asarray(version).tolist())
                 for t in range(n):
                     expected = by_hand(raw[t], published[int(version[t])])
