@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from parllel.cages import TrajInfo
+from parllel.rollouts.arguments import check_count
 
 # Episodes of a task that its means are taken over.
 _WINDOW = 100
@@ -33,8 +34,7 @@ class EpisodeStatistics:
     """
 
     def __init__(self, capacity: int = 100_000) -> None:
-        if capacity < 1:
-            raise ValueError(f"EpisodeStatistics: capacity: expected at least 1, got {capacity}")
+        check_count("EpisodeStatistics: capacity", capacity)
         self.dropped = 0
         # With their tasks.
         self._waiting: deque[tuple[str, TrajInfo]] = deque(maxlen=capacity)

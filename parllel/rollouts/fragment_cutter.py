@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import Samples, named_map
+from parllel.rollouts.arguments import check_count, check_integer, check_kind
 from parllel.rollouts.batch_rows import BatchRows
 from parllel.rollouts.fragment_layout import FragmentLayout
 from parllel.rollouts.running_fragment import RunningFragment, copied
@@ -44,17 +45,17 @@ class FragmentCutter:
         recurrent: whether the agent has a recurrent state, and batches are those of RecurrentSampler.
 
     Raises:
+        TypeError: if the length is no whole number, or the name no text.
         ValueError: if the length is less than one, or there is no name.
     """
 
     def __init__(
         self, fragment_length: int, *, producer: str = "local", recurrent: bool = False
     ) -> None:
-        if fragment_length < 1:
-            raise ValueError(f"fragment_length: expected at least 1, got {fragment_length}")
+        check_kind("producer", producer, str)
         if not producer:
             raise ValueError("producer: expected a name, got ''")
-        self.fragment_length = fragment_length
+        self.fragment_length = check_count("fragment_length", fragment_length)
         self.producer = producer
         self.recurrent = recurrent
         # Of the first step: all others must be like it.
@@ -115,6 +116,7 @@ class FragmentCutter:
             ValueError: if the samples lack what fragments need, or, with `recurrent`, have another number
                 of rows than `fragment_length`.
         """
+        check_integer("version", version)
         batch = BatchRows(samples, recurrent=self.recurrent)
         # The recurrent state is known before row 0 only.
         if self.recurrent and self.fragment_length != batch.T:

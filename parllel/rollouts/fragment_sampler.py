@@ -19,6 +19,7 @@ from parllel.agents import Agent, Handler
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
 from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.rollouts.arguments import check_calls, check_kind, check_timeout
 from parllel.rollouts.batch_filler import BatchFiller
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.published_parts import PublishedParts
@@ -88,9 +89,8 @@ class FragmentSampler(PublishingSampler):
     ) -> None:
         check_samples(samples, batch_spec)
         check_handler(handler)
+        check_kind("source", source, ReplayBufferInterface)
         check_transforms(step_transforms, batch_transforms)
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
         self.batch_spec = batch_spec
         self.handler = handler
         self.step_transforms = list(step_transforms)
@@ -100,10 +100,10 @@ class FragmentSampler(PublishingSampler):
         )
         self.samples = self._filler.samples
         self._source = source
-        self._publish_to = list(publish_to)
+        self._publish_to = check_calls("publish_to", publish_to)
         self._statistics = statistics
-        self._check_workers = list(check_workers)
-        self._timeout_s = timeout_s
+        self._check_workers = check_calls("check_workers", check_workers)
+        self._timeout_s = check_timeout("FragmentSampler: timeout_s", timeout_s)
         try:
             # Afterwards, as some transforms have their state only then.
             self._parts = PublishedParts(handler, self.step_transforms)
@@ -158,6 +158,11 @@ class FragmentSampler(PublishingSampler):
             left_s = max(deadline - monotonic(), 0.0)
             fragments = self._source.fetch(B, min(left_s, _LOOK_S), self._version)
             if fragments:
+                if len(fragments) != B:
+                    raise ValueError(
+                        f"{type(self._source).__name__}.fetch: expected {B} fragments or none, got "
+                        f"{len(fragments)}"
+                    )
                 return fragments
             if left_s == 0:
                 raise WorkerTimeoutError(self._what_is_missing(stale_before))

@@ -13,16 +13,25 @@ from __future__ import annotations
 import threading
 from collections import deque
 from itertools import islice, takewhile
-from time import monotonic
+from time import monotonic, sleep
 from types import TracebackType
 
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.logging import Ledger
+from parllel.rollouts.arguments import (
+    check_count,
+    check_integer,
+    check_kind,
+    check_staleness,
+    deadline_of,
+)
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
 
 # What one addition may wait for room: so long a sender that is closed may go on.
 _SLICE_S = 0.1
+# Between two additions that were of no use.
+_PAUSE_S = 0.001
 # Each addition to a storage elsewhere costs a message, whatever is in it; more would only grow the message.
 _MOST_AT_ONCE = 64
 # Everything that changes wakes those who wait; with a limit, no wake that is lost can be for ever.
@@ -51,6 +60,7 @@ class FragmentSender:
         version: the newest that `new_version` was given.
 
     Raises:
+        TypeError: if the storage is none, or a number is not whole.
         ValueError: for a capacity of less than one, or a staleness below zero.
     """
 
@@ -61,16 +71,10 @@ class FragmentSender:
         capacity: int = 16,
         max_staleness: int | None = None,
     ) -> None:
-        if capacity < 1:
-            raise ValueError(f"FragmentSender: capacity: expected at least 1, got {capacity}")
-        if max_staleness is not None and max_staleness < 0:
-            raise ValueError(
-                "FragmentSender: max_staleness: expected 0 or more, or None for no limit, "
-                f"got {max_staleness}"
-            )
+        check_kind("FragmentSender: storage", storage, ReplayBufferInterface)
         self.storage = storage
-        self.capacity = capacity
-        self.max_staleness = max_staleness
+        self.capacity = check_count("FragmentSender: capacity", capacity)
+        self.max_staleness = check_staleness("FragmentSender: max_staleness", max_staleness)
         self.ledger = Ledger("produced = accepted + stale + rejected + lost + queued")
         self.version = 0
         self._queue: deque[SampleFragment] = deque()
@@ -91,6 +95,7 @@ class FragmentSender:
             ClosedError: after `close`.
             Exception: what the storage raised.
         """
+        check_kind("FragmentSender: put", fragment, SampleFragment)
         with self._changed:
             self._check()
             self._queue.append(fragment)
@@ -112,7 +117,7 @@ class FragmentSender:
         return self._await_below(1, timeout_s)
 
     def _await_below(self, length: int, timeout_s: float) -> bool:
-        deadline = monotonic() + timeout_s
+        deadline = deadline_of("FragmentSender: timeout_s", timeout_s)
         with self._changed:
             while True:
                 self._check()
@@ -131,7 +136,7 @@ class FragmentSender:
     def new_version(self, version: int) -> None:
         """Say which version of the weights there is now; one below the newest changes nothing."""
         with self._changed:
-            self.version = max(self.version, version)
+            self.version = max(self.version, check_integer("FragmentSender: version", version))
 
     def is_stale(self, oldest_version: int) -> bool:
         """Return whether experience of a version is too old to be sent."""
@@ -157,13 +162,16 @@ class FragmentSender:
             while fragments := self._next():
                 # Outside of the lock: it may wait for room there, while the worker goes on.
                 done = self.storage.add(fragments, _SLICE_S)
-                if not 0 <= done <= len(fragments):
+                if not isinstance(done, int) or not 0 <= done <= len(fragments):
                     raise ValueError(
                         f"{type(self.storage).__name__}.add: expected from 0 to {len(fragments)}, the "
                         f"fragments that it was given, got {done!r}"
                     )
                 self._done("accepted", done)
                 self._sent = []
+                if not done:
+                    # A storage that does not wait for room itself would be asked without a pause.
+                    sleep(_PAUSE_S)
         except BaseException as error:
             self._fail(error)
         with self._changed:
@@ -212,9 +220,10 @@ class FragmentSender:
             WorkerTimeoutError: if the storage does not return from an addition.
             Exception: what the storage raised, unless a call before has raised it.
         """
+        deadline = deadline_of("FragmentSender: close: timeout_s", timeout_s)
         with self._changed:
             if self._close_by is None:
-                self._close_by = monotonic() + timeout_s
+                self._close_by = deadline
                 self._changed.notify_all()
         self._thread.join(timeout_s + _LATE_S)
         if self._thread.is_alive():

@@ -23,6 +23,7 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_map
 from parllel.cages import AwaitedRows, CageInterface, FinalObservation
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
+from parllel.rollouts.arguments import check_integer, check_seconds, check_timeout
 from parllel.rollouts.env_unit import Doing, EnvUnit
 from parllel.rollouts.env_worker import EnvWorker
 from parllel.rollouts.schedule import Schedule
@@ -92,20 +93,18 @@ class ReadySchedule(Schedule):
                     f"{len(cage.groups)}; a ReadySchedule waits for each cage by itself"
                 )
         self.n_environments = self._rows.B
-        if not 1 <= batch_size <= self.n_environments:
+        if not 1 <= check_integer("batch_size", batch_size) <= self.n_environments:
             raise ValueError(
                 f"batch_size: expected 1 to {self.n_environments}, the number of environments, got "
                 f"{batch_size}: a batch that is never full would always wait for max_wait_s"
             )
-        if not max_wait_s >= 0:
+        if check_seconds("max_wait_s", max_wait_s) < 0:
             raise ValueError(f"max_wait_s: expected 0 or more seconds, got {max_wait_s}")
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s: expected more than 0 seconds, got {timeout_s}")
         self.handler = handler
         self.recurrent = handler.agent.recurrent
         self.batch_size, self.max_wait_s = batch_size, max_wait_s
         self.block = -(-batch_size // _ROWS_TOGETHER) * _ROWS_TOGETHER
-        self._timeout_s = timeout_s
+        self._timeout_s = check_timeout("timeout_s", timeout_s)
         self._samples = samples
         self._units = [
             EnvUnit(env, columns) for env, columns in zip(environments, placed.columns, strict=True)

@@ -20,6 +20,13 @@ import numpy as np
 
 from parllel.errors import ClosedError
 from parllel.logging import Ledger
+from parllel.rollouts.arguments import (
+    check_count,
+    check_integer,
+    check_kind,
+    check_staleness,
+    deadline_of,
+)
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
 
@@ -67,24 +74,16 @@ class ReplayBuffer(ReplayBufferInterface):
         max_staleness: int | None = None,
         seed: int | np.random.SeedSequence | None = None,
     ) -> None:
-        for name, value in (("capacity", capacity), ("max_reuse", max_reuse)):
-            if value < 1:
-                raise ValueError(f"ReplayBuffer: {name}: expected at least 1, got {value}")
-        if max_staleness is not None and max_staleness < 0:
-            raise ValueError(
-                f"ReplayBuffer: max_staleness: expected 0 or more, or None for no limit, "
-                f"got {max_staleness}"
-            )
         if order not in get_args(Order):
             raise ValueError(
                 f"ReplayBuffer: order: expected one of {list(get_args(Order))}, got {order!r}"
             )
         if order == "random" and seed is None:
             raise ValueError("ReplayBuffer: seed: expected one for the order 'random', got None")
-        self.capacity = capacity
-        self.max_reuse = max_reuse
+        self.capacity = check_count("ReplayBuffer: capacity", capacity)
+        self.max_reuse = check_count("ReplayBuffer: max_reuse", max_reuse)
         self.order = order
-        self.max_staleness = max_staleness
+        self.max_staleness = check_staleness("ReplayBuffer: max_staleness", max_staleness)
         self.ledger = Ledger("added = accepted + stale + lost + queued")
         self.duplicates = 0
         self.version = 0
@@ -105,8 +104,11 @@ class ReplayBuffer(ReplayBufferInterface):
 
         Raises:
             ClosedError: if the buffer is closed, or has been while this waited.
+            TypeError: for anything else than fragments; none is added then.
         """
-        deadline = monotonic() + timeout_s
+        deadline = deadline_of("ReplayBuffer: add: timeout_s", timeout_s)
+        for fragment in fragments:
+            check_kind("ReplayBuffer: add", fragment, SampleFragment)
         with self._changed:
             for done, fragment in enumerate(fragments):
                 self._check_open("add")
@@ -123,11 +125,11 @@ class ReplayBuffer(ReplayBufferInterface):
             ValueError: if `n` is less than one or more than the capacity.
             ClosedError: if the buffer is closed, or has been while this waited.
         """
-        if not 1 <= n <= self.capacity:
+        if not 1 <= check_integer("ReplayBuffer: fetch: n", n) <= self.capacity:
             raise ValueError(
                 f"ReplayBuffer: fetch: expected 1 to {self.capacity} (capacity) fragments, got {n}"
             )
-        deadline = monotonic() + timeout_s
+        deadline = deadline_of("ReplayBuffer: fetch: timeout_s", timeout_s)
         with self._changed:
             self._check_open("fetch")
             if version is not None:
@@ -210,7 +212,7 @@ class ReplayBuffer(ReplayBufferInterface):
         return limit is not None and self.version - oldest_version > limit
 
     def _advance(self, version: int) -> None:
-        if version <= self.version:
+        if check_integer("ReplayBuffer: version", version) <= self.version:
             return
         self.version = version
         old = [at for at, entry in self._entries.items() if self._too_old(entry.oldest_version)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from parllel.buffers import buffer_map
-from parllel.errors import ClosedError
+from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
+from parllel.rollouts.arguments import check_count, check_integer, check_kind, check_timeout
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.fragment_cutter import FragmentCutter
 from parllel.rollouts.fragment_noise import FragmentNoise
@@ -46,6 +48,7 @@ class RolloutWorker:
         monitor: of the seconds that each stage takes; by default one is made.
 
     Raises:
+        TypeError: if a part is something else.
         ValueError: for a length that the schedule cannot have.
     """
 
@@ -61,6 +64,11 @@ class RolloutWorker:
         statistics: EpisodeStatistics | None = None,
         monitor: PipelineMonitor | None = None,
     ) -> None:
+        check_kind("schedule", schedule, Schedule)
+        check_integer("seed", seed)
+        check_kind("sender", sender, FragmentSender, optional=True)
+        check_kind("monitor", monitor, PipelineMonitor, optional=True)
+        check_kind("progress_handler", progress_handler, Callable, optional=True)
         only = schedule.fragment_length
         if only is not None and fragment_length != only:
             raise ValueError(
@@ -90,6 +98,9 @@ class RolloutWorker:
         self._newest = 0
         self._stop = threading.Event()
         self._begun = self._closed = False
+        # Held by the thread that runs, whose identifier is known as long.
+        self._at_work = threading.Lock()
+        self._runner: int | None = None
 
     @property
     def n_steps(self) -> int:
@@ -128,7 +139,7 @@ class RolloutWorker:
             lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, weights
         )
         with self._lock:
-            if version <= self._newest:
+            if check_integer("RolloutWorker: version", version) <= self._newest:
                 return False
             self._newest, self._new_weights = version, (copied, version)
         # At once, so that what is on its way is judged by it.
@@ -150,10 +161,24 @@ class RolloutWorker:
         Raises:
             ValueError: if `n_steps` is less than one.
             ClosedError: after `close`, or after an error.
+            WrongStateError: if another thread runs the worker.
             Exception: whatever went wrong; the worker is closed then.
         """
-        if n_steps is not None and n_steps < 1:
-            raise ValueError(f"n_steps: expected at least 1, or None until stop(), got {n_steps}")
+        if n_steps is not None:
+            check_count("n_steps", n_steps)
+        # Without waiting: a second run would not know which steps are its own.
+        if not self._at_work.acquire(blocking=False):
+            raise WrongStateError(
+                "RolloutWorker: run: it is called already, by this thread or another"
+            )
+        self._runner = threading.get_ident()
+        try:
+            return self._run(n_steps)
+        finally:
+            self._runner = None
+            self._at_work.release()
+
+    def _run(self, n_steps: int | None) -> int:
         if self._closed:
             raise ClosedError("RolloutWorker: run: the worker is closed")
         began = self.n_steps
@@ -171,7 +196,7 @@ class RolloutWorker:
         except BaseException:
             # What went wrong is what counts, not that a half-dead environment cannot be closed.
             with suppress(Exception):
-                self.close()
+                self._close()
             raise
         self._stop.clear()
         return self.n_steps - began
@@ -207,8 +232,30 @@ class RolloutWorker:
         """Steps, version, and where the time went, for the log."""
         return {"steps": self.n_steps, "version": self.version, **self.monitor.stats}
 
-    def close(self) -> None:
-        """Close the schedule; begun fragments are dropped. May be called twice."""
+    def close(self, timeout_s: float = 60.0) -> None:
+        """Stop a run in another thread, and close the schedule; begun fragments are dropped.
+
+        May be called twice.
+
+        Raises:
+            WorkerTimeoutError: if the run does not return in time; call it again later.
+            WrongStateError: if `run` itself called what calls this, such as the progress handler.
+        """
+        if self._runner == threading.get_ident():
+            raise WrongStateError("RolloutWorker: close: called within run(); call stop() there")
+        self._stop.set()
+        # The agent and the environments belong to the thread that runs, until it returns.
+        if not self._at_work.acquire(timeout=check_timeout("RolloutWorker: close", timeout_s)):
+            raise WorkerTimeoutError(
+                f"RolloutWorker: close: the turn of run() in another thread did not end within "
+                f"{timeout_s:g} s; give its environments a shorter timeout_s"
+            )
+        try:
+            self._close()
+        finally:
+            self._at_work.release()
+
+    def _close(self) -> None:
         if not self._closed:
             self._closed = True
             self.schedule.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parllel.algos import Algorithm
+from parllel.rollouts.arguments import check_count
 from parllel.rollouts.fragment_sampler import FragmentSampler
 from parllel.runners import AsynchronousCycle, AsynchronousRunner
 from parllel.samplers import Sampler
@@ -77,7 +78,6 @@ class Trainer(AsynchronousRunner):
         publish_interval: int = 1,
         **arguments: Any,
     ) -> None:
-        if publish_interval < 1:
-            raise ValueError(f"publish_interval: expected at least 1, got {publish_interval}")
+        check_count("publish_interval", publish_interval)
         super().__init__(batch_spec, sampler, algorithm, **arguments)
         self.cycle.publish_interval = publish_interval

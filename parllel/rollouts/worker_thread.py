@@ -13,6 +13,7 @@ import threading
 from types import TracebackType
 
 from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.rollouts.arguments import check_kind
 from parllel.rollouts.rollout_worker import RolloutWorker
 from parllel.types import State
 
@@ -30,6 +31,7 @@ class WorkerThread:
     """
 
     def __init__(self, worker: RolloutWorker, *, name: str = "worker") -> None:
+        check_kind("worker", worker, RolloutWorker)
         self.worker = worker
         self.name = name
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -44,7 +44,8 @@ class EvaluatePolicy(BatchTransform):
     def __init__(self, agent: PgAgent) -> None:
         if not isinstance(agent, PgAgent) or hasattr(agent, "learning_groups"):
             raise TypeError(
-                f"EvaluatePolicy: agent: expected one PgAgent, got a {type(agent).__name__}"
+                f"EvaluatePolicy: agent: expected one PgAgent, got {type(agent).__name__}; several agents "
+                "learn from older batches uncorrected: limit their age, by ReplayBuffer(max_staleness=...)"
             )
         self.agent = agent
         recurrent = ["agent.initial_rnn_state"] if agent.recurrent else []
@@ -77,7 +78,7 @@ class EvaluatePolicy(BatchTransform):
         evaluate = self._evaluate_sequences if self.agent.recurrent else self._evaluate_steps
         with torch.inference_mode():
             log_prob, value, final_value = (
-                leaf.cpu().numpy() for leaf in evaluate(samples, T, B, cut)
+                leaf.float().cpu().numpy() for leaf in evaluate(samples, T, B, cut)
             )
         body_of(samples, LOG_PROB)[...] = log_prob
         body_of(samples, VALUE)[...] = value[:T]

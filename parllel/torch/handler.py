@@ -48,5 +48,7 @@ class TorchHandler(Handler):
 
     def to_numpy(self, value: Tensor) -> NDArray[Any]:
         """Return an array on the CPU."""
+        if value.dtype is torch.bfloat16:  # numpy has no such type
+            value = value.float()
         array: NDArray[Any] = value.detach().cpu().numpy()
         return array

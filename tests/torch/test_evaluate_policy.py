@@ -214,6 +214,29 @@ def test_further_inputs_are_those_of_each_cell():
     )
 
 
+class Brief(torch.nn.Module):
+    """Compute in bfloat16, of which numpy knows nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = CategoricalPgModel((3,), 4, (8,), seed=0).to(torch.bfloat16)
+
+    def forward(self, observation):
+        return self.model(observation.to(torch.bfloat16))
+
+
+def test_what_is_computed_in_bfloat16_is_stored_in_float32():
+    agent = CategoricalPgAgent(Brief(), 4, seed=1)
+    algorithm = TransformingAlgorithm(Keeping(), [EvaluatePolicy(agent)])
+    with make_sampler(agent) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        algorithm.optimize_agent(0, samples)
+    found, info = algorithm.algorithm.samples.agent, samples.agent.agent_info
+    assert body(info.value).dtype == np.float32
+    np.testing.assert_allclose(body(found.learner_value), body(info.value), atol=0.02)
+    np.testing.assert_allclose(body(found.learner_log_prob), body(info.log_prob), atol=0.02)
+
+
 def test_ppo_with_a_memory_learns_from_corrected_batches():
     agent = memory_discrete()
     settings = {**PPO_DEFAULTS, "minibatches": 3, "learning_rate": 1e-2}
@@ -246,5 +269,5 @@ def test_a_batch_without_final_observations_is_refused():
 def test_several_agents_are_refused():
     model = SharedModel(CategoricalPgModel((3,), 2, (4,), seed=0), ("fox",), one_hot=False)
     agent = EnsembleAgent(model, {"fox": Categorical(2)}, seed=0)
-    with pytest.raises(TypeError, match="agent: expected one PgAgent, got a EnsembleAgent"):
+    with pytest.raises(TypeError, match="agent: expected one PgAgent, got EnsembleAgent; several"):
         EvaluatePolicy(agent)

@@ -1,0 +1,148 @@
+"""Arguments that nothing could come of are refused at once, by name."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+from fragments import make_fragment
+from producers import make_fragment_sampler
+from worker_setup import make_cages, ready, rows
+
+from parllel.errors import WorkerTimeoutError, WrongStateError
+from parllel.rollouts import (
+    EpisodeStatistics,
+    FragmentCutter,
+    FragmentSender,
+    ReplayBuffer,
+    RolloutWorker,
+    WorkerThread,
+)
+
+
+@pytest.mark.parametrize("value", [2.5, math.nan, "4", math.inf])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("ReplayBuffer: capacity", lambda value: ReplayBuffer(value)),
+        ("ReplayBuffer: max_reuse", lambda value: ReplayBuffer(4, max_reuse=value)),
+        ("ReplayBuffer: max_staleness", lambda value: ReplayBuffer(4, max_staleness=value)),
+        ("ReplayBuffer: fetch: n", lambda value: ReplayBuffer(4).fetch(value, 0)),
+        ("ReplayBuffer: version", lambda value: ReplayBuffer(4).new_version(value)),
+        (
+            "FragmentSender: capacity",
+            lambda value: FragmentSender(ReplayBuffer(1), capacity=value),
+        ),
+        (
+            "FragmentSender: max_staleness",
+            lambda value: FragmentSender(ReplayBuffer(1), max_staleness=value),
+        ),
+        ("fragment_length", FragmentCutter),
+        ("version", lambda value: FragmentCutter(2).add_batch(None, value)),
+        ("EpisodeStatistics: capacity", EpisodeStatistics),
+    ],
+)
+def test_numbers_that_are_not_whole(name, make, value):
+    with pytest.raises(TypeError, match=f"^{name}: expected a whole number.*, got {value!r}"):
+        make(value)
+
+
+def test_a_wait_until_nan_would_never_end():
+    calls = [
+        lambda buffer, sender: buffer.fetch(1, math.nan),
+        lambda buffer, sender: buffer.add([make_fragment(1)], math.nan),
+        lambda buffer, sender: sender.flush(math.nan),
+        lambda buffer, sender: sender.await_room(math.nan),
+        lambda buffer, sender: sender.close(math.nan),
+    ]
+    with ReplayBuffer(1) as buffer, FragmentSender(buffer) as sender:
+        buffer.add([make_fragment(0)], 0)
+        for call in calls:
+            with pytest.raises(ValueError, match="expected a number of seconds, got nan"):
+                call(buffer, sender)
+        assert buffer.fetch(1, -1.0)  # no wait at all
+    with pytest.raises(ValueError, match="timeout_s: expected a number of seconds, got nan"):
+        make_fragment_sampler(ReplayBuffer(8), timeout_s=math.nan)
+
+
+def test_what_is_no_fragment_is_not_stored():
+    with ReplayBuffer(4) as buffer, FragmentSender(buffer) as sender:
+        with pytest.raises(TypeError, match="add: expected a SampleFragment, got 3"):
+            buffer.add([make_fragment(0), 3], 0)
+        with pytest.raises(TypeError, match="put: expected a SampleFragment, got None"):
+            sender.put(None)
+        assert buffer.prepared() == sender.queued == 0
+
+
+def test_parts_of_another_kind():
+    with pytest.raises(TypeError, match="ReplayBufferInterface, got the class ReplayBuffer; call"):
+        FragmentSender(ReplayBuffer)
+    with pytest.raises(TypeError, match="source: expected a ReplayBufferInterface, got None"):
+        make_fragment_sampler(None)
+    with pytest.raises(TypeError, match="publish_to: expected a list of what is to be called"):
+        make_fragment_sampler(ReplayBuffer(8), publish_to=print)
+    with pytest.raises(TypeError, match="producer: expected a str, got 3"):
+        FragmentCutter(2, producer=3)
+    schedule = rows()
+    with pytest.raises(
+        TypeError, match=r"^sender: expected a FragmentSender or None, got the class"
+    ):
+        RolloutWorker(schedule, fragment_length=4, seed=0, sender=ReplayBuffer)
+    with pytest.raises(TypeError, match=r"^seed: expected a whole number, got None"):
+        RolloutWorker(schedule, fragment_length=4, seed=None)
+    with pytest.raises(TypeError, match=r"^schedule: expected a Schedule, got"):
+        RolloutWorker(schedule.sampler, fragment_length=4, seed=0)
+    schedule.close()
+
+
+# ---------------------------------------------------------------------- one worker, two threads
+
+
+def blocked_worker():
+    """Return a worker whose run waits in its progress handler, what lets it go on, and what says it waits."""
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def wait(step):
+        waits.set()
+        assert goes_on.wait(30)
+
+    schedule = ready(make_cages("single"))
+    worker = RolloutWorker(schedule, fragment_length=4, seed=0, progress_handler=wait)
+    return worker, waits, goes_on
+
+
+def test_one_thread_at_a_time_runs_a_worker():
+    worker, waits, goes_on = blocked_worker()
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    assert waits.wait(30)
+    with pytest.raises(WrongStateError, match="run: it is called already, by this thread or"):
+        worker.run(1)
+    with pytest.raises(
+        WorkerTimeoutError, match=r"run\(\) in another thread did not end within 0.1"
+    ):
+        worker.close(timeout_s=0.1)
+    goes_on.set()
+    worker.close()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_run_is_not_closed_from_within():
+    worker = None
+
+    def close(step):
+        worker.close()
+
+    worker = RolloutWorker(
+        ready(make_cages("single")), fragment_length=4, seed=0, progress_handler=close
+    )
+    with pytest.raises(WrongStateError, match=r"close: called within run\(\); call stop\(\) there"):
+        worker.run(8)
+    worker.close()
+
+
+def test_a_worker_thread_wants_a_worker():
+    with pytest.raises(TypeError, match="worker: expected a RolloutWorker, got None"):
+        WorkerThread(None)
