@@ -137,8 +137,7 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console 
         # The trainer has no environments of its own but those of evaluations.
         allocate_samples(eval_cages, batch_spec, handler, transforms, storage="local"),
         batch_transforms=transforms,
-        publish_to=[workers.load_weights],
-        check_workers=[workers.check],
+        workers=workers,
         statistics=statistics,
     )
     corrections = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from time import monotonic
 from typing import Any
@@ -17,13 +16,6 @@ def check_kind(name: str, value: Any, kind: Any, *, optional: bool = False) -> N
     or_none = " or None" if optional else ""
     got = f"the class {value.__name__}; call it" if isinstance(value, type) else repr(value)
     raise TypeError(f"{name}: expected {article} {kind.__name__}{or_none}, got {got}")
-
-
-def check_calls(name: str, calls: Any) -> list[Callable[..., object]]:
-    """Return what is to be called, as a list; raise TypeError unless it is a sequence of callables."""
-    if not isinstance(calls, Sequence) or not all(map(callable, calls)):
-        raise TypeError(f"{name}: expected a list of what is to be called, got {calls!r}")
-    return list(calls)
 
 
 def check_integer(name: str, value: Any) -> int:

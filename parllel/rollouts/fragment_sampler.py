@@ -11,7 +11,7 @@ source, and what is not is as old as `stats["staleness"]` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -19,11 +19,12 @@ from parllel.agents import Agent, Handler
 from parllel.buffers import Samples
 from parllel.cages import TrajInfo
 from parllel.errors import ClosedError, WorkerTimeoutError
-from parllel.rollouts.arguments import check_calls, check_kind, check_timeout
+from parllel.rollouts.arguments import check_kind, check_timeout
 from parllel.rollouts.batch_filler import BatchFiller
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.published_parts import PublishedParts
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
+from parllel.rollouts.rollouts import Rollouts
 from parllel.rollouts.sample_fragment import SampleFragment
 from parllel.samplers import PublishingSampler, check_handler, check_samples, check_transforms
 from parllel.transforms import BatchTransform, StepTransform, Transform, naming
@@ -56,11 +57,10 @@ class FragmentSampler(PublishingSampler):
         step_transforms: as the workers have them. Their statistics, if they have any, are updated here
             alone, from what the workers observed, and published with the weights.
         batch_transforms: applied in order to the finished batch.
-        publish_to: called with the weights and their version, as `worker.load_weights` is; they copy what
-            they keep. The weights have an entry "step_transforms" for statistics, where there are any.
+        workers: what makes the fragments. They are given weights, with an entry "step_transforms" for
+            statistics, where there are any; what ends one of them ends the wait for a batch. None: `source`
+            is filled by others, which do not get weights.
         statistics: where episodes that end in the workers are reported; None: the batches have none.
-        check_workers: called about every second while a batch is waited for, as `worker.check` is; what they
-            raise ends the wait.
         timeout_s: how long a batch may take.
 
     Attributes:
@@ -82,14 +82,14 @@ class FragmentSampler(PublishingSampler):
         step_transforms: Sequence[StepTransform] = (),
         batch_transforms: Sequence[BatchTransform] = (),
         *,
-        publish_to: Sequence[Callable[[State, int], object]] = (),
+        workers: Rollouts | None = None,
         statistics: EpisodeStatistics | None = None,
-        check_workers: Sequence[Callable[[], object]] = (),
         timeout_s: float = 60.0,
     ) -> None:
         check_samples(samples, batch_spec)
         check_handler(handler)
         check_kind("source", source, ReplayBufferInterface)
+        check_kind("workers", workers, Rollouts, optional=True)
         check_transforms(step_transforms, batch_transforms)
         self.batch_spec = batch_spec
         self.handler = handler
@@ -100,9 +100,8 @@ class FragmentSampler(PublishingSampler):
         )
         self.samples = self._filler.samples
         self._source = source
-        self._publish_to = check_calls("publish_to", publish_to)
+        self._workers = workers
         self._statistics = statistics
-        self._check_workers = check_calls("check_workers", check_workers)
         self._timeout_s = check_timeout("FragmentSampler: timeout_s", timeout_s)
         try:
             # Afterwards, as some transforms have their state only then.
@@ -150,11 +149,11 @@ class FragmentSampler(PublishingSampler):
 
     def _fetch(self) -> list[SampleFragment]:
         B, deadline = self.batch_spec.B, monotonic() + self._timeout_s
-        stale_before = self._source.counts().get("stale", 0)
+        stale_before = self._about_batch["dropped_fragments"]
         while True:
             # Workers that have failed will never fill a batch.
-            for check in self._check_workers:
-                check()
+            if self._workers is not None:
+                self._workers.check()
             left_s = max(deadline - monotonic(), 0.0)
             fragments = self._source.fetch(B, min(left_s, _LOOK_S), self._version)
             if fragments:
@@ -194,8 +193,8 @@ class FragmentSampler(PublishingSampler):
         weights = self._parts.state()
         # Counted before they are handed out: if a worker fails, others may have this version already.
         self._version += 1
-        for load_weights in self._publish_to:
-            load_weights(weights, self._version)
+        if self._workers is not None:
+            self._workers.load_weights(weights, self._version)
         # After the workers, which could not make anything newer before.
         self._source.new_version(self._version)
         return self._version
@@ -224,7 +223,7 @@ class FragmentSampler(PublishingSampler):
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Return the `stats` of transforms, as `Class/name`, those of tasks, and of the last batch:
+        """Return the `stats` of transforms, as `Class/name`, of tasks, of workers, and of the last batch:
 
         `staleness`, versions that were published since that of its oldest step; `version_of_batch`;
         `waited_s`, how long it was waited for; `dropped_fragments`, how many were too old, in all.
@@ -235,7 +234,12 @@ class FragmentSampler(PublishingSampler):
             for name, value in transform.stats.items()
         }
         tasks = {} if self._statistics is None else self._statistics.stats
-        return {**of_transforms, **tasks, **self._about_batch}
+        workers = {} if self._workers is None else self._workers.stats
+        return {**of_transforms, **tasks, **workers, **self._about_batch}
+
+    def overview(self) -> str:
+        """Return some lines about the workers, for the terminal."""
+        return "" if self._workers is None else self._workers.overview()
 
     def state(self, *, environments: bool = True) -> State:
         """Return the version of the weights and the states of the transforms.

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TypeVar
 
+from parllel.rollouts.overview import overview_of, stats_of
 from parllel.rollouts.worker_status import WorkerStatus
 from parllel.types import State
 
@@ -15,7 +16,7 @@ RolloutsT = TypeVar("RolloutsT", bound="Rollouts")
 class Rollouts(ABC):
     """Workers that make fragments with the trainer's weights, wherever they run.
 
-    The trainer gives `load_weights` to `FragmentSampler` as `publish_to`, and `check` as `check_workers`.
+    `FragmentSampler` gives them weights, looks whether they are well, and has what they do in its statistics.
     """
 
     @abstractmethod
@@ -35,9 +36,23 @@ class Rollouts(ABC):
     def check(self) -> None:
         """Raise what ended a worker, if anything did."""
 
-    @abstractmethod
     def statuses(self) -> list[WorkerStatus]:
-        """Return what each worker said of itself last, those that have ended included."""
+        """Return what each worker said of itself last, those that have ended included; wait for nothing.
+
+        The default says nothing.
+        """
+        return []
+
+    @property
+    def stats(self) -> dict[str, float]:
+        """Sums over workers for the log, as `stats_of` describes them; none if nothing is known."""
+        statuses = self.statuses()
+        return stats_of(statuses) if statuses else {}
+
+    def overview(self) -> str:
+        """Return some lines about workers, fragments, stages and queues; "" if nothing is known."""
+        statuses = self.statuses()
+        return overview_of(statuses) if statuses else ""
 
     @abstractmethod
     def close(self) -> None:

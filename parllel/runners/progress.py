@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable
+from time import monotonic
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
+
+# Seconds between two looks at what is below the bar.
+_LOOK_S = 0.5
 
 
 class ProgressBar:
@@ -17,10 +22,18 @@ class ProgressBar:
         console: where to draw; None draws nothing.
         n_steps: environment steps of the whole run.
         done: of them, when the bar begins.
+        overview: returns lines to show below the bar, or "".
     """
 
-    def __init__(self, console: Console | None, n_steps: int, done: int = 0) -> None:
-        self._progress = Progress(
+    def __init__(
+        self,
+        console: Console | None,
+        n_steps: int,
+        done: int = 0,
+        overview: Callable[[], str] | None = None,
+    ) -> None:
+        self._overview, self._next_look_s = overview, 0.0
+        self._progress = _Bar(
             TextColumn("[bold]{task.percentage:>3.0f}%"),
             BarColumn(bar_width=20),
             _Steps(Column(no_wrap=True)),
@@ -34,6 +47,12 @@ class ProgressBar:
     def update(self, elapsed_steps: int) -> None:
         """Move the bar."""
         self._progress.update(self._task, completed=elapsed_steps)
+        # Not by the thread that draws, and seldom: it goes through all that the samplers know.
+        if self._overview is not None and not self._progress.disable:
+            now = monotonic()
+            if now >= self._next_look_s:
+                self._next_look_s = now + _LOOK_S
+                self._progress.below = self._overview()
 
     def say(self, text: str) -> None:
         """Show `text` after the bar."""
@@ -53,6 +72,18 @@ class ProgressBar:
         # closed pipe, at which rich would end the program.
         with contextlib.suppress(OSError, SystemExit):
             self._progress.stop()
+
+
+class _Bar(Progress):
+    """A bar with some lines below it."""
+
+    below = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Return the bar, and the lines if there are any."""
+        yield from super().get_renderables()
+        if self.below:
+            yield Text(self.below, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 class _Steps(ProgressColumn):

@@ -133,7 +133,12 @@ class Runner:
                 stack.callback(callback.close)
             stack.enter_context(self.logger.catch_warnings())
             bar = stack.enter_context(
-                ProgressBar(self._console, self.n_steps, done=result.elapsed_steps)
+                ProgressBar(
+                    self._console,
+                    self.n_steps,
+                    done=result.elapsed_steps,
+                    overview=self.sampler.overview,
+                )
             )
             signals = stack.enter_context(StopSignals(bar.announce_stop))
             stack.callback(setattr, self, "_running", False)

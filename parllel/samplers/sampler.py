@@ -64,6 +64,10 @@ class Sampler(ABC):
         """Return the statistics of the transforms for the log, by name."""
         return {}
 
+    def overview(self) -> str:
+        """Return some lines for people about what fills the batches, shown below the progress bar; or ""."""
+        return ""
+
     @abstractmethod
     def close(self) -> None:
         """Close the cages and the handler; may be called twice."""

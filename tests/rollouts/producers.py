@@ -7,7 +7,13 @@ from functools import partial
 import gymnasium as gym
 
 from parllel import BatchSpec, Seeds
-from parllel.rollouts import EpisodeStatistics, FragmentCutter, FragmentSampler, ReplayBuffer
+from parllel.rollouts import (
+    EpisodeStatistics,
+    FragmentCutter,
+    FragmentSampler,
+    ReplayBuffer,
+    Rollouts,
+)
 from parllel.rollouts.published_parts import PublishedParts
 from parllel.samplers import BasicSampler
 from parllel.torch import CategoricalPgAgent, CategoricalPgModel, TorchHandler
@@ -67,10 +73,32 @@ def trainer_samples(handler, transforms=()):
     return samples
 
 
-def make_fragment_sampler(buffer, *, agent=None, step=(), batch=(), **arguments):
+class Called(Rollouts):
+    """Calls these functions in place of workers."""
+
+    def __init__(self, publish_to, check_workers):
+        self.publish_to, self.check_workers = publish_to, check_workers
+
+    def load_weights(self, weights, version):
+        for load_weights in self.publish_to:
+            load_weights(weights, version)
+        return True
+
+    def check(self):
+        for check in self.check_workers:
+            check()
+
+    def close(self):
+        pass
+
+
+def make_fragment_sampler(
+    buffer, *, agent=None, step=(), batch=(), publish_to=(), check_workers=(), **arguments
+):
     handler = TorchHandler(agent or make_agent())
     samples = trainer_samples(handler, [*step, *batch])
-    arguments = {"timeout_s": 20.0, **arguments}
+    workers = Called(publish_to, check_workers)
+    arguments = {"timeout_s": 20.0, "workers": workers, **arguments}
     return FragmentSampler(SPEC, buffer, handler, samples, step, batch, **arguments)
 
 

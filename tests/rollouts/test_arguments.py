@@ -80,8 +80,8 @@ def test_parts_of_another_kind():
         FragmentSender(ReplayBuffer)
     with pytest.raises(TypeError, match="source: expected a ReplayBufferInterface, got None"):
         make_fragment_sampler(None)
-    with pytest.raises(TypeError, match="publish_to: expected a list of what is to be called"):
-        make_fragment_sampler(ReplayBuffer(8), publish_to=print)
+    with pytest.raises(TypeError, match="workers: expected a Rollouts or None, got <built-in"):
+        make_fragment_sampler(ReplayBuffer(8), workers=print)
     with pytest.raises(TypeError, match="producer: expected a str, got 3"):
         FragmentCutter(2, producer=3)
     schedule = rows()

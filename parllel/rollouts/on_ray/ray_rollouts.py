@@ -60,6 +60,9 @@ class RayRollouts(Rollouts):
         self._layout: PublishedLayout | None = None
         self._published: Publication | None = None
         self._news: Any = None
+        # What the manager has been asked for, and what it said before.
+        self._asked: Any = None
+        self._statuses: list[WorkerStatus] = []
         self._n_news, self._closed = 0, False
         manager: Any = ray.remote(RolloutManager).options(num_cpus=0, scheduling_strategy=here())
         self._manager: Any = manager.remote(
@@ -113,15 +116,29 @@ class RayRollouts(Rollouts):
                 raise_packed(notice.error, f"{notice.worker} on Ray")
             warnings.warn(notice, RuntimeWarning, stacklevel=2)
 
-    def statuses(self, *, fresh: bool = False) -> list[WorkerStatus]:
-        """Return what each start of a worker said last.
+    def statuses(self) -> list[WorkerStatus]:
+        """Return what each start of a worker said last, as far as it has arrived here."""
+        if not self._closed:
+            if self._asked is None:
+                self._asked = self._manager.statuses.remote(fresh=False)
+            elif ray.wait([self._asked], timeout=0)[0]:
+                asked, self._asked = self._asked, None
+                # A manager that died is what `check` raises.
+                with suppress(WorkerError):
+                    self._statuses = answer(asked, "RolloutManager", "statuses")
+        return self._statuses
 
-        fresh: whether those that run are asked now, instead of what they said some tenths of a second ago.
+    def ask_statuses(self) -> list[WorkerStatus]:
+        """Ask each worker that runs, and wait for the answers.
+
+        Raises:
+            ClosedError: after `close`.
+            WorkerError: if the manager does not answer.
         """
-        self._check_open("statuses")
-        reference = self._manager.statuses.remote(fresh=fresh)
-        statuses: list[WorkerStatus] = answer(reference, "RolloutManager", "statuses")
-        return statuses
+        self._check_open("ask_statuses")
+        reference = self._manager.statuses.remote(fresh=True)
+        self._statuses = answer(reference, "RolloutManager", "statuses")
+        return self._statuses
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Stop all workers, kill those that do not end in time, and end the manager; may be called twice."""
