@@ -27,6 +27,7 @@ from parllel.rollouts.arguments import (
     check_staleness,
     deadline_of,
 )
+from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
 
@@ -108,7 +109,8 @@ class ReplayBuffer(ReplayBufferInterface):
         """
         deadline = deadline_of("ReplayBuffer: add: timeout_s", timeout_s)
         for fragment in fragments:
-            check_kind("ReplayBuffer: add", fragment, SampleFragment)
+            if not isinstance(fragment, PackedFragment):
+                check_kind("ReplayBuffer: add", fragment, SampleFragment)
         with self._changed:
             for done, fragment in enumerate(fragments):
                 self._check_open("add")

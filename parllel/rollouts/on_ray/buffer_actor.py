@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
-from parllel.rollouts.on_ray.packed_fragment import PackedFragment
+from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer import ReplayBuffer
 
 

@@ -10,7 +10,7 @@ import ray
 from parllel.errors import ClosedError
 from parllel.rollouts.on_ray.answers import LATE_S, answer, here
 from parllel.rollouts.on_ray.buffer_actor import BufferActor
-from parllel.rollouts.on_ray.packed_fragment import PackedFragment
+from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
 

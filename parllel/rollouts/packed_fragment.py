@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
 
@@ -18,7 +18,7 @@ class PackedFragment:
 
     key: FragmentKey
     oldest_version: int
-    content: bytes
+    content: bytes = field(repr=False)
 
     @classmethod
     def of(cls, fragment: SampleFragment) -> PackedFragment:
