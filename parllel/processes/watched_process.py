@@ -238,7 +238,9 @@ def _open_pidfd(pid: int) -> int:
 
 def _end_all() -> None:
     for process in list(_living):
-        process.kill()
+        # One that a thread is ending at this moment must not keep the others alive.
+        with contextlib.suppress(Exception):
+            process.kill()
 
 
 def _forget_in_child() -> None:

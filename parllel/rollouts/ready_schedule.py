@@ -23,7 +23,7 @@ from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_map
 from parllel.cages import AwaitedRows, CageInterface, FinalObservation
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
-from parllel.rollouts.arguments import check_integer, check_seconds, check_timeout
+from parllel.rollouts.arguments import check_integer, check_kind, check_seconds, check_timeout
 from parllel.rollouts.env_unit import Doing, EnvUnit
 from parllel.rollouts.env_worker import EnvWorker
 from parllel.rollouts.schedule import Schedule
@@ -80,6 +80,10 @@ class ReadySchedule(Schedule):
         step_transforms: Sequence[StepTransform] = (),
     ) -> None:
         check_handler(handler)
+        check_kind("samples", samples, Samples)
+        for i, env in enumerate(environments):
+            if not isinstance(env, (EnvWorker, CageInterface)):
+                raise TypeError(f"environments[{i}]: expected an EnvWorker or a cage, got {env!r}")
         check_transforms(step_transforms)
         self.step_transforms = list(step_transforms)
         self._rows = SingleRows(samples, self.step_transforms)

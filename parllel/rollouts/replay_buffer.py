@@ -96,6 +96,8 @@ class ReplayBuffer(ReplayBufferInterface):
         # The last fragment of each environment as (epoch, sequence): all before it came earlier. Memory of
         # all keys would grow with the run.
         self._last: dict[tuple[str, int], tuple[int, int]] = {}
+        # Of each name: a second producer's fragments would be taken for the first one's, added again.
+        self._incarnations: dict[str, str] = {}
         self._closed = False
 
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
@@ -106,12 +108,14 @@ class ReplayBuffer(ReplayBufferInterface):
         Raises:
             ClosedError: if the buffer is closed, or has been while this waited.
             TypeError: for anything else than fragments; none is added then.
+            ValueError: if two workers have the same name; none is added then.
         """
         deadline = deadline_of("ReplayBuffer: add: timeout_s", timeout_s)
         for fragment in fragments:
             if not isinstance(fragment, PackedFragment):
                 check_kind("ReplayBuffer: add", fragment, SampleFragment)
         with self._changed:
+            self._check_names(fragments)
             for done, fragment in enumerate(fragments):
                 self._check_open("add")
                 # Asked again after each wait: by then it may have come from elsewhere, or be too old.
@@ -171,6 +175,15 @@ class ReplayBuffer(ReplayBufferInterface):
                 self._changed.notify_all()
 
     # ------------------------------------------------------------------ with the lock held
+
+    def _check_names(self, fragments: Sequence[SampleFragment]) -> None:
+        for fragment in fragments:
+            producer, incarnation = fragment.producer, fragment.incarnation
+            if self._incarnations.setdefault(producer, incarnation) != incarnation:
+                raise ValueError(
+                    f"ReplayBuffer: add: expected fragments of one producer named {producer!r}, got those of "
+                    "another, which has the same numbers; give each RolloutWorker a producer name of its own"
+                )
 
     def _check_open(self, doing: str) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -79,7 +80,13 @@ class RolloutWorker:
         self.handler = schedule.handler
         self.sender = sender
         self.monitor = monitor or PipelineMonitor()
-        cutter = FragmentCutter(fragment_length, producer=producer, recurrent=schedule.recurrent)
+        cutter = FragmentCutter(
+            fragment_length,
+            producer=producer,
+            recurrent=schedule.recurrent,
+            # Fragments of two workers with one name would be taken for repetitions, and dropped.
+            incarnation=os.urandom(8).hex(),
+        )
         self._collector = StepCollector(
             cutter,
             FragmentNoise(self.handler, seed, fragment_length),
@@ -129,6 +136,7 @@ class RolloutWorker:
 
         Raises:
             ValueError: if they do not fit the agent's and the transforms'; nothing is changed then.
+            ClosedError: after `close`, or after an error in `run`.
             NotImplementedError: if the agent does not say what its weights are.
         """
         if self._parts is None:
@@ -138,6 +146,8 @@ class RolloutWorker:
         copied = buffer_map(
             lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, weights
         )
+        if self._closed:
+            raise ClosedError("RolloutWorker: load_weights: the worker is closed")
         with self._lock:
             if check_integer("RolloutWorker: version", version) <= self._newest:
                 return False

@@ -108,10 +108,10 @@ class RunningFragment:
         self._version[begin:end] = version
         self.rows = end
 
-    def finish(self, key: FragmentKey, *, aborted: bool) -> SampleFragment:
+    def finish(self, key: FragmentKey, *, aborted: bool, incarnation: str = "") -> SampleFragment:
         """Return the fragment, to which the memory belongs from now on.
 
-        aborted: whether the episode broke off after the last row.
+        aborted: whether the episode broke off after the last row.  incarnation: of the producer.
         """
         n = self.rows
         kept = self._length if self._padded else n
@@ -150,6 +150,7 @@ class RunningFragment:
             epoch=epoch,
             sequence=sequence,
             final_observations=self.final_observations,
+            incarnation=incarnation,
         )
 
 

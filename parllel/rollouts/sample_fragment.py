@@ -47,6 +47,7 @@ class SampleFragment:
         sequence: number of the fragment since the last gap.
         final_observations: last observations [...] of episodes that were truncated, by the row of the end.
             For recurrent agents `next_observation` is the only one.
+        incarnation: of the producer, random text by which two of one name are told apart; "" if it has none.
 
     Raises:
         ValueError: if there is no step in it.
@@ -60,6 +61,7 @@ class SampleFragment:
     epoch: int
     sequence: int
     final_observations: Mapping[int, Tree] = field(default_factory=dict)
+    incarnation: str = ""
 
     def __post_init__(self) -> None:
         if self.n_steps < 1:

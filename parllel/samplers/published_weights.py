@@ -21,6 +21,9 @@ from parllel.agents import NEVER, Agent, SharedParameters, load_weights, weights
 from parllel.buffers import buffer_leaves, buffer_map
 from parllel.types import Tree
 
+# Leaves that an error writes out: a model may have hundreds.
+_MOST_NAMED = 3
+
 
 class Leaf(NamedTuple):
     """The path of one array among the weights, its shape, and its dtype as numpy's `dtype.str`."""
@@ -130,11 +133,19 @@ def check_layout(owner: str, layout: Sequence[Leaf], weights: Tree, which: str) 
     which: describes in it what is expected.
     """
     found = layout_of(owner, weights)
-    # Not strict: the message below shows both layouts, also if one has more arrays.
+    # Not strict: also if one has more arrays, the message below shows what differs.
     pairs = zip(found, layout, strict=False)
     if len(found) != len(layout) or not all(_fits(one, first) for one, first in pairs):
-        expected, got = ([tuple(leaf) for leaf in leaves] for leaves in (layout, found))
-        raise ValueError(f"{owner}: expected {which}, {expected}, got {got}")
+        raise ValueError(
+            f"{owner}: expected {which}, {_others(layout, found)}, got {_others(found, layout)}"
+        )
+
+
+def _others(leaves: Sequence[Leaf], others: Sequence[Leaf]) -> str:
+    """Return the first leaves that are not among the others; if all are, their order differs."""
+    own = [tuple(leaf) for leaf in leaves if leaf not in others] or [tuple(leaf) for leaf in leaves]
+    rest = f" and {len(own) - _MOST_NAMED} more" if len(own) > _MOST_NAMED else ""
+    return f"{own[:_MOST_NAMED]}{rest}"
 
 
 def _arrays_of(weights: Tree) -> list[NDArray[Any]]:

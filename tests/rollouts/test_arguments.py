@@ -10,11 +10,12 @@ from fragments import make_fragment
 from producers import make_fragment_sampler
 from worker_setup import make_cages, ready, rows
 
-from parllel.errors import WorkerTimeoutError, WrongStateError
+from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
 from parllel.rollouts import (
     EpisodeStatistics,
     FragmentCutter,
     FragmentSender,
+    ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
     WorkerThread,
@@ -78,13 +79,20 @@ def test_what_is_no_fragment_is_not_stored():
 def test_parts_of_another_kind():
     with pytest.raises(TypeError, match="ReplayBufferInterface, got the class ReplayBuffer; call"):
         FragmentSender(ReplayBuffer)
+    schedule = rows()
     with pytest.raises(TypeError, match="source: expected a ReplayBufferInterface, got None"):
         make_fragment_sampler(None)
     with pytest.raises(TypeError, match="workers: expected a Rollouts or None, got <built-in"):
         make_fragment_sampler(ReplayBuffer(8), workers=print)
+    with pytest.raises(TypeError, match="samples: expected a Samples, got None"):
+        ReadySchedule([], schedule.handler, None, batch_size=1, max_wait_s=0)
+    samples = schedule.sampler.samples
+    with pytest.raises(
+        TypeError, match=r"environments\[0\]: expected an EnvWorker or a cage, got <"
+    ):
+        ReadySchedule([object()], schedule.handler, samples, batch_size=1, max_wait_s=0)
     with pytest.raises(TypeError, match="producer: expected a str, got 3"):
         FragmentCutter(2, producer=3)
-    schedule = rows()
     with pytest.raises(
         TypeError, match=r"^sender: expected a FragmentSender or None, got the class"
     ):
@@ -94,6 +102,25 @@ def test_parts_of_another_kind():
     with pytest.raises(TypeError, match=r"^schedule: expected a Schedule, got"):
         RolloutWorker(schedule.sampler, fragment_length=4, seed=0)
     schedule.close()
+
+
+def test_two_workers_with_one_name_are_refused():
+    # The second one's fragments have the numbers of the first one's, and would be dropped as repetitions.
+    with ReplayBuffer(64) as buffer, FragmentSender(buffer) as first:
+        with RolloutWorker(rows(), fragment_length=3, seed=0, sender=first) as worker:
+            worker.run(24)
+            assert first.flush(30)
+        stored = buffer.prepared()
+        assert stored == first.ledger.counts()["accepted"] > 0
+        second = FragmentSender(buffer)
+        with (
+            pytest.raises(ValueError, match="one producer named 'local', got those of another,"),
+            RolloutWorker(rows(), fragment_length=3, seed=0, sender=second) as worker,
+        ):
+            worker.run()
+        second.close()
+        assert buffer.prepared() == stored
+        assert buffer.duplicates == second.ledger.counts()["accepted"] == 0
 
 
 # ---------------------------------------------------------------------- one worker, two threads
@@ -141,6 +168,8 @@ def test_a_run_is_not_closed_from_within():
     with pytest.raises(WrongStateError, match=r"close: called within run\(\); call stop\(\) there"):
         worker.run(8)
     worker.close()
+    with pytest.raises(ClosedError, match="load_weights: the worker is closed"):
+        worker.load_weights({}, 1)
 
 
 def test_a_worker_thread_wants_a_worker():

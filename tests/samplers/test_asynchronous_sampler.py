@@ -250,7 +250,8 @@ def test_agents_of_another_shape_are_refused():
     with (
         asynchronous(WeightedSetup(2, FOUR), agent=agent) as sampler,
         pytest.raises(
-            ValueError, match=r"expected the weights of the agent that is trained, \[\('sc"
+            ValueError,
+            match=r"the weights of the agent that is trained, \[\('scale.all', \(2,\), .*got \[.*\(3",
         ),
     ):
         sampler.collect_batch(0)
