@@ -18,12 +18,14 @@ class PackedFragment:
 
     key: FragmentKey
     oldest_version: int
+    incarnation: str
     content: bytes = field(repr=False)
 
     @classmethod
     def of(cls, fragment: SampleFragment) -> PackedFragment:
         """Pack a fragment."""
-        return cls(fragment.key, fragment.oldest_version, pickle.dumps(fragment, protocol=5))
+        content = pickle.dumps(fragment, protocol=5)
+        return cls(fragment.key, fragment.oldest_version, fragment.incarnation, content)
 
     def unpack(self) -> SampleFragment:
         """Return the fragment; its arrays own their memory."""

@@ -178,7 +178,7 @@ class ReplayBuffer(ReplayBufferInterface):
 
     def _check_names(self, fragments: Sequence[SampleFragment]) -> None:
         for fragment in fragments:
-            producer, incarnation = fragment.producer, fragment.incarnation
+            producer, incarnation = fragment.key[0], fragment.incarnation
             if self._incarnations.setdefault(producer, incarnation) != incarnation:
                 raise ValueError(
                     f"ReplayBuffer: add: expected fragments of one producer named {producer!r}, got those of "
