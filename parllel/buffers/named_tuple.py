@@ -41,7 +41,7 @@ class NamedTuple:
 
     def _asdict(self) -> dict[str, Any]:
         """Return a dict of the fields; nodes below stay nodes."""
-        return {name: self._get(name) for name in self._fields}
+        return dict(self._values)
 
     def _replace(self: NodeT, /, **fields: Any) -> NodeT:
         """Return a copy with some fields changed or added."""
@@ -151,7 +151,9 @@ class NamedArrayTuple(NamedTuple):
 
     def _asdict(self) -> dict[str, Any]:
         """Return a dict of the fields; nodes below stay nodes."""
-        return dict(self._values) if self._parent is None else super()._asdict()
+        if self._parent is None:
+            return dict(self._values)
+        return {name: self._get(name) for name in self._fields}
 
     def _get(self, name: str) -> Any:
         if self._parent is not None and name not in self._values:

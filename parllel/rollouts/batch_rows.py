@@ -5,23 +5,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_leaves, named_map
+from parllel.arrays import Array, LazyFramesArray
+from parllel.buffers import Samples, buffer_arrays, buffer_leaves, moving, named_map
 from parllel.rollouts.running_fragment import copied
 from parllel.types import Tree
 
 
 class BatchRows:
-    """Views of a batch; valid until the sampler fills the next one.
+    """Views of a batch, or of each batch that the same memory is filled with.
 
     Args:
         samples: [T, B], with a padding row of observations.
         recurrent: whether the columns end with their episodes, as those of RecurrentSampler do.
 
     Attributes:
+        samples: the argument of that name.
+        stays: whether the views show the next batch too, once the sampler has filled it.
         fields: what fragments store, [T, B, ...] by name; `env.observation` is [T + 1, B, ...].
         done, truncated: [T, B] bool.
-        n_rows: rows that were stepped in each column [B].
         initial_rnn_state: [1, B, ...] or None.
 
     Raises:
@@ -30,6 +31,13 @@ class BatchRows:
 
     def __init__(self, samples: Samples, *, recurrent: bool) -> None:
         env, agent = samples.env, samples.agent
+        self.samples = samples
+        leaves = [leaf for _, leaf in buffer_leaves(samples)]
+        # Stacks of frames are put together anew for each batch.
+        self.stays = not moving(buffer_arrays(samples)) and all(
+            isinstance(leaf, (Array, np.ndarray)) and not isinstance(leaf, LazyFramesArray)
+            for leaf in leaves
+        )
         self.done: NDArray[np.bool_] = np.asarray(env.done)
         self.truncated: NDArray[np.bool_] = np.asarray(env.truncated)
         self.T, self.B = self.done.shape
@@ -51,13 +59,20 @@ class BatchRows:
             "agent.observation": named_map(np.asarray, seen),
         }
         self.initial_rnn_state = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
-        if recurrent:
-            # Environments never start again within a batch, so the rows that were stepped come first.
-            self.n_rows = np.asarray(env.valid).sum(axis=0)
-            self._next: Tree = None
-        else:
-            self.n_rows = np.full(self.B, self.T)
+        self._valid = np.asarray(env.valid) if recurrent else None
+        self._next: Tree = None
+        if not recurrent:
             self._next = named_map(np.asarray, getattr(env, "next_observation", None))
+
+    @property
+    def n_rows(self) -> NDArray[np.intp]:
+        """How many rows were stepped in each column, [B]."""
+        # Environments never start again within a batch, so the rows that were stepped come first.
+        return np.full(self.B, self.T) if self._valid is None else self._valid.sum(axis=0)
+
+    def rnn_state(self, column: int) -> Tree:
+        """Return the recurrent state of a column before row 0, None if there is none."""
+        return named_map(lambda leaf: leaf[0, column], self.initial_rnn_state)
 
     def final_observation(self, t: int, column: int) -> Tree:
         """Return a copy of the last observation of the episode that ended at a place.

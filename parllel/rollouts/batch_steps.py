@@ -20,10 +20,10 @@ def steps_of(samples: Samples, version: int, *, recurrent: bool) -> Iterator[Ste
     version: of the weights that the batch was sampled with.
     """
     batch = BatchRows(samples, recurrent=recurrent)
-    fields = batch.fields
+    fields, n_rows = batch.fields, batch.n_rows
     # Once for each field: most of a record's cost is the walk through its trees.
     for t in range(batch.T):
-        for column in np.flatnonzero(t < batch.n_rows).tolist():
+        for column in np.flatnonzero(t < n_rows).tolist():
             truncated = bool(batch.truncated[t, column])
             # A copy of a row that is not reset over, where the columns end with their episodes.
             final = None

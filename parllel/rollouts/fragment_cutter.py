@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parllel.buffers import Samples, named_map
+from parllel.buffers import Samples
 from parllel.rollouts.arguments import check_count, check_integer, check_kind
 from parllel.rollouts.batch_rows import BatchRows
 from parllel.rollouts.fragment_layout import FragmentLayout
@@ -67,6 +65,8 @@ class FragmentCutter:
         self.recurrent = recurrent
         # Of the first step: all others must be like it.
         self._layout: FragmentLayout | None = None
+        # Of the samples that came last, if it holds for what they are filled with next.
+        self._batch: BatchRows | None = None
         self._streams: dict[int, _Stream] = {}
 
     def add_step(self, step: StepRecord) -> SampleFragment | None:
@@ -87,8 +87,12 @@ class FragmentCutter:
             "agent.agent_info": step.agent_info,
             "agent.observation": step.agent_observation,
         }
-        layout = self._layout = self._layout or FragmentLayout(fields, cell=0)
-        running = stream.running = stream.running or self._begin(layout, step.rnn_state)
+        layout = self._layout = self._layout or FragmentLayout(
+            fields, cell=0, length=self.fragment_length
+        )
+        running = stream.running = stream.running or self._begin(
+            layout, step.rnn_state if self.recurrent else None
+        )
         done, after = bool(step.terminated or step.truncated), step.next_observation
         if done and self.recurrent and step.final_observation is not None:
             after = step.final_observation
@@ -124,51 +128,55 @@ class FragmentCutter:
                 of rows than `fragment_length`.
         """
         check_integer("version", version)
-        batch = BatchRows(samples, recurrent=self.recurrent)
+        batch = self._batch
+        if batch is None or batch.samples is not samples:
+            batch = BatchRows(samples, recurrent=self.recurrent)
+            self._batch = batch if batch.stays else None
         # The recurrent state is known before row 0 only.
         if self.recurrent and self.fragment_length != batch.T:
             raise ValueError(
                 f"samples: expected batches of fragment_length={self.fragment_length} rows for a recurrent "
                 f"agent, got {batch.T}"
             )
-        layout = self._layout = self._layout or FragmentLayout(batch.fields, cell=2)
-        leaves, finished = layout.leaves_of(batch.fields), []
+        layout = self._layout = self._layout or FragmentLayout(
+            batch.fields, cell=2, length=self.fragment_length
+        )
+        leaves, n_rows = layout.leaves_of(batch.fields), batch.n_rows.tolist()
+        first = np.empty_like(batch.done)
+        first[0] = [self._stream(column).first for column in range(batch.B)]
+        first[1:] = batch.done[:-1]
+        cut_short = not self.recurrent and bool(batch.truncated.any())
+        finished = []
         for column in range(batch.B):
-            finished += self._add_column(batch, leaves, column, version)
+            stream, n, t = self._stream(column), n_rows[column], 0
+            while t < n:
+                running = stream.running
+                if running is None:
+                    state = batch.rnn_state(column) if self.recurrent else None
+                    running = stream.running = self._begin(layout, state)
+                rows = slice(t, min(n, t + running.left))
+                if cut_short:
+                    self._keep_final(batch, rows, column, running)
+                running.put_rows(leaves, column, rows, first=first, version=version)
+                t = rows.stop
+                if running.left == 0 or (self.recurrent and t == n):
+                    finished.append(self._finish(column, stream))
+            if n:
+                stream.first = bool(batch.done[n - 1, column])
         return finished
 
-    def _add_column(
-        self, batch: BatchRows, leaves: list[NDArray[Any]], column: int, version: int
-    ) -> list[SampleFragment]:
-        assert self._layout is not None
-        stream, finished = self._stream(column), []
-        n, done = int(batch.n_rows[column]), batch.done[:, column]
-        first = np.empty(n, bool)
-        first[:1], first[1:] = stream.first, done[: n - 1]
-        ends = [] if self.recurrent else np.flatnonzero(batch.truncated[:, column]).tolist()
-        t = 0
-        while t < n:
-            running = stream.running
-            if running is None:
-                state = named_map(lambda leaf: leaf[0, column], batch.initial_rnn_state)
-                running = stream.running = self._begin(self._layout, state)
-            stop = min(n, t + running.left)
-            for end in [end for end in ends if t <= end < stop]:
-                row = running.rows + end - t
-                running.final_observations[row] = batch.final_observation(end, column)
-            running.put_rows(leaves, column, slice(t, stop), first=first[t:stop], version=version)
-            stream.first = bool(done[stop - 1])
-            if running.left == 0 or (self.recurrent and stop == n):
-                finished.append(self._finish(column, stream))
-            t = stop
-        return finished
+    @staticmethod
+    def _keep_final(batch: BatchRows, rows: slice, column: int, running: RunningFragment) -> None:
+        """Copy the last observations of truncated episodes."""
+        for end in batch.truncated[rows, column].nonzero()[0].tolist():
+            after = batch.final_observation(rows.start + end, column)
+            running.final_observations[running.rows + end] = after
 
     def _begin(self, layout: FragmentLayout, rnn_state: Tree) -> RunningFragment:
         return RunningFragment(
             layout,
-            self.fragment_length,
             padded=self.recurrent,
-            initial_rnn_state=rnn_state if self.recurrent else None,
+            initial_rnn_state=rnn_state,
         )
 
     def break_off(self, environment: int, *, keep: bool = True) -> SampleFragment | None:
@@ -200,7 +208,10 @@ class FragmentCutter:
         return None if running is None or running.rows == 0 else running.oldest_version
 
     def _stream(self, environment: int) -> _Stream:
-        return self._streams.setdefault(environment, _Stream())
+        stream = self._streams.get(environment)
+        if stream is None:
+            stream = self._streams[environment] = _Stream()
+        return stream
 
     def _finish(
         self, environment: int, stream: _Stream, *, aborted: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,19 +37,36 @@ class FragmentLayout:
         fields: examples by the names of `FIELDS`; None for what is not stored.
         cell: number of dimensions of the examples that are no part of a cell: 0 for those of a step, 2 for
             [T, B, ...].
+        length: most rows of a fragment.
 
     Attributes:
+        length: the argument of that name.
         paths: of the leaves; those of the observation come first.
         cells: shape and dtype of a cell of each leaf.
         n_observation: how many leaves an observation has.
+        memory: shape and dtype of each leaf of a fragment, with one row more for observations.
     """
 
-    def __init__(self, fields: Mapping[str, Tree], cell: int) -> None:
+    def __init__(self, fields: Mapping[str, Tree], cell: int, length: int) -> None:
+        self.length = length
         self.paths: list[str] = []
         self.cells: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         self._places = {name: self._place(fields[name], name, cell) for name in FIELDS}
         observed = [path for path in self.paths if path.split(".")[:2] == OBSERVATION.split(".")]
         self.n_observation = len(observed)
+        self.memory = [
+            ((length + (i < self.n_observation), *shape), dtype)
+            for i, (shape, dtype) in enumerate(self.cells)
+        ]
+        # By the names that they have in the nodes of a fragment.
+        self._env, self._agent = (
+            {
+                name.removeprefix(node): self._places[name]
+                for name in FIELDS
+                if name.startswith(node)
+            }
+            for node in ("env.", "agent.")
+        )
 
     def _place(self, example: Tree, path: str, cell: int) -> _Places:
         if example is None:
@@ -98,9 +115,17 @@ class FragmentLayout:
             )
         return array
 
-    def tree(self, name: str, leaves: list[NDArray[Any]]) -> Tree:
-        """Return the tree of a field from a list of all leaves."""
-        return _tree(self._places[name], leaves)
+    def observation(self, leaves: Sequence[NDArray[Any]]) -> Tree:
+        """Return an observation from a list that begins with its leaves."""
+        return _tree(self._places[OBSERVATION], leaves)
+
+    def env(self, leaves: Sequence[NDArray[Any]]) -> dict[str, Tree]:
+        """Return what steps bring to `env`, from a list of all leaves."""
+        return {name: _tree(places, leaves) for name, places in self._env.items()}
+
+    def agent(self, leaves: Sequence[NDArray[Any]]) -> dict[str, Tree]:
+        """Return what steps bring to `agent`, from a list of all leaves."""
+        return {name: _tree(places, leaves) for name, places in self._agent.items()}
 
 
 def _collect(places: _Places, tree: Tree, path: str, leaves: list[Any]) -> None:
@@ -120,7 +145,7 @@ def _collect(places: _Places, tree: Tree, path: str, leaves: list[Any]) -> None:
     raise ValueError(f"{path}: expected {expected} as in the first step, got {got}")
 
 
-def _tree(places: _Places, leaves: list[NDArray[Any]]) -> Tree:
+def _tree(places: _Places, leaves: Sequence[NDArray[Any]]) -> Tree:
     if isinstance(places, int):
         return leaves[places]
     if places is None:

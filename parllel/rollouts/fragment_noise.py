@@ -1,9 +1,16 @@
-"""Noise that belongs to the place of a step in its fragment, and not to the time at which it is taken."""
+"""Noise that belongs to the place of a step, and not to the time at which it is taken.
+
+    steps of an epoch    0 1 2 ... 1023         | 1024 1025 ...         | 2048 ...
+    seeds                that of block 0        | that of block 1       | ...
+
+Each environment has seeds of its own.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,73 +23,82 @@ from parllel.types import Tree
 # Environment, epoch, number of the fragment, and row.
 Place: TypeAlias = tuple[int, int, int, int]
 
+# Steps whose noise is drawn at once: a draw has a cost of its own, as large as that of some hundred numbers.
+_BLOCK = 1024
+
 
 class FragmentNoise:
-    """Draw the noise of fragments, each from a seed of its own.
+    """Draw the noise of steps, each block of steps of an environment from a seed of its own.
 
     So actions do not depend on which environments were ready first, nor on how many steps a batch has.
 
     Args:
         handler: whose agent acts, in sample mode.
         seed: of all noise of a worker; workers with the same seed act alike.
-        fragment_length: rows that noise is drawn for at once.
+        fragment_length: steps from the start of a fragment to that of the next.
     """
 
     def __init__(self, handler: Handler, seed: int, fragment_length: int) -> None:
         self._handler = handler
         self._seed = seed
         self._length = fragment_length
-        # Of each environment the fragment that was asked for last, since steps come in order.
+        # Of each environment the block that was asked for last, since steps come in order.
         self._drawn: dict[int, tuple[tuple[int, int], Tree]] = {}
 
     def of_steps(self, places: Sequence[Place]) -> Tree:
         """Return the noise [N, ...] of single steps as numpy arrays; None if the agent draws none."""
         cells = []
         for environment, epoch, sequence, row in places:
-            noise = self._fragment(environment, epoch, sequence)
-            cells.append(buffer_map(lambda leaf, row=row: leaf[row], noise))
-        return None if cells[0] is None else buffer_map(_stacked, *cells)
+            block, at = divmod(sequence * self._length + row, _BLOCK)
+            noise = self._block(environment, epoch, block)
+            cells.append(buffer_map(lambda leaf, at=at: leaf[at], noise))
+        return None if cells[0] is None else buffer_map(lambda *leaves: np.stack(leaves), *cells)
 
     def of_batch(self, T: int, places: Sequence[Place]) -> Tree:
         """Return the noise [T, B, ...] of the next T steps of each environment, as `agent.draw_noise` does.
 
         places: of the first step of each.
         """
-        columns = [self._column(T, place) for place in places]
-        if columns[0] is None:
-            return None
-        stacked = buffer_map(lambda *leaves: np.stack(leaves, axis=1), *columns)
-        return buffer_map(self._handler.convert, stacked)
-
-    def _column(self, T: int, place: Place) -> Tree:
-        environment, epoch, sequence, row = place
-        parts, left = [], T
-        while left > 0:
-            noise = self._fragment(environment, epoch, sequence)
-            if noise is None:
+        starts = [sequence * self._length + row for _, _, sequence, row in places]
+        parts: list[Tree] = []
+        row = 0
+        while row < T:
+            # Up to the end of the block that ends first.
+            where = [divmod(start + row, _BLOCK) for start in starts]
+            n = min(T - row, _BLOCK - max(at for _, at in where))
+            columns = [slice(at, at + n) for _, at in where]
+            blocks = [
+                self._block(environment, epoch, block)
+                for (environment, epoch, _, _), (block, _) in zip(places, where, strict=True)
+            ]
+            if blocks[0] is None:
                 return None
-            begin, end = row, min(row + left, self._length)
-            parts.append(buffer_map(lambda leaf, rows=slice(begin, end): leaf[rows], noise))
-            left, row, sequence = left - (end - begin), 0, sequence + 1
-        return buffer_map(lambda *leaves: np.concatenate(leaves), *parts)
+            parts.append(buffer_map(partial(_beside, columns), *blocks))
+            row += n
+        noise = parts[0] if len(parts) == 1 else buffer_map(_joined, *parts)
+        return buffer_map(self._handler.convert, noise)
 
-    def _fragment(self, environment: int, epoch: int, sequence: int) -> Tree:
-        """Return the noise [L, ...] of a fragment."""
+    def _block(self, environment: int, epoch: int, number: int) -> Tree:
+        """Return the noise [1024, ...] of some steps."""
         drawn = self._drawn.get(environment)
-        if drawn is None or drawn[0] != (epoch, sequence):
-            name = (
-                f"{self._seed} noise: environment {environment}, epoch {epoch}, fragment {sequence}"
-            )
+        if drawn is None or drawn[0] != (epoch, number):
+            name = f"{self._seed} noise: environment {environment}, epoch {epoch}, block {number}"
             # Not by `Seeds`, which remembers every name; the derivation is as good.
             seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-            noise = self._handler.agent.draw_noise(self._length, 1, seed=seed)
+            noise = self._handler.agent.draw_noise(_BLOCK, 1, seed=seed)
             drawn = (
-                (epoch, sequence),
+                (epoch, number),
                 buffer_map(lambda leaf: self._handler.to_numpy(leaf)[:, 0], noise),
             )
             self._drawn[environment] = drawn
         return drawn[1]
 
 
-def _stacked(*leaves: NDArray[Any]) -> NDArray[Any]:
-    return np.stack(leaves)
+def _beside(columns: Sequence[slice], *leaves: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of each leaf as one array [n, B, ...]."""
+    # np.stack takes four times as long.
+    return np.concatenate([leaf[rows, None] for leaf, rows in zip(leaves, columns, strict=True)], 1)
+
+
+def _joined(*leaves: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate(leaves)

@@ -88,18 +88,20 @@ class FragmentSender:
 
     # ------------------------------------------------------------------ the worker's side
 
-    def put(self, fragment: SampleFragment) -> None:
-        """Queue a fragment; wait with `await_room` before more are made.
+    def put(self, *fragments: SampleFragment) -> None:
+        """Queue fragments; wait with `await_room` before more are made.
 
         Raises:
             ClosedError: after `close`.
             Exception: what the storage raised.
         """
-        check_kind("FragmentSender: put", fragment, SampleFragment)
+        for fragment in fragments:
+            check_kind("FragmentSender: put", fragment, SampleFragment)
         with self._changed:
             self._check()
-            self._queue.append(fragment)
-            self.ledger.add("produced", "queued")
+            self._queue.extend(fragments)
+            self.ledger.add(produced=len(fragments), queued=len(fragments))
+            # Once for all, as each wake of the sender thread takes the interpreter from the worker.
             self._changed.notify_all()
 
     def await_room(self, timeout_s: float) -> bool:
@@ -185,17 +187,18 @@ class FragmentSender:
                 close_by = self._close_by
                 if close_by is not None and (not self._queue or monotonic() >= close_by):
                     return []
-                while self._queue and self.is_stale(self._queue[0].oldest_version):
-                    self._done("stale", 1)
-                if self._queue:
-                    # Up to the first that is too old, as they leave the queue in order.
-                    fresh = takewhile(
-                        lambda one: not self.is_stale(one.oldest_version), self._queue
-                    )
-                    self._sent = list(islice(fresh, _MOST_AT_ONCE))
+                # Up to the first that is too old, as they leave the queue in order.
+                self._sent = list(islice(takewhile(self._is_fresh, self._queue), _MOST_AT_ONCE))
+                if self._sent:
                     return self._sent
+                if self._queue:
+                    self._done("stale", 1)
+                    continue
                 if close_by is None:
                     self._changed.wait(_LONGEST_WAIT_S)
+
+    def _is_fresh(self, fragment: SampleFragment) -> bool:
+        return self.max_staleness is None or not self.is_stale(fragment.oldest_version)
 
     def _done(self, where: str, n: int) -> None:
         """Take out the first fragments, and count them."""

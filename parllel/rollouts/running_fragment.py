@@ -16,20 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import NamedTuple, named_map
-from parllel.rollouts.fragment_layout import FIELDS, OBSERVATION, FragmentLayout
+from parllel.rollouts.fragment_layout import FragmentLayout
 from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
 from parllel.types import Tree
-
-_ENV = [name for name in FIELDS if name.startswith("env.") and name != OBSERVATION]
 
 
 class RunningFragment:
     """Rows of one environment, written one by one or several at a time, that become a SampleFragment.
 
     Args:
-        layout: what a row consists of.
-        length: most rows.
-        padded: whether the fragment has `length` rows however many are written, the others zero.
+        layout: what a row consists of, and how many there are at most.
+        padded: whether the fragment has as many rows however many are written, the others zero.
         initial_rnn_state: recurrent state before step 0 [...], None if there is none.
 
     Attributes:
@@ -38,29 +35,33 @@ class RunningFragment:
     """
 
     def __init__(
-        self, layout: FragmentLayout, length: int, *, padded: bool, initial_rnn_state: Tree = None
+        self, layout: FragmentLayout, *, padded: bool, initial_rnn_state: Tree = None
     ) -> None:
-        # Nothing is read that was not written, unless there is padding.
-        make = np.zeros if padded else np.empty
-        seen, layout_cells = layout.n_observation, layout.cells
-        self._observed = [make((length + 1, *shape), dtype) for shape, dtype in layout_cells[:seen]]
-        self._others = [make((length, *shape), dtype) for shape, dtype in layout_cells[seen:]]
-        self._first = make(length, bool)
-        self._version = make(length, np.int64)
-        self._layout, self._length, self._padded = layout, length, padded
-        self._initial_rnn_state = copied(initial_rnn_state)
+        self._layout, self._padded = layout, padded
+        self._initial_rnn_state = None if initial_rnn_state is None else copied(initial_rnn_state)
+        # Made with the first row.
+        self._leaves: list[NDArray[Any]] = []
+        self._first: NDArray[np.bool_]
+        self._version: NDArray[np.int64]
         self.rows = 0
         self.final_observations: dict[int, Tree] = {}
 
     @property
     def left(self) -> int:
         """How many rows are left."""
-        return self._length - self.rows
+        return self._layout.length - self.rows
 
     @property
     def oldest_version(self) -> int:
         """The lowest version so far; there must be a row."""
         return int(self._version[: self.rows].min())
+
+    def _allocate(self) -> None:
+        # Nothing is read that was not written, unless there is padding.
+        make = np.zeros if self._padded else np.empty
+        self._leaves = [make(shape, dtype) for shape, dtype in self._layout.memory]
+        self._first = make(self._layout.length, bool)
+        self._version = make(self._layout.length, np.int64)
 
     def put_step(
         self, leaves: Sequence[Any], after: Sequence[Any], *, first: bool, version: int
@@ -72,14 +73,15 @@ class RunningFragment:
         Raises:
             ValueError: if a shape or a type does not fit.
         """
-        row, seen, check = self.rows, len(self._observed), self._layout.check
-        for i, target in enumerate(self._observed):
-            # Elsewhere the step before has written it.
-            if row == 0 or first:
+        row, seen, check = self.rows, self._layout.n_observation, self._layout.check
+        if not self._leaves:
+            self._allocate()
+        for i, target in enumerate(self._leaves):
+            # Elsewhere the step before has written the observation.
+            if i >= seen or row == 0 or first:
                 target[row] = check(i, leaves[i])
-            target[row + 1] = check(i, after[i])
-        for i, target in enumerate(self._others, start=seen):
-            target[row] = check(i, leaves[i])
+            if i < seen:
+                target[row + 1] = check(i, after[i])
         self._first[row] = first
         self._version[row] = version
         self.rows += 1
@@ -95,60 +97,60 @@ class RunningFragment:
     ) -> None:
         """Write some rows of a batch.
 
-        leaves: [T, B, ...], those of the observation [T + 1, B, ...].  first: of these rows.
+        leaves: [T, B, ...], those of the observation [T + 1, B, ...].  first: [T, B].
         """
-        begin, seen = self.rows, len(self._observed)
-        end = begin + rows.stop - rows.start
-        for target, source in zip(self._observed, leaves[:seen], strict=True):
-            # With that of the row before, which is there already unless the fragment begins here.
-            target[begin : end + 1] = source[rows.start : rows.stop + 1, column]
-        for target, source in zip(self._others, leaves[seen:], strict=True):
-            target[begin:end] = source[rows, column]
-        self._first[begin:end] = first
+        seen, n = self._layout.n_observation, rows.stop - rows.start
+        # With the observation of the row before, which is there already unless the fragment begins here.
+        observed, others = (slice(rows.start, rows.stop + 1), column), (rows, column)
+        sources = [leaf[observed] for leaf in leaves[:seen]]
+        sources += [leaf[others] for leaf in leaves[seen:]]
+        if n == self._layout.length:
+            self._leaves = [source.copy() for source in sources]
+            self._first, self._version = first[others].copy(), np.full(n, version, np.int64)
+            self.rows = n
+            return
+        if not self._leaves:
+            self._allocate()
+        begin = self.rows
+        self.rows = end = begin + n
+        for target, source in zip(self._leaves, sources, strict=True):
+            target[begin : begin + len(source)] = source
+        self._first[begin:end] = first[others]
         self._version[begin:end] = version
-        self.rows = end
 
     def finish(self, key: FragmentKey, *, aborted: bool, incarnation: str = "") -> SampleFragment:
         """Return the fragment, to which the memory belongs from now on.
 
         aborted: whether the episode broke off after the last row.  incarnation: of the producer.
         """
-        n = self.rows
-        kept = self._length if self._padded else n
+        n, layout = self.rows, self._layout
+        kept = layout.length if self._padded else n
         # Made before the observations are cut to as many rows as the rest.
-        after = [_kept(leaf[n, ...]) for leaf in self._observed]
-        leaves = [_kept(leaf[:kept]) for leaf in (*self._observed, *self._others)]
-        tree = self._layout.tree
-        env = {name.removeprefix("env."): tree(name, leaves) for name in _ENV}
-        broken = np.zeros(kept, bool)
-        broken[n - 1] = aborted
+        after = [leaf[n, ...] for leaf in self._leaves[: layout.n_observation]]
+        leaves = [leaf[:kept] for leaf in self._leaves]
+        env, agent = layout.env(leaves), layout.agent(leaves)
         env.update(
-            observation=tree(OBSERVATION, leaves),
-            done=_kept(env["terminated"] | env["truncated"]),
-            first=_kept(self._first[:kept]),
-            aborted=_kept(broken),
-            version=_kept(self._version[:kept]),
+            done=env["terminated"] | env["truncated"],
+            first=self._first[:kept],
+            aborted=np.zeros(kept, bool),
+            version=self._version[:kept],
         )
+        env["aborted"][n - 1] = aborted
+        own = [env[name] for name in ("done", "first", "aborted", "version")]
         if self._padded:
-            env["valid"] = _kept(np.arange(kept) < n)
-        agent = {
-            "action": tree("agent.action", leaves),
-            "agent_info": tree("agent.agent_info", leaves),
-        }
-        optional = {
-            "observation": tree("agent.observation", leaves),
-            "initial_rnn_state": self._initial_rnn_state,
-        }
-        agent.update({name: value for name, value in optional.items() if value is not None})
-        producer, environment, epoch, sequence = key
+            env["valid"] = np.arange(kept) < n
+            own.append(env["valid"])
+        for array in (*after, *leaves, *own):
+            array.setflags(write=False)
+        if agent["observation"] is None:
+            del agent["observation"]
+        if self._initial_rnn_state is not None:
+            agent["initial_rnn_state"] = self._initial_rnn_state
         return SampleFragment(
             NamedTuple(**env),
             NamedTuple(**agent),
-            tree(OBSERVATION, after),
-            producer=producer,
-            environment=environment,
-            epoch=epoch,
-            sequence=sequence,
+            layout.observation(after),
+            *key,
             final_observations=self.final_observations,
             incarnation=incarnation,
         )
@@ -156,10 +158,11 @@ class RunningFragment:
 
 def copied(tree: Tree) -> Tree:
     """Return a tree of read-only arrays that own their memory."""
-    return named_map(lambda leaf: _kept(np.array(leaf)), tree)
+    return named_map(_copied, tree)
 
 
-def _kept(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, read-only from now on: several readers may share it."""
-    array.flags.writeable = False
+def _copied(leaf: Any) -> NDArray[Any]:
+    array = np.array(leaf)
+    # Several readers may share it.
+    array.setflags(write=False)
     return array

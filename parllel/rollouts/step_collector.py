@@ -89,8 +89,7 @@ class StepCollector:
         with self.monitor.stage("hand_over"):
             fragments = self._cutter.add_batch(samples, self.version)
             self.n_steps += n_steps
-            for fragment in fragments:
-                self._send(fragment)
+            self._send(*fragments)
             if self._progress_handler is not None:
                 for step in steps_of(samples, self.version, recurrent=self._cutter.recurrent):
                     self._progress_handler(step)
@@ -121,7 +120,7 @@ class StepCollector:
             self._cutter.break_off(environment, keep=False)
             sender.count_stale()
 
-    def _send(self, fragment: SampleFragment) -> None:
-        if self._sender is not None:
-            self._sender.put(fragment)
+    def _send(self, *fragments: SampleFragment) -> None:
+        if self._sender is not None and fragments:
+            self._sender.put(*fragments)
             self.monitor.see_queue("fragments", self._sender.queued, self._sender.capacity)

@@ -117,20 +117,23 @@ def test_batches_of_a_recurrent_agent():
     assert {fragment.n_steps for fragment in ours if fragment.environment == 1} == {1}
 
 
-def test_frames_that_are_stored_once_come_as_whole_stacks():
+@pytest.mark.parametrize(
+    "storage", [{"frames": 3}, {"n_batches": 3}, {"n_batches": 2, "frames": 3}]
+)
+def test_how_samples_are_stored_changes_nothing(storage):
     def stacked():
         env = CountingEnv(5, end="alternate", layout="image")
         return gym.wrappers.FrameStackObservation(env, 3)
 
     found = []
-    for frames in (0, 3):
+    for options in ({}, storage):
         cages = [VectorizedCage([stacked] * B, seeds=list(range(B)))]
         handler = NumpyHandler(CountingAgent(4))
-        samples = allocate_samples(cages, SPEC, handler, next_observation=True, frames=frames)
+        samples = allocate_samples(cages, SPEC, handler, next_observation=True, **options)
         cutter = FragmentCutter(4)
         with BasicSampler(SPEC, cages, handler, samples) as sampler:
             fragments = []
-            for _ in range(3):
+            for _ in range(4):
                 fragments += cutter.add_batch(sampler.collect_batch(0)[0], 0)
         found.append(digests(fragments))
     assert found[0] == found[1]
