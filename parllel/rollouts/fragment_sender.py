@@ -81,7 +81,7 @@ class FragmentSender:
         self._sent: list[SampleFragment] = []  # the first of the queue, while the storage has them
         self._changed = threading.Condition()
         self._error: BaseException | None = None
-        self._raised = False
+        self._raised = self._ended = False
         self._close_by: float | None = None
         self._thread = threading.Thread(target=self._run, name="fragment sender", daemon=True)
         self._thread.start()
@@ -178,6 +178,7 @@ class FragmentSender:
             self._fail(error)
         with self._changed:
             # Nothing can leave the queue any more.
+            self._ended = True
             self._done("lost", len(self._queue))
 
     def _next(self) -> list[SampleFragment]:
@@ -228,12 +229,15 @@ class FragmentSender:
             if self._close_by is None:
                 self._close_by = deadline
                 self._changed.notify_all()
-        self._thread.join(timeout_s + _LATE_S)
-        if self._thread.is_alive():
+            # Not `join` alone: in Python below 3.13, one that Ctrl-C interrupts takes the thread for ended.
+            while not self._ended and (left_s := deadline + _LATE_S - monotonic()) > 0:
+                self._changed.wait(min(left_s, _LONGEST_WAIT_S))
+        if not self._ended:
             raise WorkerTimeoutError(
                 f"FragmentSender: {type(self.storage).__name__}.add did not return within {_LATE_S:g} s; "
                 "it must keep to the timeout_s that it is given"
             )
+        self._thread.join()
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error

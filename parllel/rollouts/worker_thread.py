@@ -10,12 +10,16 @@ The trainer alone calls these methods. The error is written before the thread en
 from __future__ import annotations
 
 import threading
+from time import monotonic
 from types import TracebackType
 
 from parllel.errors import ClosedError, WorkerTimeoutError
-from parllel.rollouts.arguments import check_kind
+from parllel.rollouts.arguments import check_kind, deadline_of
 from parllel.rollouts.rollout_worker import RolloutWorker
 from parllel.types import State
+
+# A Ctrl-C that comes just before a wait begins is seen after it.
+_SLICE_S = 1.0
 
 
 class WorkerThread:
@@ -37,12 +41,15 @@ class WorkerThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._error: BaseException | None = None
         self._begun = self._closed = False
+        self._ended = threading.Event()
 
     def _run(self) -> None:
         try:
             self.worker.run()
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def load_weights(self, weights: State, version: int) -> bool:
         """Give the worker weights, and start it if they are the first; see `RolloutWorker.load_weights`.
@@ -72,15 +79,19 @@ class WorkerThread:
         Raises:
             WorkerTimeoutError: if the turn does not end in time.
         """
+        deadline = deadline_of(f"{self.name}: close: timeout_s", timeout_s)
         self._closed = True
         self.worker.stop()
         if self._begun:
-            self._thread.join(timeout_s)
-            if self._thread.is_alive():
+            # Not `join` alone: in Python below 3.13, one that Ctrl-C interrupts takes the thread for ended.
+            while not self._ended.wait(min(max(deadline - monotonic(), 0.0), _SLICE_S)):
+                if monotonic() < deadline:
+                    continue
                 raise WorkerTimeoutError(
                     f"{self.name}: its turn did not end within {timeout_s:g} s of close(); give its "
                     "environments a shorter timeout_s"
                 )
+            self._thread.join()
         self.worker.close()
 
     def __enter__(self) -> WorkerThread:
