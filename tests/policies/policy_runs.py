@@ -18,6 +18,17 @@ from torch import nn
 from parllel import BatchSpec, Seeds
 from parllel.envs import ParallelEnvAdapter
 from parllel.logging import Logger
+from parllel.rollouts import (
+    EpisodeStatistics,
+    FragmentSampler,
+    FragmentSender,
+    LocalRollouts,
+    ReplayBuffer,
+    RolloutWorker,
+    RowsSchedule,
+    Trainer,
+    WorkerPlace,
+)
 from parllel.runners import AsynchronousRunner, OnPolicyRunner
 from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, EvalSampler, Plan
@@ -44,6 +55,7 @@ from parllel.transforms import (
 from parllel_patterns import (
     PPO_DEFAULTS,
     allocate_eval_samples,
+    allocate_samples,
     build_cages,
     build_eval_sampler,
     build_rollout_sampler,
@@ -51,6 +63,7 @@ from parllel_patterns import (
 )
 
 B = 4
+NORMALIZED = ("normalized", "fragments")
 
 
 @dataclass(frozen=True)
@@ -155,6 +168,7 @@ def screen() -> gym.Env[Any, Any]:
 
 MAKE = {
     "normalized": pendulum,
+    "fragments": pendulum,
     "recurrent": half_blind_cart,
     "several_agents": spread,
     "frames": screen,
@@ -184,7 +198,7 @@ def make_agent(kind: str, spaces: Any, seeds: Seeds) -> Any:
         return RecurrentPgAgent(model, Categorical(2), prev_action=0, seed=seeds.integer("agent"))
     make = partial(agents_for, sharing="independent") if kind == "several_agents" else agent_for
     gain: Any = (
-        {} if kind == "several_agents" else {"policy_gain": 5.0 if kind == "normalized" else 1.0}
+        {} if kind == "several_agents" else {"policy_gain": 5.0 if kind in NORMALIZED else 1.0}
     )
     return make(spaces, seeds=seeds, hidden_sizes=(16,), **gain)
 
@@ -207,11 +221,44 @@ def training_sampler(config: Config, seeds: Seeds, stack: ExitStack | None = Non
         advantage = EstimateMultiAgentAdvantage(0.98, 0.9)
     if kind == "small_policy":
         return build_rollout_sampler(batch_spec, cages, SmallPolicyHandler(agent), [advantage])
-    steps = [NormalizeObservations()] if kind == "normalized" else []
-    frames: Any = {"frames": 4} if kind == "frames" else {}
+    steps = [NormalizeObservations()] if kind in NORMALIZED else []
+    options: dict[str, dict[str, Any]] = {
+        "frames": {"frames": 4},
+        "fragments": {"next_observation": True},
+    }
     handlers = {"extra_input": ByColumn, "sampled_elsewhere": CpuSamplingHandler}
     handler = handlers.get(kind, TorchHandler)(agent)
-    return build_sampler(batch_spec, cages, handler, steps, [advantage], **frames)
+    return build_sampler(batch_spec, cages, handler, steps, [advantage], **options.get(kind, {}))
+
+
+def fragment_sampler(config: Config, cages: Any, seeds: Seeds, stack: ExitStack) -> Any:
+    """Put a sampler together whose fragments a worker makes in a thread."""
+    batch_spec = BatchSpec(8, B)
+    buffer, statistics = stack.enter_context(ReplayBuffer(B)), EpisodeStatistics()
+
+    def build_worker(place: WorkerPlace) -> RolloutWorker:
+        sender = FragmentSender(place.storage)
+        place.stack.callback(sender.close, 0.0)
+        schedule = RowsSchedule(training_sampler(config, Seeds(1)))
+        return RolloutWorker(
+            schedule, fragment_length=8, seed=2, sender=sender, statistics=place.statistics
+        )
+
+    workers = stack.enter_context(LocalRollouts(build_worker, 1, buffer, statistics))
+    handler = TorchHandler(make_agent(config.kind, cages[0].spaces, seeds))
+    steps, batch = [NormalizeObservations()], [EstimateAdvantage(0.98, 0.9)]
+    samples = allocate_samples(cages, batch_spec, handler, [*steps, *batch])
+    sampler = FragmentSampler(
+        batch_spec,
+        buffer,
+        handler,
+        samples,
+        steps,
+        batch,
+        workers=workers,
+        statistics=statistics,
+    )
+    return stack.enter_context(sampler)
 
 
 def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console | None) -> Any:
@@ -233,6 +280,10 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console 
             eval_cages, TorchHandler(agent), allocate_eval_samples(eval_cages), B
         )
         runner: Any = AsynchronousRunner
+    elif kind == "fragments":
+        sampler = fragment_sampler(config, eval_cages, seeds, stack)
+        agent, runner = sampler.agent, Trainer
+        eval_sampler = build_eval_sampler(eval_cages, sampler, B)
     else:
         sampler = training_sampler(config, seeds, stack)
         agent, runner = sampler.handler.agent, OnPolicyRunner

@@ -86,7 +86,7 @@ def assert_same_play(found, expected):
             )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "fragments"])
 def test_a_hundred_episodes_are_those_of_the_evaluation(trained, kind):
     path = trained(kind)
     expected, episodes = evaluation(path, 100)
@@ -116,7 +116,7 @@ def test_other_kinds_of_runs(trained, kind):
         assert_same_play(played_by(policy, MAKE[kind], 8, 3), expected)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "frames"])
+@pytest.mark.parametrize("kind", [*KINDS, "frames", "fragments"])
 def test_nothing_of_the_run_is_left(trained, kind):
     path = trained(kind)
     arrays = []
