@@ -106,7 +106,7 @@ class ReplayBuffer(ReplayBufferInterface):
         The buffer keeps the fragments themselves, not copies.
 
         Raises:
-            ClosedError: if the buffer is closed, or has been while this waited.
+            ClosedError: if the buffer is closed, or has been while this waited for room for the first.
             TypeError: for anything else than fragments; none is added then.
             ValueError: if two workers have the same name; none is added then.
         """
@@ -117,11 +117,17 @@ class ReplayBuffer(ReplayBufferInterface):
         with self._changed:
             self._check_names(fragments)
             for done, fragment in enumerate(fragments):
-                self._check_open("add")
-                # Asked again after each wait: by then it may have come from elsewhere, or be too old.
-                while not self._take_in(fragment):
-                    if not self._wait(deadline, "add"):
+                try:
+                    self._check_open("add")
+                    # Asked again after each wait: by then it may have come from elsewhere, or be too old.
+                    while not self._take_in(fragment):
+                        if not self._wait(deadline, "add"):
+                            return done
+                except ClosedError:
+                    # What was taken in is acknowledged, or the sender would count it as well, as rejected.
+                    if done:
                         return done
+                    raise
         return len(fragments)
 
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:

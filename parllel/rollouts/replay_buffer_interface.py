@@ -25,10 +25,10 @@ class ReplayBufferInterface(ABC):
         """Add fragments in order, waiting while there is no room; return how many are done with.
 
         These are stored, or were known already, or were too old and have been dropped. If it is fewer than
-        were given, the time was up; add the others again.
+        were given, the time was up, or the storage has been closed; add the others again.
 
         Raises:
-            ClosedError: if the storage is closed, or has been while this waited.
+            ClosedError: if the storage is closed, or has been before it was done with the first.
         """
 
     @abstractmethod
