@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike
 from parllel.logging.guarded_writer import GuardedWriter, Remark
 from parllel.logging.writer import Level, Number, Writer, check_key
 
+# Different warnings of one place that are sent on; its numbers may change for ever.
+_TEXTS_OF_A_PLACE = 10
+
 
 class Logger:
     """Collect values by key, and write them as a row to every writer.
@@ -150,12 +153,14 @@ class Logger:
 
     @contextlib.contextmanager
     def catch_warnings(self) -> Iterator[None]:
-        """Send Python warnings to log file and terminal, once per place, while the context lasts.
+        """Send Python warnings to log file and terminal while the context lasts.
+
+        Each text is sent once for a place in the code, and at most ten texts of one place.
 
         Python's filters apply as usual: an ignored warning is not logged, and "error" raises. Warnings of
         other processes are not seen here.
         """
-        seen: set[tuple[str, int, type[Warning]]] = set()
+        seen: dict[tuple[str, int, type[Warning]], set[str]] = {}
         before = warnings.showwarning
 
         def show(
@@ -166,12 +171,16 @@ class Logger:
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
-            place = (filename, lineno, category)
             if file is not None or self._closed:
                 before(message, category, filename, lineno, file, line)
-            elif place not in seen:
-                seen.add(place)  # first, as a writer may warn too
-                self.warn(f"{category.__name__}: {message} ({filename}:{lineno})")
+                return
+            texts = seen.setdefault((filename, lineno, category), set())
+            text = f"{category.__name__}: {message} ({filename}:{lineno})"
+            if text in texts or len(texts) == _TEXTS_OF_A_PLACE:
+                return
+            texts.add(text)  # first, as a writer may warn too
+            is_last = len(texts) == _TEXTS_OF_A_PLACE
+            self.warn(f"{text}; further warnings of this place are left out" if is_last else text)
 
         warnings.showwarning = show
         try:

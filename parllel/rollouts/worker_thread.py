@@ -13,7 +13,7 @@ import threading
 from time import monotonic
 from types import TracebackType
 
-from parllel.errors import ClosedError, WorkerTimeoutError
+from parllel.errors import ClosedError, WorkerTimeoutError, add_note
 from parllel.rollouts.arguments import check_kind, deadline_of
 from parllel.rollouts.rollout_worker import RolloutWorker
 from parllel.types import State
@@ -47,6 +47,8 @@ class WorkerThread:
         try:
             self.worker.run()
         except BaseException as error:
+            # Numbers of environments are those of a worker, of which there are several.
+            add_note(error, f"in {self.name}")
             self._error = error
         finally:
             self._ended.set()

@@ -370,7 +370,7 @@ def warn_here(text, category=UserWarning):
     warnings.warn(text, category, stacklevel=1)
 
 
-def test_python_warnings_become_messages_once_per_place():
+def test_python_warnings_become_messages_once_per_place_and_text():
     writer = Memory()
     logger = Logger([writer])
     with warnings.catch_warnings():
@@ -388,6 +388,19 @@ def test_python_warnings_become_messages_once_per_place():
     assert texts[0] == f"UserWarning: slow ({__file__}:{line})"
     assert texts[1] == f"DeprecationWarning: old ({__file__}:{line})"
     assert texts[2].startswith("UserWarning: elsewhere (")
+
+
+def test_a_place_that_warns_of_different_things_is_heard_ten_times():
+    """Environments that fail one after the other are warned of at one place; numbers change each time."""
+    writer = Memory()
+    with Logger([writer]) as logger, logger.catch_warnings(), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for i in range(30):
+            warn_here(f"environment {i} is slow")
+    texts = [text for _, text in writer.messages]
+    assert len(texts) == 10
+    assert "environment 9 is slow" in texts[9]
+    assert texts[9].endswith("; further warnings of this place are left out")
 
 
 def test_warnings_that_are_errors_go_on_raising():
