@@ -145,7 +145,7 @@ def test_statistics_agree_with_a_computation_by_hand(ready, length, reuse):
             stats = sampler.stats
             np.testing.assert_allclose(stats["NormalizeObservations/mean"], mean, rtol=1e-9)
             np.testing.assert_allclose(stats["NormalizeObservations/std"], var**0.5, rtol=1e-9)
-    assert finals > 5
+    assert finals > 0
     assert len(versions) > 2
     assert (len(keys) < 9 * B) == bool(reuse)
 
