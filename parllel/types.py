@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 # A tree: buffers, named tuples or dicts, with arrays, scalars or None as leaves.
 Tree: TypeAlias = Any
@@ -37,3 +38,25 @@ class BatchSpec:
     def shape(self) -> tuple[int, int]:
         """`(T, B)`."""
         return (self.T, self.B)
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+ClosingT = TypeVar("ClosingT", bound="Closing")
+
+
+class Closing:
+    """Let a class be used in `with`, whose block calls its `close` at the end, after an error too."""
+
+    def __enter__(self: ClosingT) -> ClosingT:
+        return self
+
+    def __exit__(
+        self: _Closes,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

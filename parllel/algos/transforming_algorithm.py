@@ -39,6 +39,10 @@ class TransformingAlgorithm(Algorithm):
             raise TypeError(
                 f"TransformingAlgorithm: algorithm: expected an Algorithm, got {algorithm!r}"
             )
+        if not isinstance(transforms, Sequence):
+            raise TypeError(
+                f"TransformingAlgorithm: transforms: expected a list of BatchTransforms, got {transforms!r}"
+            )
         for transform in transforms:
             if not isinstance(transform, BatchTransform):
                 hint = "; call it" if isinstance(transform, type) else ""

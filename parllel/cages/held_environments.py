@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.spaces import Spaces
-from parllel.types import State
-
-HeldT = TypeVar("HeldT", bound="HeldEnvironments")
+from parllel.types import Closing, State
 
 
-class HeldEnvironments(ABC):
+class HeldEnvironments(Closing, ABC):
     """Environments between rows: what they are, what they can do, their states, and their end."""
 
     @property
@@ -88,15 +85,3 @@ class HeldEnvironments(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the environments and end their processes; may be called twice."""
-
-    def __enter__(self: HeldT) -> HeldT:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        # Also after an error, which may have come from another cage: workers must not outlive the block.
-        self.close()

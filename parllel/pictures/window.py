@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
 from typing import Any
 
 from parllel.errors import ParllelError
 from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
+from parllel.types import Closing
 
 SMALLEST = 300  # pixels; smaller pictures are enlarged by a whole number
 
@@ -17,7 +17,7 @@ class WindowClosedError(ParllelError):
     """The window was closed by its user."""
 
 
-class Window:
+class Window(Closing):
     """Show pictures at a steady pace, on a system with a display.
 
     Args:
@@ -85,17 +85,6 @@ class Window:
         """Close the window; may be called twice."""
         # Not pygame.quit(): environments draw with pygame too.
         self._pygame.display.quit()
-
-    def __enter__(self) -> Window:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def has_display() -> bool:

@@ -91,20 +91,7 @@ def play_episodes(
         return []
     n = min(n_envs, len(seeds))
     with ExitStack() as stack:
-        stepper = EnvStepper(
-            [make_env] * n,
-            [None] * n,
-            traj_info,
-            reset_automatically=False,
-            index=0,
-            check="first_episode",
-        )
-        stack.callback(stepper.close)
-        if len({id(env) for env in stepper.envs}) < n:
-            raise ValueError(
-                "make_env: expected a new environment from each call, got the same one twice; give it "
-                "n_envs=1, or make one in each call"
-            )
+        stepper = _make_stepper(make_env, n, traj_info, stack)
         _check_spaces(policy, stepper.spaces)
         table = _Table(policy, stepper, seeds, first_env, max_steps, keep_actions)
         table.begin(range(n))
@@ -201,6 +188,29 @@ class _Table:
         del self.playing[i]
         self._found[one.place] = Episode(one.seed, traj, step.terminated, step.truncated, actions)
         return True
+
+
+def _make_stepper(
+    make_env: EnvFactory, n: int, traj_info: TrajInfoFactory, stack: ExitStack
+) -> EnvStepper:
+    """Make n environments, which `stack` closes."""
+    stepper = EnvStepper(
+        [make_env] * n,
+        # None: each episode has a seed of its own.
+        [None] * n,
+        traj_info,
+        reset_automatically=False,
+        index=0,
+        check="first_episode",
+    )
+    # Before the check: what was made twice has to be closed as well.
+    stack.callback(stepper.close)
+    if len({id(env) for env in stepper.envs}) < n:
+        raise ValueError(
+            "make_env: expected a new environment from each call, got the same one twice; give it "
+            "n_envs=1, or make one in each call"
+        )
+    return stepper
 
 
 @contextmanager

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers import buffer_map
-from parllel.types import State, Tree
-
-PolicyT = TypeVar("PolicyT", bound="Policy")
+from parllel.types import Closing, State, Tree
 
 
-class Policy(ABC):
+class Policy(Closing, ABC):
     """Act in environments that the caller numbers as it likes.
 
     Observations and actions are those of gymnasium, stacked: for each leaf of the space an array `[N, ...]`,
@@ -68,14 +65,3 @@ class Policy(ABC):
 
     def close(self) -> None:
         """Release what it holds; may be called twice."""
-
-    def __enter__(self: PolicyT) -> PolicyT:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

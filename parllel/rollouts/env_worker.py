@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 
 import numpy as np
 
 from parllel.cages import EnvFactory, ProcessCage, TrajInfo, TrajInfoFactory
 from parllel.errors import RestartsUsedUpError
 from parllel.processes import RestartBudget
+from parllel.types import Closing
 
 # Of the seeds of further processes: a SeedSequence that was asked to spawn must give others.
 _RESTARTS = 0x7E57A7
 
 
-class EnvWorker:
+class EnvWorker(Closing):
     """One environment in a process, with a budget of further processes.
 
     `cage` is that of the process there is now: what allocates samples takes it. A ReadySchedule steps it,
@@ -96,14 +96,3 @@ class EnvWorker:
         """End the process; may be called twice. It raises nothing: environments that died are no news."""
         with suppress(Exception):
             self.cage.close()
-
-    def __enter__(self) -> EnvWorker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

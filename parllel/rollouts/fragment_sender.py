@@ -13,8 +13,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from itertools import islice, takewhile
+from numbers import Integral
 from time import monotonic, sleep
-from types import TracebackType
 
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.logging import Ledger
@@ -27,6 +27,7 @@ from parllel.rollouts.arguments import (
 )
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
+from parllel.types import Closing
 
 # What one addition may wait for room: so long a sender that is closed may go on.
 _SLICE_S = 0.1
@@ -40,7 +41,7 @@ _LONGEST_WAIT_S = 1.0
 _LATE_S = 5.0
 
 
-class FragmentSender:
+class FragmentSender(Closing):
     """Hand fragments to a storage in a thread, so that environments do not wait for it.
 
     The storage is not closed with the sender: others may use it.
@@ -164,7 +165,7 @@ class FragmentSender:
             while fragments := self._next():
                 # Outside of the lock: it may wait for room there, while the worker goes on.
                 done = self.storage.add(fragments, _SLICE_S)
-                if not isinstance(done, int) or not 0 <= done <= len(fragments):
+                if not isinstance(done, Integral) or not 0 <= done <= len(fragments):
                     raise ValueError(
                         f"{type(self.storage).__name__}.add: expected from 0 to {len(fragments)}, the "
                         f"fragments that it was given, got {done!r}"
@@ -241,14 +242,3 @@ class FragmentSender:
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error
-
-    def __enter__(self) -> FragmentSender:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TypeVar
 
 from parllel.rollouts.sample_fragment import SampleFragment
+from parllel.types import Closing
 
-InterfaceT = TypeVar("InterfaceT", bound="ReplayBufferInterface")
 
-
-class ReplayBufferInterface(ABC):
+class ReplayBufferInterface(Closing, ABC):
     """A storage that workers add fragments to and the trainer fetches them from.
 
     The fragments of one environment are added in order, by one sender at a time, which repeats what was not
@@ -63,14 +60,3 @@ class ReplayBufferInterface(ABC):
     @abstractmethod
     def close(self) -> None:
         """Drop all fragments and wake all who wait; may be called twice."""
-
-    def __enter__(self: InterfaceT) -> InterfaceT:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

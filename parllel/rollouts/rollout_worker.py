@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,13 @@ from parllel.rollouts.published_parts import PublishedLayout, PublishedParts
 from parllel.rollouts.schedule import Schedule
 from parllel.rollouts.step_collector import ProgressHandler, StepCollector
 from parllel.rollouts.worker_status import WorkerStatus
-from parllel.types import State
+from parllel.types import Closing, State
 
 # How long a full queue is waited for before it is looked whether to stop.
 _SLICE_S = 0.1
 
 
-class RolloutWorker:
+class RolloutWorker(Closing):
     """Run a schedule, cut its steps into fragments, and take new weights between two of its turns.
 
     `run` works in the thread that calls it. `load_weights` and `stop` may be called by other threads.
@@ -269,14 +268,3 @@ class RolloutWorker:
         if not self._closed:
             self._closed = True
             self.schedule.close()
-
-    def __enter__(self) -> RolloutWorker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

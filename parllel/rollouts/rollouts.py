@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from types import TracebackType
-from typing import TypeVar
 
 from parllel.rollouts.overview import overview_of, stats_of
 from parllel.rollouts.worker_status import WorkerStatus
-from parllel.types import State
-
-RolloutsT = TypeVar("RolloutsT", bound="Rollouts")
+from parllel.types import Closing, State
 
 
-class Rollouts(ABC):
+class Rollouts(Closing, ABC):
     """Workers that make fragments with the trainer's weights, wherever they run.
 
     `FragmentSampler` gives them weights, looks whether they are well, and has what they do in its statistics.
@@ -57,14 +53,3 @@ class Rollouts(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop and close all workers; may be called twice."""
-
-    def __enter__(self: RolloutsT) -> RolloutsT:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

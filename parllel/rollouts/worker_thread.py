@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import threading
 from time import monotonic
-from types import TracebackType
 
 from parllel.errors import ClosedError, WorkerTimeoutError, add_note
 from parllel.rollouts.arguments import check_kind, deadline_of
 from parllel.rollouts.rollout_worker import RolloutWorker
-from parllel.types import State
+from parllel.types import Closing, State
 
 # A Ctrl-C that comes just before a wait begins is seen after it.
 _SLICE_S = 1.0
 
 
-class WorkerThread:
+class WorkerThread(Closing):
     """Run a worker in a thread, from the first weights that it is given until it is closed.
 
     Before that it would make experience with weights that are not the trainer's, those before a checkpoint,
@@ -95,14 +94,3 @@ class WorkerThread:
                 )
             self._thread.join()
         self.worker.close()
-
-    def __enter__(self) -> WorkerThread:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

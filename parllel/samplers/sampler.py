@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from parllel.buffers import Samples, buffer_leaves
 from parllel.cages import TrajInfo
-from parllel.types import State
-
-SamplerT = TypeVar("SamplerT", bound="Sampler")
+from parllel.types import Closing, State
 
 
-class Sampler(ABC):
+class Sampler(Closing, ABC):
     """Fill batches with experience."""
 
     @abstractmethod
@@ -90,14 +87,3 @@ class Sampler(ABC):
     def unsaved_environments(self) -> dict[str, int]:
         """How many environments could not save their state in the last `state`, by what has none."""
         return {}
-
-    def __enter__(self: SamplerT) -> SamplerT:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

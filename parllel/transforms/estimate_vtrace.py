@@ -77,10 +77,7 @@ def vtrace(
         for_loop(name, "truncated", truncated, shape, bool),
         for_loop(name, "final_value", final_value, shape, np.float32),
         for_loop(name, "bootstrap_value", bootstrap_value, shape[1:], np.float32),
-        discount,
-        gae_lambda,
-        rho_clip,
-        c_clip,
+        *(discount, gae_lambda, rho_clip, c_clip),
         for_output(name, "out_advantage", out_advantage, shape),
         for_output(name, "out_return", out_return, shape),
     )

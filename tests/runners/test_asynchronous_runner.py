@@ -207,6 +207,10 @@ def test_old_batches_are_corrected_for_the_weights_of_now(switching, tmp_path):
         ((PPO, []), "algorithm: expected an Algorithm, got <class"),
         ((Algorithm, [NormalizeObservations()]), "transforms: expected BatchTransforms, got <"),
         ((Algorithm, [NormalizeAdvantage]), "transforms: .*NormalizeAdvantage'>; call it"),
+        (
+            (Algorithm, NormalizeAdvantage()),
+            "transforms: expected a list of BatchTransforms, got <",
+        ),
     ],
 )
 def test_a_learners_transforms_are_batch_transforms(arguments, match):
