@@ -42,22 +42,7 @@ class BatchRows:
         self.truncated: NDArray[np.bool_] = np.asarray(env.truncated)
         self.T, self.B = self.done.shape
         self._check(samples, recurrent)
-        seen = getattr(agent, "observation", None)
-        if seen is not None and same_memory(seen, env.observation):
-            seen = None
-        self.fields: dict[str, Tree] = {
-            # With the padding row, the observation after the batch.
-            "env.observation": named_map(
-                lambda leaf: np.asarray(leaf[0 : len(leaf) + 1]), env.observation
-            ),
-            "env.reward": named_map(np.asarray, env.reward),
-            "env.terminated": named_map(np.asarray, env.terminated),
-            "env.truncated": named_map(np.asarray, env.truncated),
-            "env.env_info": named_map(np.asarray, env.env_info),
-            "agent.action": named_map(np.asarray, agent.action),
-            "agent.agent_info": named_map(np.asarray, agent.agent_info),
-            "agent.observation": named_map(np.asarray, seen),
-        }
+        self.fields = stored_fields(samples)
         self.initial_rnn_state = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
         self._valid = np.asarray(env.valid) if recurrent else None
         self._next: Tree = None
@@ -72,7 +57,8 @@ class BatchRows:
 
     def rnn_state(self, column: int) -> Tree:
         """Return the recurrent state of a column before row 0, None if there is none."""
-        return named_map(lambda leaf: leaf[0, column], self.initial_rnn_state)
+        state = self.initial_rnn_state
+        return None if state is None else named_map(lambda leaf: leaf[0, column], state)
 
     def final_observation(self, t: int, column: int) -> Tree:
         """Return a copy of the last observation of the episode that ended at a place.
@@ -95,6 +81,30 @@ class BatchRows:
                 f"samples: expected {expected} field env.valid for FragmentCutter(recurrent={recurrent}), "
                 f"got {got}; RecurrentSampler's samples have it, and are cut with recurrent=True"
             )
+
+
+def stored_fields(samples: Samples) -> dict[str, Tree]:
+    """Return views of what fragments store, [T, B, ...] by name; `env.observation` has a row more.
+
+    `agent.observation` is None if it is `env.observation`.
+    """
+    env, agent = samples.env, samples.agent
+    seen = getattr(agent, "observation", None)
+    if seen is not None and same_memory(seen, env.observation):
+        seen = None
+    return {
+        # With the padding row, the observation after the batch.
+        "env.observation": named_map(
+            lambda leaf: np.asarray(leaf[0 : len(leaf) + 1]), env.observation
+        ),
+        "env.reward": named_map(np.asarray, env.reward),
+        "env.terminated": named_map(np.asarray, env.terminated),
+        "env.truncated": named_map(np.asarray, env.truncated),
+        "env.env_info": named_map(np.asarray, getattr(env, "env_info", None)),
+        "agent.action": named_map(np.asarray, agent.action),
+        "agent.agent_info": named_map(np.asarray, getattr(agent, "agent_info", None)),
+        "agent.observation": named_map(np.asarray, seen),
+    }
 
 
 def same_memory(one: Tree, other: Tree) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parllel.buffers import Samples
 from parllel.rollouts.arguments import check_count, check_integer, check_kind
@@ -12,6 +14,7 @@ from parllel.rollouts.batch_rows import BatchRows
 from parllel.rollouts.fragment_layout import FragmentLayout
 from parllel.rollouts.running_fragment import RunningFragment, copied
 from parllel.rollouts.sample_fragment import SampleFragment
+from parllel.rollouts.single_rows import SingleRows
 from parllel.rollouts.step_record import StepRecord
 from parllel.types import Tree
 
@@ -30,8 +33,9 @@ class _Stream:
 class FragmentCutter:
     """Cut the steps of environments into fragments, whoever steps them and in whatever order.
 
-    Give it single steps of environments by `add_step`, or the batches of a sampler by `add_batch`. Both
-    give the same fragments for the same steps. Each value is copied once, to the memory of its fragment.
+    Give it single steps of environments by `add_step`, rows of a ReadySchedule's buffer by `add_row`, or the
+    batches of a sampler by `add_batch`. All give the same fragments for the same steps. Each value is copied
+    once, to the memory of its fragment.
     One thread at a time may use it.
 
     A fragment goes on over the ends of episodes. With `recurrent` it ends with its episode: it has
@@ -67,6 +71,8 @@ class FragmentCutter:
         self._layout: FragmentLayout | None = None
         # Of the samples that came last, if it holds for what they are filled with next.
         self._batch: BatchRows | None = None
+        self._single: SingleRows | None = None
+        self._leaves: list[NDArray[Any]] = []
         self._streams: dict[int, _Stream] = {}
 
     def add_step(self, step: StepRecord) -> SampleFragment | None:
@@ -90,29 +96,69 @@ class FragmentCutter:
         layout = self._layout = self._layout or FragmentLayout(
             fields, cell=0, length=self.fragment_length
         )
-        running = stream.running = stream.running or self._begin(
-            layout, step.rnn_state if self.recurrent else None
-        )
-        done, after = bool(step.terminated or step.truncated), step.next_observation
-        if done and self.recurrent and step.final_observation is not None:
-            after = step.final_observation
-        keeps_final = bool(step.truncated) and not self.recurrent
-        if keeps_final and step.final_observation is None:
-            raise ValueError(
-                f"environment {step.environment}: expected final_observation with the last step of a "
-                "truncated episode, got None"
-            )
+        running = stream.running = stream.running or self._begin(layout, step.rnn_state)
+        final = step.final_observation
+        self._check_final(step.environment, bool(step.truncated), final)
         running.put_step(
             layout.leaves_of(fields),
-            layout.observation_of(after),
+            layout.observation_of(step.next_observation),
             first=stream.first,
             version=step.version,
         )
-        if keeps_final:
-            running.final_observations[running.rows - 1] = copied(step.final_observation)
+        done = bool(step.terminated or step.truncated)
+        return self._end_step(step.environment, stream, done, bool(step.truncated), final)
+
+    def add_row(
+        self,
+        rows: SingleRows,
+        t: int,
+        column: int,
+        version: int,
+        *,
+        final_observation: Tree = None,
+        rnn_state: Tree = None,
+    ) -> SampleFragment | None:
+        """Take in the step at a place of a buffer, as `add_step` takes in its record, but at less cost.
+
+        Raises:
+            ValueError: as `add_step`.
+        """
+        stream = self._stream(column)
+        if rows is not self._single:
+            self._layout = self._layout or FragmentLayout(
+                rows.fields, cell=2, length=self.fragment_length
+            )
+            self._single, self._leaves = rows, self._layout.leaves_of(rows.fields)
+        assert self._layout is not None
+        if stream.running is None:
+            stream.running = self._begin(self._layout, rnn_state)
+        truncated = bool(rows.truncated[t, column])
+        self._check_final(column, truncated, final_observation)
+        stream.running.put_row(self._leaves, t, column, first=stream.first, version=version)
+        done = bool(rows.done[t, column])
+        return self._end_step(column, stream, done, truncated, final_observation)
+
+    def _check_final(self, environment: int, truncated: bool, final: Tree) -> None:
+        if truncated and final is None and not self.recurrent:
+            raise ValueError(
+                f"environment {environment}: expected final_observation with the last step of a "
+                "truncated episode, got None"
+            )
+
+    def _end_step(
+        self, environment: int, stream: _Stream, done: bool, truncated: bool, final: Tree
+    ) -> SampleFragment | None:
+        """Note how a step ended that was written; return the fragment if it is complete."""
+        running = stream.running
+        assert running is not None
+        if done and final is not None:
+            if self.recurrent:
+                running.put_after(final)
+            elif truncated:
+                running.final_observations[running.rows - 1] = copied(final)
         stream.first = done
         if running.left == 0 or (done and self.recurrent):
-            return self._finish(step.environment, stream)
+            return self._finish(environment, stream)
         return None
 
     def add_batch(self, samples: Samples, version: int) -> list[SampleFragment]:
@@ -152,8 +198,7 @@ class FragmentCutter:
             while t < n:
                 running = stream.running
                 if running is None:
-                    state = batch.rnn_state(column) if self.recurrent else None
-                    running = stream.running = self._begin(layout, state)
+                    running = stream.running = self._begin(layout, batch.rnn_state(column))
                 rows = slice(t, min(n, t + running.left))
                 if cut_short:
                     self._keep_final(batch, rows, column, running)
@@ -176,7 +221,7 @@ class FragmentCutter:
         return RunningFragment(
             layout,
             padded=self.recurrent,
-            initial_rnn_state=rnn_state,
+            initial_rnn_state=rnn_state if self.recurrent else None,
         )
 
     def break_off(self, environment: int, *, keep: bool = True) -> SampleFragment | None:

@@ -15,13 +15,14 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.agents import Handler
 from parllel.buffers import Samples, buffer_map
-from parllel.cages import AwaitedRows, CageInterface, FinalObservation
+from parllel.cages import AwaitedRows, CageInterface, FinalObservation, TrajInfo
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
 from parllel.rollouts.arguments import check_integer, check_kind, check_seconds, check_timeout
 from parllel.rollouts.env_unit import Doing, EnvUnit
@@ -38,6 +39,9 @@ _SLICE_S = 0.1
 _LONGEST_GAP_S = 1.0
 # PyTorch rounds products of 1 to 3 rows otherwise than those of 4 or more, and the last N % 4 of these.
 _ROWS_TOGETHER = 4
+
+# What a unit answered to a step: episodes that ended, and last observations.
+_Answer: TypeAlias = tuple[EnvUnit, list[TrajInfo], list[FinalObservation]]
 
 
 class ReadySchedule(Schedule):
@@ -199,29 +203,36 @@ class ReadySchedule(Schedule):
         if not len(self._awaited):
             time.sleep(patience_s)
             return False
-        with self._collector.monitor.stage("receive"):
+        monitor = self._collector.monitor
+        answers: list[_Answer] = []
+        with monitor.stage("receive"):
             done = self._awaited.wait(patience_s)
-        for unit in done:
-            self._finish(unit)
+            for unit in done:
+                self._finish(unit, answers)
+        with monitor.stage("hand_over"):
+            for unit, trajs, finals in answers:
+                self._take_steps(unit, finals)
+                self._collector.add_episodes(trajs)
         return bool(done)
 
-    def _finish(self, unit: EnvUnit) -> None:
-        """Take the answer of a unit, which waits for an action then, unless it has failed."""
+    def _finish(self, unit: EnvUnit, answers: list[_Answer]) -> None:
+        """Take the answer of a unit, which waits for an action then, unless it has failed.
+
+        answers: gets this one, if it is that to a step.
+        """
         if unit.doing is Doing.MAKING:
             self._bind(unit)
             return
         stepped = unit.doing is Doing.STEPPING
         try:
-            with self._collector.monitor.stage("receive"):
-                unit.cage.finish_row()
-                trajs = unit.cage.collect_completed_trajs()
-                finals = unit.cage.collect_final_observations(truncated_only=not self.recurrent)
+            unit.cage.finish_row()
+            trajs = unit.cage.collect_completed_trajs()
+            finals = unit.cage.collect_final_observations(truncated_only=not self.recurrent)
         except Exception as error:
             self._fail(unit, error)
             return
         if stepped:
-            self._take_steps(unit, finals)
-            self._collector.add_episodes(trajs)
+            answers.append((unit, trajs, finals))
         elif self.recurrent:
             self.handler.reset_one(np.arange(unit.columns.start, unit.columns.stop))
         unit.doing = Doing.WAITING
@@ -232,15 +243,15 @@ class ReadySchedule(Schedule):
     def _take_steps(self, unit: EnvUnit, finals: Sequence[FinalObservation]) -> None:
         final = {one.column: one.observation for one in finals}
         for column in unit.numbers:
-            record = self._rows.record(
+            self._collector.add_row(
+                self._rows,
                 unit.t,
                 column,
                 unit.version,
                 final_observation=final.get(column),
                 rnn_state=unit.states.get(column),
             )
-            self._collector.add_step(record)
-            if self.recurrent and self._rows.ended(unit.t, column):
+            if self.recurrent and self._rows.done[unit.t, column]:
                 self.handler.reset_one(np.array([column]))
         unit.t += 1
         if unit.t == self._rows.T:

@@ -86,6 +86,30 @@ class RunningFragment:
         self._version[row] = version
         self.rows += 1
 
+    def put_row(
+        self, leaves: Sequence[NDArray[Any]], t: int, column: int, *, first: bool, version: int
+    ) -> None:
+        """Write one row of a buffer, and the observation after it.
+
+        leaves: as for `put_rows`.
+        """
+        if not self._leaves:
+            self._allocate()
+        row, seen = self.rows, self._layout.n_observation
+        for target, source in zip(self._leaves, leaves, strict=True):
+            target[row] = source[t, column]
+        for target, source in zip(self._leaves[:seen], leaves[:seen], strict=True):
+            target[row + 1] = source[t + 1, column]
+        self._first[row] = first
+        self._version[row] = version
+        self.rows += 1
+
+    def put_after(self, observation: Tree) -> None:
+        """Write another observation than the next one after the last row."""
+        after = self._layout.observation_of(observation)
+        for i, (target, leaf) in enumerate(zip(self._leaves[: len(after)], after, strict=True)):
+            target[self.rows] = self._layout.check(i, leaf)
+
     def put_rows(
         self,
         leaves: Sequence[NDArray[Any]],

@@ -27,12 +27,10 @@ from parllel.buffers import (
     named_map,
     part_at,
 )
-from parllel.rollouts.batch_rows import same_memory
+from parllel.rollouts.batch_rows import stored_fields
 from parllel.rollouts.step_record import StepRecord
 from parllel.transforms import StepTransform, check_fields, note_transform
 from parllel.types import Tree
-
-_ENV = ("reward", "terminated", "truncated", "env_info")
 
 
 class SingleRows:
@@ -44,6 +42,8 @@ class SingleRows:
 
     Attributes:
         T, B: of the samples.
+        fields: what fragments store, see `stored_fields`.
+        done, truncated: [T, B] bool; for several agents `done` is that of all of them.
 
     Raises:
         ValueError: for lazy frames, which only samplers can fill, and if samples and transforms do not fit.
@@ -59,10 +59,8 @@ class SingleRows:
                     "stored once; allocate_samples(frames=0) makes stacks"
                 )
         check_fields(samples, step_transforms)
-        seen = getattr(agent, "observation", None)
-        if seen is None or same_memory(seen, env.observation):
-            seen = None
-        elif not step_transforms:
+        fields = stored_fields(samples)
+        if fields["agent.observation"] is not None and not step_transforms:
             raise ValueError(
                 "agent.observation: expected env.observation itself, as there are no step transforms, got "
                 "another field; allocate the samples without transforms, or give the same here"
@@ -71,21 +69,18 @@ class SingleRows:
         for transform in self._transforms:
             transform.bind(samples)
         self.samples = samples
-        self._done: NDArray[np.bool_] = np.asarray(env.done)
-        self.T, self.B = self._done.shape
-        self._observation = named_map(
-            lambda leaf: np.asarray(leaf[0 : self.T + 1]), env.observation
-        )
-        self._seen = named_map(lambda leaf: np.asarray(leaf[0 : self.T + 1]), seen)
-        self._env = {name: named_map(np.asarray, getattr(env, name, None)) for name in _ENV}
-        self._action = named_map(np.asarray, agent.action)
-        self._agent_info = named_map(np.asarray, getattr(agent, "agent_info", None))
+        self.fields = fields
+        self.done: NDArray[np.bool_] = np.asarray(env.done)
+        self.truncated: NDArray[np.bool_] = np.asarray(env.truncated)
+        self.T, self.B = self.done.shape
+        seen = fields["agent.observation"]
+        self._observation = fields["env.observation"]
+        self._seen = self._observation if seen is None else seen
         self._state_like = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
 
     def gather(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Tree:
         """Return copies [N, ...] of the observations at places, as the agent is to see them."""
-        seen = self._observation if self._seen is None else self._seen
-        return named_map(lambda leaf: leaf[rows, columns], seen)
+        return named_map(lambda leaf: leaf[rows, columns], self._seen)
 
     def transform(self, t: int, columns: slice) -> None:
         """Write what the agent is to see at a row."""
@@ -110,11 +105,11 @@ class SingleRows:
             ValueError: if a field has no part in it, or one of another shape.
         """
         n = len(rows)
-        for name, field, value in (
-            ("agent.action", self._action, action),
-            ("agent.agent_info", self._agent_info, agent_info),
+        for name, value in (
+            ("agent.action", action),
+            ("agent.agent_info", agent_info),
         ):
-            for path, leaf in leaf_paths(field):
+            for path, leaf in leaf_paths(self.fields[name]):
                 try:
                     part = np.asarray(part_at(value, path))[:n]
                 except KeyError as error:
@@ -139,29 +134,24 @@ class SingleRows:
     ) -> StepRecord:
         """Return the step that was taken at a place, as views."""
 
-        def cell(tree: Tree, row: int = t) -> Tree:
-            return named_map(lambda leaf: leaf[row, column], tree)
+        def cell(name: str, row: int = t) -> Tree:
+            return named_map(lambda leaf: leaf[row, column], self.fields[name])
 
-        env = {name: cell(tree) for name, tree in self._env.items()}
         return StepRecord(
             column,
-            cell(self._observation),
-            cell(self._action),
-            cell(self._agent_info),
-            env["reward"],
-            env["terminated"],
-            env["truncated"],
-            cell(self._observation, t + 1),
+            cell("env.observation"),
+            cell("agent.action"),
+            cell("agent.agent_info"),
+            cell("env.reward"),
+            cell("env.terminated"),
+            cell("env.truncated"),
+            cell("env.observation", t + 1),
             version,
             final_observation=final_observation,
-            env_info=env["env_info"],
-            agent_observation=cell(self._seen),
+            env_info=cell("env.env_info"),
+            agent_observation=cell("agent.observation"),
             rnn_state=rnn_state,
         )
-
-    def ended(self, t: int, column: int) -> bool:
-        """Return whether an episode ended with the step at a place; for several agents, of all of them."""
-        return bool(self._done[t, column])
 
     def wrap(self, columns: slice) -> None:
         """Copy the observation after the last row to row 0."""

@@ -13,7 +13,9 @@ from parllel.rollouts.fragment_noise import FragmentNoise, Place
 from parllel.rollouts.fragment_sender import FragmentSender
 from parllel.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.rollouts.sample_fragment import SampleFragment
+from parllel.rollouts.single_rows import SingleRows
 from parllel.rollouts.step_record import StepRecord
+from parllel.types import Tree
 
 ProgressHandler = Callable[[StepRecord], None]
 
@@ -65,26 +67,35 @@ class StepCollector:
         """Return where the next step of an environment belongs."""
         return environment, *self._cutter.position(environment)
 
-    def add_step(self, step: StepRecord) -> None:
-        """Take in a step.
+    def add_row(
+        self,
+        rows: SingleRows,
+        t: int,
+        column: int,
+        version: int,
+        *,
+        final_observation: Tree = None,
+        rnn_state: Tree = None,
+    ) -> None:
+        """Take in the step at a place of a buffer.
 
         Raises:
             Exception: what the progress handler raises, or what the sender met with.
         """
-        with self.monitor.stage("hand_over"):
-            fragment = self._cutter.add_step(step)
-            self.n_steps += 1
-            if fragment is not None:
-                self._send(fragment)
-            # Before the handler: what it raises must not keep the step from its fragment.
-            if self._progress_handler is not None:
-                self._progress_handler(step)
-            self._drop_stale(step.environment)
+        more = {"final_observation": final_observation, "rnn_state": rnn_state}
+        fragment = self._cutter.add_row(rows, t, column, version, **more)
+        self.n_steps += 1
+        if fragment is not None:
+            self._send(fragment)
+        # Before the handler: what it raises must not keep the step from its fragment.
+        if self._progress_handler is not None:
+            self._progress_handler(rows.record(t, column, version, **more))
+        self._drop_stale(column)
 
     def add_batch(self, samples: Samples, n_steps: int) -> None:
         """Take in a batch, which was sampled with the present weights.
 
-        Raises: as `add_step`.
+        Raises: as `add_row`.
         """
         with self.monitor.stage("hand_over"):
             fragments = self._cutter.add_batch(samples, self.version)
