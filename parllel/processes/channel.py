@@ -47,6 +47,7 @@ class Channel:
         self._connection = connection
         self._death = death
         self._ahead: list[bytes] = []  # what was read of the next message, in parts
+        self._readable = False  # whether `poll` has seen bytes that were not read since
         self._handles: list[Connection | int] = [connection]
         if death is not None:
             self._handles.append(death)
@@ -62,9 +63,11 @@ class Channel:
 
     def poll(self) -> bool:
         """Return at once whether there is something to read, or the other side has ended."""
-        if self._poller is not None:
-            return bool(self._ahead or self._poller.poll(0))
-        return bool(wait(self._handles, 0))
+        if self._ahead:
+            return True
+        # Only this channel reads here, so what is there now still is when it is read.
+        self._readable, dead = self._look(0.0)
+        return self._readable or dead
 
     def handles(self) -> Sequence[Connection | int]:
         """Return what is ready when `poll` returns True; empty if it does so for another reason."""
@@ -173,8 +176,9 @@ class Channel:
         """Read until `_ahead` holds `size` bytes, and return what is left of the time."""
         left = size - sum(map(len, self._ahead))
         while left > 0:
-            if left_s is not None:
+            if left_s is not None and not self._readable:
                 left_s = self._await_bytes(left_s)
+            self._readable = False
             part = os.read(self._fd, left + more)
             if not part:
                 raise EOFError

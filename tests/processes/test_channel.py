@@ -86,6 +86,20 @@ def test_a_message_that_came_late_is_read_whole_the_next_time(
         assert channel.read(0.01) == MESSAGE
 
 
+@pytest.mark.parametrize("cut", [3, 12, 500, len(FRAME)])
+def test_what_a_look_has_seen_says_nothing_of_what_follows(
+    ends: tuple[Channel, Connection], cut: int
+) -> None:
+    channel, far = ends
+    write(far, FRAME[:cut])
+    assert channel.poll()
+    if cut == len(FRAME):
+        assert channel.read(0.0) == MESSAGE
+    # The first part is read without another look; all else is waited for, and not for ever.
+    with pytest.raises(TimeoutError, match=r"^$"):
+        channel.read(0.05)
+
+
 def test_an_end_in_the_middle_of_a_message_stays_the_end(
     ends: tuple[Channel, Connection],
 ) -> None:
