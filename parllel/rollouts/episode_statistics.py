@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from parllel.cages import TrajInfo
 from parllel.rollouts.arguments import check_count
+from parllel.types import State
 
 # Episodes of a task that its means are taken over.
 _WINDOW = 100
@@ -95,6 +96,55 @@ class EpisodeStatistics:
             for name in set.intersection(*(set(row) for row in rows)):
                 found[f"{task}/{name}"] = float(np.mean([row[name] for row in rows]))
         return dict(sorted(found.items()))
+
+    def state(self) -> State:
+        """Return how many episodes there were, and what means are taken over.
+
+        Episodes that wait for `drain` are left out, as are the fragments in a buffer.
+        """
+        with self._lock:
+            tasks = {
+                task: {
+                    "episodes": episodes,
+                    # `stats` has no means of episodes without a task, which the log counts by itself.
+                    "recent": [_as_floats(row) for row in self._recent[task]] if task else [],
+                }
+                for task, episodes in self._episodes.items()
+            }
+            return {"dropped": self.dropped, "tasks": tasks}
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned; episodes that wait for `drain` stay.
+
+        Raises:
+            ValueError: if it is that of something else; nothing is changed then.
+        """
+        try:
+            dropped = _count(state["dropped"])
+            tasks = {str(task): one for task, one in state["tasks"].items()}
+            episodes = {task: _count(one["episodes"]) for task, one in tasks.items()}
+            recent = {
+                task: [_as_floats(row) for row in one["recent"]] for task, one in tasks.items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                "EpisodeStatistics: expected a state with the number of dropped episodes, and for each task "
+                f"its episodes and recent numbers, got something else ({type(error).__name__}: {error})"
+            ) from None
+        with self._lock:
+            self.dropped, self._episodes = dropped, episodes
+            self._recent = {task: deque(rows, maxlen=_WINDOW) for task, rows in recent.items()}
+
+
+def _count(value: Any) -> int:
+    count = int(value)
+    if count < 0:
+        raise ValueError(f"{count} is no number of episodes")
+    return count
+
+
+def _as_floats(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in row.items()}
 
 
 def _numbers(traj: TrajInfo) -> dict[str, Any]:

@@ -242,7 +242,7 @@ class FragmentSampler(PublishingSampler):
         return "" if self._workers is None else self._workers.overview()
 
     def state(self, *, environments: bool = True) -> State:
-        """Return the version of the weights and the states of the transforms.
+        """Return the version of the weights, and the states of transforms and statistics.
 
         The environments are the workers': a run that goes on begins new episodes.
         """
@@ -251,13 +251,14 @@ class FragmentSampler(PublishingSampler):
             "batches": self._batches,
             "transforms": [transform.state() for transform in self.transforms],
             "transform_classes": self._transform_classes(),
+            "statistics": None if self._statistics is None else self._statistics.state(),
         }
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned. Versions continue from those of the run that was saved.
 
         Raises:
-            ValueError: if it is that of other transforms, or of another sampler.
+            ValueError: if it is that of other transforms or statistics, or of another sampler.
         """
         classes, came = self._transform_classes(), state.get("transform_classes")
         if came != classes:
@@ -266,6 +267,10 @@ class FragmentSampler(PublishingSampler):
             raise ValueError(
                 "expected the state of a FragmentSampler, which has a version, got none"
             )
+        # Older checkpoints have none: counters begin at zero then.
+        statistics = state.get("statistics")
+        if self._statistics is not None and statistics is not None:
+            self._statistics.load_state(statistics)
         for transform, one in zip(self.transforms, state["transforms"], strict=True):
             transform.load_state(one)
         self._batches = int(state["batches"])

@@ -52,8 +52,9 @@ class Trainer(AsynchronousRunner):
     interval costs the workers less, and makes experience older: a version is that many updates, and
     `max_staleness` of a ReplayBuffer counts versions.
 
-    A checkpoint has the agent, the algorithm, the counters and the transforms. A run that goes on from it
-    begins new episodes, as the environments are the workers', and goes on with the numbers of versions.
+    A checkpoint has the agent, the algorithm, the counters, the transforms and the statistics of episodes. A
+    run that goes on from it begins new episodes, as the environments are the workers', with no fragments, and
+    goes on with the numbers of versions.
 
     Args:
         batch_spec, sampler, algorithm: as for `Runner`; the sampler is a FragmentSampler whose handler has

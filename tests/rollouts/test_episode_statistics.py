@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
+from producers import make_fragment_sampler, make_parts
 
 from parllel.cages import TrajInfo
 from parllel.rollouts import EpisodeStatistics
+from parllel.runs import load_state, save_state
 
 
 class Digger(TrajInfo):
@@ -58,6 +61,70 @@ def test_means_are_over_the_last_episodes():
         statistics.report([digger(blocks)], "dig")
     assert statistics.stats["dig/blocks"] == sum(range(150, 250)) / 100
     assert statistics.stats["dig/episodes"] == 250
+
+
+def test_counters_and_means_go_on_from_a_checkpoint(tmp_path):
+    one, other, whole = (EpisodeStatistics(capacity=40) for _ in range(3))
+    blocks = [np.float32(3), 2, True, float("inf"), *range(60)]
+    for statistics in (one, whole):
+        statistics.report([digger(b, b / 8) for b in blocks], "dig")
+        statistics.report([digger(1), TrajInfo()])
+    save_state(tmp_path / "state.zip", one.state())
+    other.report([digger(7)], "gone")
+    other.load_state(load_state(tmp_path / "state.zip"))
+    assert other.stats == whole.stats
+    for statistics in (other, whole):
+        statistics.report([digger(b) for b in range(70)], "dig")
+        statistics.report([digger(5)], "new")
+    assert other.stats == whole.stats
+    assert other.episodes == whole.episodes == {"dig": 134, "": 2, "new": 1}
+    assert other.state() == {**whole.state(), "dropped": other.dropped}
+
+
+def test_a_checkpoint_of_a_sampler_has_them():
+    buffer, statistics, _ = make_parts()
+    statistics.report([digger(3)], "dig")
+    fresh = EpisodeStatistics()
+    with (
+        make_fragment_sampler(buffer, statistics=statistics) as sampler,
+        make_fragment_sampler(buffer, statistics=fresh) as other,
+        make_fragment_sampler(buffer) as without,
+    ):
+        state = sampler.state()
+        other.load_state(state)
+        assert other.stats["dig/episodes"] == 1
+        assert other.stats["dig/blocks"] == 3
+        # A run may be resumed without, or from a checkpoint of before there were any.
+        without.load_state(state)
+        for old in (
+            {**state, "statistics": None},
+            {k: v for k, v in state.items() if k != "statistics"},
+        ):
+            other.load_state(old)
+            assert other.stats["dig/episodes"] == 1
+        with pytest.raises(ValueError, match="EpisodeStatistics: expected a state with"):
+            other.load_state({**state, "statistics": {"episodes": 3}})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"version": 3, "transforms": []},
+        {"dropped": 0, "tasks": {"dig": {"episodes": 3}}},
+        {"dropped": 0, "tasks": {"dig": {"episodes": -1, "recent": []}}},
+        {"dropped": 0, "tasks": {"dig": {"episodes": 1, "recent": [{"return": "much"}]}}},
+        {"dropped": 0, "tasks": [3]},
+    ],
+)
+def test_states_of_something_else_are_refused(state):
+    statistics = EpisodeStatistics()
+    statistics.report([digger(7)], "dig")
+    before = statistics.state()
+    with pytest.raises(ValueError, match=r"^EpisodeStatistics: expected a state with") as caught:
+        statistics.load_state(state)
+    assert "\n" not in str(caught.value)
+    assert statistics.state() == before
 
 
 def test_episodes_that_are_not_taken_are_bounded():
