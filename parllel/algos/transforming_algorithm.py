@@ -68,6 +68,7 @@ class TransformingAlgorithm(Algorithm):
         # Samplers return the same object each time, unless the number of rows changes.
         if samples is not self._source:
             done = samples.env.done
+            # Local, as no other process reads what is computed here.
             self._samples = add_transform_fields(
                 samples, self.transforms, BatchSpec(*done.shape[:2]), storage="local"
             )
@@ -77,6 +78,7 @@ class TransformingAlgorithm(Algorithm):
             transform.bind(self._samples)
             with naming(transform, "transform_batch"):
                 transform.transform_batch(self._samples)
+        # Stats are read after it: the transforms have done their part, and keep those of this batch.
         diagnostics = self.algorithm.optimize_agent(elapsed_steps, self._samples)
         stats = {
             f"{type(transform).__name__}/{name}": value

@@ -39,6 +39,7 @@ class FunctionPolicy(Policy):
             raise TypeError(f"function: expected a callable, got {function!r}")
         self.observation_space, self.action_space = observation_space, action_space
         self._function = function
+        # Callable objects have no name of their own.
         self._name = getattr(function, "__qualname__", None) or type(function).__name__
         self._read = None if action_space is None else OneAction(action_space)
 
@@ -46,7 +47,9 @@ class FunctionPolicy(Policy):
         """Return the actions [N, ...] of N calls."""
         numbers = checked_numbers(env_indices, count(observation))
         actions = [
-            self._checked(self._function(one_of(observation, i))) for i in range(len(numbers))
+            # A copy: the function may keep it, and the next one is written to the same memory.
+            self._checked(self._function(one_of(observation, i)))
+            for i in range(len(numbers))
         ]
         return stacked(actions, self.action_space)
 

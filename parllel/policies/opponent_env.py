@@ -154,6 +154,7 @@ class OpponentEnv(gym.Env[Any, Any]):
                     chosen = self.policies[name].act_one(self._seen[name], number)
                     actions[name] = self._actions[name].of(chosen)
         observation, _, _, _, info = self._adapter.step(actions)
+        # By each opponent's own flags: the adapter's are those of the episode of all.
         over = {name: info["terminated"][name] or info["truncated"][name] for name in self._names}
         self._seen = {name: observation[name] for name in self._seen if not over[name]}
         return (
@@ -184,6 +185,7 @@ class OpponentEnv(gym.Env[Any, Any]):
                 f"expected the states of the policies of {list(policies)}, got those of "
                 f"{sorted(state['policies'])}"
             )
+        # After the check, which a state that does not fit must not get past with half of it loaded.
         load_env_state(self._adapter, state["world"])
         for name, policy in policies.items():
             policy.load_state(state["policies"][name])

@@ -155,6 +155,7 @@ class _Table:
 
     def step(self) -> list[int]:
         """Let the policy act, step all environments, and return those whose episodes ended."""
+        # Sorted, so that rows of the policy do not depend on which episodes ended first.
         numbers = sorted(self.playing)
         with _named([self.playing[i].seed for i in numbers]):
             seen = stacked(
@@ -171,6 +172,7 @@ class _Table:
 
     def _step_one(self, i: int, action: Any) -> bool:
         """Step an environment; return whether its episode ended."""
+        # Before the step: an episode of exactly `max_steps` steps is none too long.
         one = self.playing[i]
         if one.length == self._max_steps:
             raise EpisodeTooLongError(

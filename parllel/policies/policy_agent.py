@@ -113,6 +113,7 @@ class PolicyAgent(Agent):
 
     def state(self) -> State:
         """Return the state of the policy, and the numbers of the environments that have acted."""
+        # Those that have acted too: seeded again after a resume, they would repeat their first episodes.
         return {"policy": self.policy.state(), "begun": sorted(self._begun)}
 
     def load_state(self, state: State) -> None:

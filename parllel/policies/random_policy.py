@@ -48,6 +48,7 @@ class RandomPolicy(Policy):
 
     def _generator(self, number: int) -> np.random.Generator:
         if number not in self._generators:
+            # By number, so that it does not matter which environments are asked for first.
             generator = Seeds(self._entropy).generator(f"environment {number}")
             self._generators[number] = generator
         return self._generators[number]
@@ -74,6 +75,7 @@ class RandomPolicy(Policy):
         self._entropy = int(state["entropy"])
         self._generators = {}
         for number, saved in state["generators"].items():
+            # Any seed, as the state replaces it.
             generator = np.random.default_rng(0)
             generator.bit_generator.state = saved
             self._generators[int(number)] = generator

@@ -179,6 +179,7 @@ class RunPolicy(Policy):
     def state(self) -> State:
         """Return what the agent remembers of episodes, and what it draws from."""
         agent = self._handler.agent
+        # Weights stay out: they are in the run's folder, and would make each state as large as that.
         learned = agent.models()
         others = {name: part for name, part in agent.state().items() if name not in learned}
         return {"others": others, "memory": agent.memory(), "numbers": self._slots.others()}

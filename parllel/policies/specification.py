@@ -87,6 +87,7 @@ def policy_of(
         TypeError: if an action space is needed, or a scheme's function returns something else.
         ImportError: if a scheme needs what is not installed; names the extra.
     """
+    # Before callables, which a Policy with `__call__` is as well.
     if isinstance(spec, Policy):
         return spec
     if inspect.isclass(spec) and issubclass(spec, Policy):
@@ -128,8 +129,10 @@ def _policy_named(spec: str, observation_space: Any, action_space: Any, seed: in
         return _policy_of_scheme(spec, scheme, observation_space, action_space)
     match = _FILE.fullmatch(spec)
     if match:
+        # Through the grammar again, as a file may define a function, a class or a policy.
         thing = policy_in_file(Path(match["file"]), match["name"])
         return policy_of(thing, observation_space, action_space, seed=seed)
+    # Last, since a folder may have any name, even one of those above.
     if spec and Path(spec).is_dir():  # "" would be the current folder
         return load_policy(spec)
     schemes = "".join(f", {name}:..." for name in sorted(_SCHEMES))

@@ -35,6 +35,7 @@ def stacked(parts: Sequence[Tree], space: gym.Space[Any] | None) -> Tree:
     """
     if space is None:
         return buffer_map(lambda *leaves: np.stack(leaves), *parts)
+    # In the order and the types of the space, whatever nodes the parts came in.
     example = example_of(space)
     arrays = iter(
         [

@@ -74,6 +74,7 @@ class BatchRows:
         return copied(named_map(lambda leaf: leaf[t, column], self._next))
 
     def _check(self, samples: Samples, recurrent: bool) -> None:
+        # Their columns end with their episodes, or not; cut in the other way, steps would join that do not.
         valid = getattr(samples.env, "valid", None)
         if (valid is not None) != recurrent:
             expected, got = ("a", "none") if recurrent else ("no", "one")

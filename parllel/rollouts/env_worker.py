@@ -88,8 +88,10 @@ class EnvWorker(Closing):
         Raises:
             Exception: as the constructor of `ProcessCage`.
         """
+        # First: a process that cannot be started has used up its seed as well.
         self.restarts += 1
         key = (*self._seed.spawn_key, _RESTARTS, self.restarts)
+        # It returns before the environment is made, which may take long: others are not held up.
         self.cage = self._make(seed=np.random.SeedSequence(self._seed.entropy, spawn_key=key))
 
     def close(self) -> None:

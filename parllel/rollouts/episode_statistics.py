@@ -54,6 +54,7 @@ class EpisodeStatistics:
                 raise TypeError(
                     f"EpisodeStatistics: report: expected TrajInfos, got a {type(traj).__name__}"
                 )
+        # Without the lock, as this is code of users; and first, as nothing is added if it raises.
         rows = [_numbers(traj) for traj in trajs]
         with self._lock:
             room = (self._waiting.maxlen or 0) - len(self._waiting)

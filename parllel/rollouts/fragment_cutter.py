@@ -152,6 +152,7 @@ class FragmentCutter:
         running = stream.running
         assert running is not None
         if done and final is not None:
+            # With a memory nothing of the next episode follows, so the place after the last row is free.
             if self.recurrent:
                 running.put_after(final)
             elif truncated:
@@ -189,6 +190,7 @@ class FragmentCutter:
         )
         leaves, n_rows = layout.leaves_of(batch.fields), batch.n_rows.tolist()
         first = np.empty_like(batch.done)
+        # Row 0 may continue the batch before; within it, episodes begin where others ended.
         first[0] = [self._stream(column).first for column in range(batch.B)]
         first[1:] = batch.done[:-1]
         cut_short = not self.recurrent and bool(batch.truncated.any())
@@ -238,6 +240,7 @@ class FragmentCutter:
         if keep and stream.running is not None and stream.running.rows:
             fragment = self._finish(environment, stream, aborted=not stream.first)
         stream.running = None
+        # Also where nothing was begun: a gap between two whole fragments shows in their epochs alone.
         stream.epoch, stream.sequence, stream.first = stream.epoch + 1, 0, True
         return fragment
 

@@ -132,6 +132,7 @@ class FragmentSampler(PublishingSampler):
         self._check_open()
         began = perf_counter()
         fragments = self._fetch()
+        # Before the filling, which is the trainer's own work: this is what more workers would shorten.
         waited_s = perf_counter() - began
         self._filler.fill(fragments)
         for batch_transform in self.batch_transforms:
@@ -145,6 +146,7 @@ class FragmentSampler(PublishingSampler):
             "waited_s": waited_s,
             "dropped_fragments": self._source.counts().get("stale", 0),
         }
+        # Episodes of all that was played meanwhile, not of this batch alone: fragments do not hold them.
         return self.samples, [] if self._statistics is None else self._statistics.drain()
 
     def _fetch(self) -> list[SampleFragment]:
@@ -155,6 +157,7 @@ class FragmentSampler(PublishingSampler):
             if self._workers is not None:
                 self._workers.check()
             left_s = max(deadline - monotonic(), 0.0)
+            # With the version, as a source elsewhere may not have heard of it when it is asked.
             fragments = self._source.fetch(B, min(left_s, _LOOK_S), self._version)
             if fragments:
                 if len(fragments) != B:

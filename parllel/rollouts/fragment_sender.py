@@ -84,6 +84,7 @@ class FragmentSender(Closing):
         self._error: BaseException | None = None
         self._raised = self._ended = False
         self._close_by: float | None = None
+        # A daemon, as a sender that is not closed must not keep the program from ending.
         self._thread = threading.Thread(target=self._run, name="fragment sender", daemon=True)
         self._thread.start()
 
@@ -134,6 +135,7 @@ class FragmentSender(Closing):
     @property
     def queued(self) -> int:
         """How many fragments wait to be sent."""
+        # Without the lock, as a length is read at once, and may be another by the time it is used anyway.
         return len(self._queue)
 
     def new_version(self, version: int) -> None:
@@ -143,6 +145,7 @@ class FragmentSender(Closing):
 
     def is_stale(self, oldest_version: int) -> bool:
         """Return whether experience of a version is too old to be sent."""
+        # Without the lock: what a version misses that comes at this moment is judged again in the storage.
         limit = self.max_staleness
         return limit is not None and self.version - oldest_version > limit
 
@@ -239,6 +242,7 @@ class FragmentSender(Closing):
                 "it must keep to the timeout_s that it is given"
             )
         self._thread.join()
+        # Not twice: an error that leaves a `with` block would meet itself here.
         if self._error is not None and not self._raised:
             self._raised = True
             raise self._error

@@ -67,6 +67,7 @@ class PipelineMonitor:
         """Note how long a queue is now; call it when something is added, for example."""
         with self._lock:
             seen = self._queues.setdefault(name, [0, 0, 0, 0])
+            # Sums, from which those of several workers can be added up; means could not.
             seen[:] = seen[0] + 1, seen[1] + length, max(seen[2], length), seen[3] + capacity
 
     @property

@@ -189,6 +189,7 @@ class ReadySchedule(Schedule):
         if may_act and self._waiting:
             if self._is_time():
                 return 0.0
+            # Not longer than those that have answered may wait for others.
             patience_s = min(patience_s, self._first_answer + self.max_wait_s - now)
         for unit in self._units:
             if unit.doing is Doing.PAUSED:
@@ -201,6 +202,7 @@ class ReadySchedule(Schedule):
 
     def _receive(self, patience_s: float) -> bool:
         if not len(self._awaited):
+            # Only pauses are left, whose ends are known: nothing could come earlier.
             time.sleep(patience_s)
             return False
         monitor = self._collector.monitor
@@ -225,6 +227,7 @@ class ReadySchedule(Schedule):
             return
         stepped = unit.doing is Doing.STEPPING
         try:
+            # All that may raise for what the environment did; what comes of it later is this side's fault.
             unit.cage.finish_row()
             trajs = unit.cage.collect_completed_trajs()
             finals = unit.cage.collect_final_observations(truncated_only=not self.recurrent)
@@ -265,6 +268,7 @@ class ReadySchedule(Schedule):
         units, self._waiting = self._waiting, []
         places = [(unit.t, column) for unit in units for column in unit.numbers]
         for unit in units:
+            # Before the decision, and for all blocks of it: weights change only between two turns.
             unit.version = self._collector.version
         with self._collector.monitor.stage("inference"):
             # Not when the observation came, as the statistics may be those of newer weights by now.

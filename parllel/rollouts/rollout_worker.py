@@ -100,6 +100,7 @@ class RolloutWorker(Closing):
         with suppress(NotImplementedError):
             self._parts = PublishedParts(self.handler, schedule.step_transforms)
         self._lock = threading.Lock()
+        # One place and no queue, since only the newest weights are ever wanted.
         self._new_weights: tuple[State, int] | None = None
         self._newest = 0
         self._stop = threading.Event()
@@ -142,6 +143,7 @@ class RolloutWorker(Closing):
             self.handler.agent.models()  # raises
             raise AssertionError("models() did not raise again")
         self._parts.layout.check(weights)
+        # The next update changes the caller's arrays, maybe before the worker takes them over.
         copied = buffer_map(
             lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf, weights
         )
@@ -192,21 +194,26 @@ class RolloutWorker(Closing):
             raise ClosedError("RolloutWorker: run: the worker is closed")
         began = self.n_steps
         try:
+            # Before the reset, so that no step is made with what the agent was built with.
             if not self._begun:
                 self._take_weights()
                 self.schedule.begin(self._collector)
                 self._begun = True
             while not self._stop.is_set() and (n_steps is None or self.n_steps - began < n_steps):
                 self._take_weights()
+                # Without a wait: environments that are being stepped answer while the queue is full, too.
                 room = self.sender is None or self.sender.await_room(0.0)
+                # Only where nothing else could be done, and for a slice, so that `stop` is seen.
                 if not self.schedule.advance(may_act=room) and not room:
                     with self.monitor.stage("hand_over"):
                         self.sender.await_room(_SLICE_S)  # type: ignore[union-attr]
+        # Ctrl-C too: from a turn that ended in the middle nothing can go on.
         except BaseException:
             # What went wrong is what counts, not that a half-dead environment cannot be closed.
             with suppress(Exception):
                 self._close()
             raise
+        # At the end, and not before the loop: a `stop` that came before `run` counts.
         self._stop.clear()
         return self.n_steps - began
 
@@ -218,6 +225,7 @@ class RolloutWorker(Closing):
         weights, version = found
         assert self._parts is not None
         self._parts.load(weights)
+        # After the load: an error in it must not leave steps that are stamped with weights they never had.
         self._collector.version = version
         self._collector.drop_stale()
 

@@ -60,5 +60,6 @@ class RowsSchedule(Schedule):
 
     def close(self) -> None:
         """Close the sampler; may be called twice."""
+        # It refers to the collector, which would live on with whoever holds the handler.
         self.handler.noise_source = None
         self.sampler.close()

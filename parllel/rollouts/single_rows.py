@@ -121,6 +121,7 @@ class SingleRows:
                         f"{dotted(path, name)}: expected shape {(n, *leaf.shape[2:])}, the agent returned "
                         f"{part.shape}"
                     )
+                # Checked above, as numpy would broadcast one answer over all environments.
                 leaf[rows, columns] = part
 
     def states(self, state: Tree) -> Tree:

@@ -90,6 +90,7 @@ class StepCollector:
         # Before the handler: what it raises must not keep the step from its fragment.
         if self._progress_handler is not None:
             self._progress_handler(rows.record(t, column, version, **more))
+        # Now, not when it is full: room in the fragment is wasted on what will not be sent.
         self._drop_stale(column)
 
     def add_batch(self, samples: Samples, n_steps: int) -> None:
@@ -102,6 +103,7 @@ class StepCollector:
             self.n_steps += n_steps
             self._send(*fragments)
             if self._progress_handler is not None:
+                # After all fragments are sent, for the reason above.
                 for step in steps_of(samples, self.version, recurrent=self._cutter.recurrent):
                     self._progress_handler(step)
             self.drop_stale()
@@ -128,6 +130,7 @@ class StepCollector:
             return
         oldest = self._cutter.oldest_version(environment)
         if oldest is not None and sender.is_stale(oldest):
+            # The environment goes on in the middle of its episode, in a new epoch, so the gap shows.
             self._cutter.break_off(environment, keep=False)
             sender.count_stale()
 

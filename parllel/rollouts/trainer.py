@@ -40,6 +40,7 @@ class TrainerCycle(AsynchronousCycle):
     def publish(self) -> None:
         """Publish the weights if it is time for it."""
         self._since += 1
+        # Counted in updates and not in time, so that a run can be repeated.
         if self._since >= self.publish_interval:
             super().publish()
             self._since = 0

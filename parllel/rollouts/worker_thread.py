@@ -48,6 +48,7 @@ class WorkerThread(Closing):
         except BaseException as error:
             # Numbers of environments are those of a worker, of which there are several.
             add_note(error, f"in {self.name}")
+            # Kept for `check`: what a thread raises goes to the terminal at best, and the run would go on.
             self._error = error
         finally:
             self._ended.set()
