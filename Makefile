@@ -64,6 +64,10 @@ bench-peers: install  ## compare with other libraries and with the ideal, write 
 bench-end-to-end: install  ## train PPO beside Stable-Baselines3 and CleanRL
 	$(BIN)/python -m benchmarks.end_to_end $(ARGS)
 
+bench-rollouts: install  ## compare rollouts in threads and on Ray with others on Ray, write benchmarks/results/rollouts.*
+	$(BIN)/python benchmarks/peers/venvs.py rollouts
+	$(BIN)/python -m benchmarks.rollouts $(ARGS)
+
 docs: install  ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html
 

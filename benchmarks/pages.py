@@ -1,4 +1,4 @@
-"""Sections of the README and of docs/measured.md that are written from committed results.
+"""Sections of the README and of pages of docs that are written from committed results.
 
     python -m benchmarks.pages
 
@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 MEASURED = ROOT / "docs" / "measured.md"
+CLUSTER = ROOT / "docs" / "cluster.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
 Report: TypeAlias = dict[str, Any]
@@ -75,17 +76,21 @@ class Section:
 
 
 def sections() -> list[Section]:
-    """Return all sections, in the order of their pages."""
+    """Return the sections whose results have been committed, in the order of their pages."""
     from benchmarks import figures, summary
     from benchmarks.end_to_end import report
     from benchmarks.peers import figures as peers
+    from benchmarks.rollouts import report as rollouts
 
-    return [
+    all_sections = [
         Section("summary", README, ("peers", "end_to_end"), summary.table),
         Section("peers", MEASURED, ("peers",), peers.figures),
         Section("end_to_end", MEASURED, ("end_to_end",), report.markdown),
+        Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.figures),
+        Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
     ]
+    return [one for one in all_sections if all(results_of(name).exists() for name in one.sources)]
 
 
 def update_pages() -> None:
@@ -99,9 +104,12 @@ def update_charts() -> None:
     """Draw the charts of the committed results."""
     from benchmarks.end_to_end import report
     from benchmarks.peers import figures as peers
+    from benchmarks.rollouts import report as rollouts
 
     peers.draw(load("peers"), results_of("peers").with_suffix(".png"))
     report.draw(load("end_to_end"), results_of("end_to_end").with_suffix(".png"))
+    if results_of("rollouts").exists():
+        rollouts.draw(load("rollouts"), results_of("rollouts").with_suffix(".png"))
 
 
 if __name__ == "__main__":

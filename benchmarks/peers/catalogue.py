@@ -29,6 +29,7 @@ class Entry:
         venv: the virtual environment it needs; without it "peers" serves if it is there, else this Python.
         same_steps: whether it resets within the step and takes the workload's seeds, so that its first
             batch must be the ideal's.
+        halts: whether it is halted while it is not measured; without that, it must then do nothing by itself.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     kind: Literal["ideal", "ours", "peer", "native", "model"]
     venv: str | None = None
     same_steps: bool = False
+    halts: bool = True
 
     @property
     def python(self) -> str | None:

@@ -48,13 +48,15 @@ class SideProcess:
     Args:
         name: for messages.
         python: the interpreter to run it with.
+        halts: whether `stop` halts it. A cluster takes a member that is halted for lost.
 
     Raises:
         SideError: from every method, when the side raises, ends, or is not ready in time.
     """
 
-    def __init__(self, name: str, python: str = sys.executable) -> None:
+    def __init__(self, name: str, python: str = sys.executable, *, halts: bool = True) -> None:
         self.name = name
+        self._halts = halts
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the server)
         self._process = subprocess.Popen(
             [python, "-W", "ignore", str(SERVER)],
@@ -106,8 +108,9 @@ class SideProcess:
         return ok
 
     def stop(self) -> None:
-        """Halt the whole group until `go_on`."""
-        self._signal(signal.SIGSTOP)
+        """Halt the whole group until `go_on`, if it can be."""
+        if self._halts:
+            self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let the group run again."""

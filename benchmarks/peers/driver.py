@@ -34,6 +34,8 @@ class Effort:
         trial_s: about how long one of those is.
         finals: further turns of those that are within a fifth of the best then.
         settings: how many settings a side may try at most; None for all.
+        warm_batches: that are not measured at the start of a turn. Sides that work ahead begin one with what
+            was ready before.
     """
 
     rounds: int = 15
@@ -42,6 +44,7 @@ class Effort:
     trial_s: float = 0.15
     finals: int = 8
     settings: int | None = None
+    warm_batches: int = 0
 
 
 @dataclass
@@ -120,14 +123,18 @@ def measure_scene(scene: Scene, effort: Effort, say: Say = lambda line: None) ->
             raise SideError(f"{scene.name}: no side could be measured: {result.left_out}")
         for number in range(effort.rounds):
             if servers:
-                _round(result, servers, number, say)
+                _round(result, servers, number, effort, say)
     result.sides = [side for _, side in servers]
     _compare_traces(result)
     return result
 
 
 def _round(
-    result: SceneResult, servers: list[tuple[Server, Measured]], number: int, say: Say
+    result: SceneResult,
+    servers: list[tuple[Server, Measured]],
+    number: int,
+    effort: Effort,
+    say: Say,
 ) -> None:
     # Each round begins with another side, so that none is always the first after a pause.
     first = number % len(servers)
@@ -140,12 +147,19 @@ def _round(
                 result.forward_s.append((forward[0], forward[1]))
                 side.rates.append(B / forward[0])
             else:
-                side.rates.append(server.run(side.batches).rate)
+                side.rates.append(_turn(server, side.batches, effort))
             server.stop()
         except SideError as error:
             servers.remove((server, side))
             result.left_out.append({"side": side.name, "why": str(error)})
             say(f"  left out: {side.name}: {error}")
+
+
+def _turn(server: Server, batches: int, effort: Effort) -> float:
+    """Return the rate of a turn."""
+    if effort.warm_batches:
+        server.run(effort.warm_batches)
+    return server.run(batches).rate
 
 
 def _compare_traces(result: SceneResult) -> None:
@@ -216,7 +230,7 @@ def _try_all(
                 server, batches, answer = trial
                 try:
                     server.go_on()
-                    answer["rates"].append(server.run(batches).rate)
+                    answer["rates"].append(_turn(server, batches, effort))
                     server.stop()
                 except SideError as error:
                     trials.remove(trial)
@@ -249,7 +263,7 @@ def opened(
             for i, core in enumerate(cores)
         ]
     else:
-        server = SideProcess(entry.name, python)
+        server = SideProcess(entry.name, python, halts=entry.halts)
     try:
         yield server, server.prepare(entry.side, workload, wanted)
     finally:

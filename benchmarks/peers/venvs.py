@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name(".venvs")
-SHARED = ("numpy", "gymnasium", "mujoco", "ale-py", "numba", "torch", "cloudpickle")
+SHARED = ("numpy", "gymnasium", "mujoco", "ale-py", "numba", "torch", "cloudpickle", "ray")
 ENVIRONMENTS = ("numpy", "gymnasium[mujoco]", "mujoco<4", "ale-py", "minigrid", "cloudpickle")
 INSTALL_S = 1800
 
@@ -52,6 +52,18 @@ RECIPES: dict[str, tuple[Step, ...]] = {
             )
         ),
         Step(("torchrl==0.14.1", "envpool==1.2.5")),
+    ),
+    # ray[rllib] pins a gymnasium of its own. It works with the one that all sides have, so what else it needs
+    # is named here.
+    "rollouts": (
+        Step((*ENVIRONMENTS, "numba", "rich", "torch", "ray")),
+        Step(
+            (
+                *("pandas", "tensorboardX>=1.9", "requests", "pyarrow>=17", "fsspec", "scipy"),
+                *("pydantic>=2.5,<3", "dm_tree", "lz4", "ormsgpack>=1.7", "pyyaml"),
+                "torchrl==0.14.1",
+            )
+        ),
     ),
     # Its pins (numpy<2, gymnasium<=0.29.1) exclude the environments that are measured (HalfCheetah-v5), so
     # it is installed without them. Its environments in C, which need downloads, and its trainer are

@@ -1,0 +1,80 @@
+"""The results as Markdown and as a chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.peers.figures import answer_cells, left_out_line, rate_table
+from benchmarks.rollouts.scaling import table
+
+COLOURS = {"ours": "tab:blue", "peer": "tab:gray"}
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Return the tables for docs/measured.md, with what they were measured on and the chart."""
+    machine, settings = report["machine"], report["settings"]
+    lines = [
+        f"On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; 2 workers with 8 "
+        f"environments each, fragments of 64 steps; medians of {settings['rounds']} interleaved "
+        "rounds, and of 5 or more values of all else, with their 95 % intervals.",
+        "",
+        "| what | measured | target (aim) | met |",
+        "| --- | --- | --- | --- |",
+        *(f"| {' | '.join(answer_cells(answer))} |" for answer in report["answers"]),
+        "",
+        "Thousands of steps per second that arrive at the consumer:",
+        "",
+        *rate_table(report["scenes"]),
+        "",
+        "Each at the best of its settings: " + "; ".join(_settings(report)) + ".",
+        "",
+        "![steps per second](../benchmarks/results/rollouts.png)",
+    ]
+    if left_out := left_out_line(report):
+        lines += ["", left_out]
+    return "\n".join(lines) + "\n"
+
+
+def scaling_markdown(report: dict[str, Any]) -> str:
+    """Return the table for docs/cluster.md."""
+    return "\n".join(table(report["scaling"])) + "\n"
+
+
+def _settings(report: dict[str, Any]) -> list[str]:
+    return [
+        f"{side['name']} on {scene['name']} {said}"
+        for scene in report["scenes"]
+        for side in scene["sides"]
+        if len(side["trials"]) > 1
+        and (said := ", ".join(f"{key}={value}" for key, value in side["settings"].items()))
+    ]
+
+
+def draw(report: dict[str, Any], path: Path) -> None:
+    """Draw a panel of horizontal bars for each scene, with the least and the greatest rate of each side."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib.figure import Figure
+
+    scenes = report["scenes"]
+    if not scenes:
+        return
+    figure = Figure(figsize=(6.5 * len(scenes), 3.0), layout="constrained")
+    panels = figure.subplots(1, len(scenes), squeeze=False)[0]
+    for panel, scene in zip(panels, scenes, strict=True):
+        sides = list(reversed(scene["sides"]))
+        rates = [median(side["rates"]) for side in sides]
+        spread = [
+            [rate - min(side["rates"]) for rate, side in zip(rates, sides, strict=True)],
+            [max(side["rates"]) - rate for rate, side in zip(rates, sides, strict=True)],
+        ]
+        names = [side["name"] for side in sides]
+        panel.barh(names, rates, xerr=spread, color=[COLOURS[side["kind"]] for side in sides])
+        for i, rate in enumerate(rates):
+            panel.text(0, i, f" {rate:,.0f}", va="center", fontsize=8, color="white")
+        panel.set_title(f"{scene['name']}: steps per second at the consumer", fontsize=9)
+        panel.tick_params(labelsize=8)
+    figure.savefig(path, dpi=110)

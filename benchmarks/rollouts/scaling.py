@@ -1,0 +1,191 @@
+"""What 1 to 1,000 workers would come to, by a simulation of queues whose costs were measured.
+
+    python -m benchmarks.rollouts.scaling
+
+prints what the committed results say.
+
+    workers --messages of E fragments--> buffer's event loop --B fragments--> trainer
+            --reports, twice a second--> manager's event loop
+
+Each part has a core of its own, and does one thing at a time for as long as it took here. Assumed, not
+measured: a core for each worker, messages that arrive after `NETWORK_S` whatever their size, equal turns of
+all workers, and a trainer that only fetches. So the rates are upper bounds. Learning, another node's network
+card and garbage of Python come on top, and an object store is not part of a fragment's way.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+COUNTS = (1, 10, 100, 1000)
+NETWORK_S = 0.5e-3
+SIMULATED_S = 5.0
+# What a step takes in each of the tables: CartPole's as measured, and an environment that computes for long.
+SLOW_STEP_S = 1e-3
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of CPU time, as `RayProbeSide.costs` returns them.
+
+    Attributes:
+        worker_s_per_step: of a worker, with what it takes to send its fragments.
+        buffer_s_per_fragment: to take one in and hand it out.
+        trainer_s_per_fragment: to fetch and unpack one.
+        manager_s_per_worker_second, statistics_s_per_worker_second: that these actors use for each worker
+            in each second.
+        fragment_bytes: of its arrays.
+    """
+
+    worker_s_per_step: float
+    buffer_s_per_fragment: float
+    trainer_s_per_fragment: float
+    manager_s_per_worker_second: float
+    statistics_s_per_worker_second: float
+    fragment_bytes: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What is simulated.
+
+    Attributes:
+        n_workers: each with `n_envs` environments.
+        T: steps of a fragment.
+        B: fragments that the trainer fetches at once; also half of what the buffer holds.
+    """
+
+    n_workers: int
+    n_envs: int = 8
+    T: int = 64
+    B: int = 64
+
+
+def simulate(costs: Costs, cluster: Cluster, simulated_s: float = SIMULATED_S) -> dict[str, Any]:
+    """Return steps per second, shares of a core that each part uses, and the part that is used up first."""
+    per_turn, capacity = cluster.n_envs, max(2 * cluster.B, cluster.n_envs)
+    turn_s = per_turn * cluster.T * costs.worker_s_per_step
+    add_s = per_turn * costs.buffer_s_per_fragment
+    fetch_s = cluster.B * costs.trainer_s_per_fragment
+    # Events are (time, number, what, worker); the number keeps the order of those of one time.
+    events: list[tuple[float, int, str, int]] = []
+    number = 0
+
+    def after(time: float, what: str, worker: int = -1) -> None:
+        nonlocal number
+        number += 1
+        heapq.heappush(events, (time, number, what, worker))
+
+    for worker in range(cluster.n_workers):
+        # Spread over a turn, as workers are that have run for a while.
+        after(turn_s * (worker + 1) / cluster.n_workers, "made", worker)
+    messages: deque[int] = deque()
+    unsent = [False] * cluster.n_workers  # a turn is ready, and the one before is not acknowledged
+    sending = [False] * cluster.n_workers
+    stored = fetched = 0
+    adding = fetching = False
+    busy = {"buffer": 0.0, "trainer": 0.0}
+    now = 0.0
+    while now < simulated_s:
+        now, _, what, worker = heapq.heappop(events)
+        if what == "made":
+            if sending[worker]:
+                unsent[worker] = True
+            else:
+                sending[worker] = True
+                after(now + NETWORK_S, "arrived", worker)
+                after(now + turn_s, "made", worker)
+        elif what == "arrived":
+            messages.append(worker)
+        elif what == "added":
+            stored, adding = stored + per_turn, False
+            after(now + NETWORK_S, "acknowledged", worker)
+        elif what == "acknowledged":
+            sending[worker] = False
+            if unsent[worker]:
+                unsent[worker] = False
+                after(now, "made", worker)
+        else:
+            fetched, fetching = fetched + cluster.B, False
+        if messages and not adding and stored + per_turn <= capacity:
+            adding = True
+            busy["buffer"] += add_s
+            after(now + add_s, "added", messages.popleft())
+        if stored >= cluster.B and not fetching:
+            stored, fetching = stored - cluster.B, True
+            busy["trainer"] += fetch_s
+            after(now + fetch_s + 2 * NETWORK_S, "fetched")
+    return _summary(costs, cluster, fetched * cluster.T / now, busy, turn_s, now)
+
+
+def _summary(
+    costs: Costs,
+    cluster: Cluster,
+    rate: float,
+    busy: Mapping[str, float],
+    turn_s: float,
+    now: float,
+) -> dict[str, Any]:
+    possible = cluster.n_workers * cluster.n_envs * cluster.T / turn_s
+    shares = {
+        **{part: min(1.0, seconds / now) for part, seconds in busy.items()},
+        # Above 1 it cannot keep up: reports are late, and with them weights and news.
+        "manager": cluster.n_workers * costs.manager_s_per_worker_second,
+        "statistics": cluster.n_workers * costs.statistics_s_per_worker_second,
+        "workers": min(1.0, rate / possible),
+    }
+    return {
+        "n_workers": cluster.n_workers,
+        "steps_per_second": round(rate),
+        "efficiency": round(rate / possible, 3),
+        "shares": {part: round(share, 4) for part, share in shares.items()},
+        "first_used_up": max(shares, key=lambda part: shares[part]),
+        "megabytes_per_second": round(rate / cluster.T * costs.fragment_bytes / 1e6, 1),
+    }
+
+
+def scaling(measured: Mapping[str, float]) -> dict[str, Any]:
+    """Return the tables for the results: of the measured environment, and of a slow one."""
+    costs = Costs(**measured)
+    slow = Costs(**{**measured, "worker_s_per_step": SLOW_STEP_S})
+    return {
+        "costs": asdict(costs),
+        "assumed": {"network_s": NETWORK_S, "slow_step_s": SLOW_STEP_S},
+        "measured_step": [simulate(costs, Cluster(n)) for n in COUNTS],
+        "slow_step": [simulate(slow, Cluster(n)) for n in COUNTS],
+    }
+
+
+def table(found: Mapping[str, Any]) -> list[str]:
+    """Return the lines of both tables as one, in Markdown."""
+    lines = [
+        "| workers | step | steps/s | of the workers' own | buffer | trainer | manager | used up first |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    step_s = {
+        "measured_step": found["costs"]["worker_s_per_step"],
+        "slow_step": found["assumed"]["slow_step_s"],
+    }
+    for kind, seconds in step_s.items():
+        for one in found[kind]:
+            shares = [f"{one['shares'][part]:.1%}" for part in ("buffer", "trainer", "manager")]
+            cells = [
+                f"{one['n_workers']:,}",
+                f"{seconds * 1e6:,.0f} us",
+                f"{one['steps_per_second']:,}",
+                f"{one['efficiency']:.0%}",
+                *shares,
+                one["first_used_up"],
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    from benchmarks.pages import load
+
+    print("\n".join(table(load("rollouts")["scaling"])))

@@ -1,0 +1,223 @@
+"""Questions about our workers on Ray that are not about speed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.workload import Workload
+from benchmarks.rollouts.sides.parllel_side import ParllelSide, published_weights
+from benchmarks.rollouts.sides.processes import cpu_s, descendants, memory_bytes
+from parllel.buffers import buffer_map
+from parllel.errors import WorkerTimeoutError
+from parllel.rollouts import SampleFragment, WorkerStatus
+from parllel.rollouts.on_ray import RayRollouts
+
+LIMIT_S = 60.0
+LOOK_S = 0.005
+BLOCKED_S, SETTLE_S = 2.0, 1.0
+MEMORY_S, SAMPLES = 12.0, 12
+COST_BATCHES = 60
+
+
+class RayProbeSide(ParllelSide):
+    """Our side on Ray; what it is asked for it measures in this process, the trainer's."""
+
+    questions = (
+        "publishing_s",
+        "notice_s",
+        "recovery_s",
+        "blocked_share",
+        "memory_ratio",
+        "costs",
+    )
+
+    def __init__(self, workload: Workload, settings: dict[str, Any]) -> None:
+        super().__init__(workload, settings)
+        self._settings, self._version = settings, 1
+
+    # ------------------------------------------------------------------ weights
+
+    def publishing_s(self, n: int) -> list[float]:
+        """Return seconds from a publication until all workers act by it, less those of a worker's batch."""
+        weights, found = published_weights(self._workload, self._settings), []
+        with self._consumer():
+            batch_s = self._batch_s()
+            for _ in range(n):
+                self._version += 1
+                weights = buffer_map(lambda leaf: leaf + np.float32(1e-6), weights)
+                began = time.monotonic()
+                self._workers.load_weights(weights, self._version)
+                self._await(lambda: all(one.version == self._version for one in self._running()))
+                found.append(max(0.0, time.monotonic() - began - batch_s))
+        return found
+
+    def _batch_s(self) -> float:
+        """Return how long one worker takes for a batch of its own."""
+        self._await(self._all_run)
+        before, began = self._running(), time.monotonic()
+        time.sleep(2.0)
+        after, seconds = self._running(), time.monotonic() - began
+        batch = float(self._workload.T * self._workload.B // self._settings["n_workers"])
+        rates = [(new.steps - old.steps) / seconds for old, new in zip(before, after, strict=True)]
+        return float(batch / min(rates))
+
+    # ------------------------------------------------------------------ faults
+
+    def notice_s(self, n: int) -> list[float]:
+        """Return seconds from a SIGKILL of a worker until the trainer could know."""
+        found = []
+        with self._consumer():
+            for _ in range(n):
+                self._await(self._all_run)
+                killed, began = self._kill(), time.monotonic()
+                self._await(partial(self._has_died, killed))
+                found.append(time.monotonic() - began)
+        return found
+
+    def recovery_s(self, n: int) -> list[float]:
+        """Return seconds from a SIGKILL of a worker until a fragment of the one in its place is fetched."""
+        found = []
+        for _ in range(n):
+            self._await(self._all_run)
+            killed, began = self._kill(), time.monotonic()
+            number, known = killed.partition(",")[0], {one.name for one in self._asked()}
+            while not any(_replaces(one, number, known) for one in self.fetch()):
+                if time.monotonic() - began > LIMIT_S:
+                    raise WorkerTimeoutError(f"no fragment of a new {number} in {LIMIT_S:g} s")
+            found.append(time.monotonic() - began)
+        return found
+
+    def _kill(self) -> str:
+        """Kill the worker that was started first; return its name."""
+        first = self._running()[0]
+        os.kill(_pid(first), signal.SIGKILL)
+        return first.name
+
+    # ------------------------------------------------------------------ CPU and memory
+
+    def blocked_share(self, n: int) -> list[float]:
+        """Return the greatest share of a core that a worker uses while all wait for room."""
+        self._await(self._all_run)
+        time.sleep(SETTLE_S)
+        pids, found = [_pid(one) for one in self._running()], []
+        for _ in range(n):
+            before = [cpu_s(pid) for pid in pids]
+            time.sleep(BLOCKED_S)
+            used = [cpu_s(pid) - old for pid, old in zip(pids, before, strict=True)]
+            found.append(max(used) / BLOCKED_S)
+        return found
+
+    def memory_ratio(self, n: int) -> list[float]:
+        """Return the memory of all processes at the end of a run over that in its middle."""
+        found = []
+        for _ in range(n):
+            samples = []
+            for _ in range(SAMPLES):
+                until = time.monotonic() + MEMORY_S / SAMPLES
+                while time.monotonic() < until:
+                    self.fetch()
+                samples.append(sum(map(memory_bytes, descendants(os.getpid()))))
+            third = SAMPLES // 3
+            middle, end = samples[third : 2 * third], samples[2 * third :]
+            found.append(statistics.median(end) / statistics.median(middle))
+        return found
+
+    # ------------------------------------------------------------------ what a simulation needs
+
+    def costs(self, n: int) -> dict[str, float]:
+        """Return CPU seconds of each part by what they are spent on, as medians of `n` runs."""
+        runs = [self._cost() for _ in range(n)]
+        return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+    def _cost(self) -> dict[str, float]:
+        titles = descendants(os.getpid())
+        pids = {
+            part: [pid for pid, title in titles.items() if word in title]
+            for part, word in PARTS.items()
+        }
+        pids["trainer"] = [os.getpid()]
+        before = {part: sum(map(cpu_s, of_part)) for part, of_part in pids.items()}
+        began, fragments = time.monotonic(), 0
+        size = 0
+        for _ in range(COST_BATCHES):
+            found = self.fetch()
+            fragments, size = fragments + len(found), found[0].nbytes
+        seconds = time.monotonic() - began
+        used = {part: sum(map(cpu_s, pids[part])) - before[part] for part in pids}
+        steps = fragments * self._workload.T
+        return {
+            "worker_s_per_step": used["worker"] / steps,
+            "buffer_s_per_fragment": used["buffer"] / fragments,
+            "trainer_s_per_fragment": used["trainer"] / fragments,
+            "manager_s_per_worker_second": used["manager"] / seconds / self._settings["n_workers"],
+            "statistics_s_per_worker_second": used["statistics"]
+            / seconds
+            / self._settings["n_workers"],
+            "fragment_bytes": float(size),
+        }
+
+    # ------------------------------------------------------------------ helpers
+
+    @contextmanager
+    def _consumer(self) -> Iterator[None]:
+        """Fetch in a thread, so that workers are not blocked."""
+        ended = threading.Event()
+
+        def consume() -> None:
+            while not ended.is_set():
+                self._buffer.fetch(self._workload.B, 0.2)
+
+        thread = threading.Thread(target=consume)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _await(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise WorkerTimeoutError(f"what was waited for did not happen in {LIMIT_S:g} s")
+            time.sleep(LOOK_S)
+
+    def _asked(self) -> list[WorkerStatus]:
+        assert isinstance(self._workers, RayRollouts)
+        return self._workers.ask_statuses()
+
+    def _running(self) -> list[WorkerStatus]:
+        return [one for one in self._asked() if one.phase == "running"]
+
+    def _all_run(self) -> bool:
+        return len(self._running()) == int(self._settings["n_workers"])
+
+    def _has_died(self, name: str) -> bool:
+        return any(one.name == name and one.phase == "died" for one in self._asked())
+
+
+# Titles that Ray gives to processes of actors.
+PARTS = {
+    "worker": "ray::RolloutWorkerWrapper",
+    "buffer": "ray::BufferActor",
+    "manager": "ray::RolloutManager",
+    "statistics": "ray::StatisticsActor",
+}
+
+
+def _pid(status: WorkerStatus) -> int:
+    return int(status.where.rpartition("pid ")[2])
+
+
+def _replaces(fragment: SampleFragment, number: str, known: set[str]) -> bool:
+    return fragment.producer not in known and fragment.producer.partition(",")[0] == number

@@ -1,0 +1,187 @@
+"""The benchmark of rollouts: its simulation, its report, and the parts that need no Ray."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.fixture
+def costs():
+    from benchmarks.rollouts.scaling import Costs
+
+    return Costs(
+        worker_s_per_step=50e-6,
+        buffer_s_per_fragment=100e-6,
+        trainer_s_per_fragment=80e-6,
+        manager_s_per_worker_second=2e-3,
+        statistics_s_per_worker_second=1e-3,
+        fragment_bytes=3000.0,
+    )
+
+
+def test_one_worker_is_limited_by_itself(costs):
+    from benchmarks.rollouts.scaling import Cluster, simulate
+
+    found = simulate(costs, Cluster(1, B=16))
+    assert found["first_used_up"] == "workers"
+    assert found["steps_per_second"] == pytest.approx(1 / 50e-6, rel=0.02)
+    assert found["efficiency"] == pytest.approx(1.0, rel=0.02)
+
+
+def test_many_workers_are_limited_by_the_loop_of_the_buffer(costs):
+    from benchmarks.rollouts.scaling import Cluster, simulate
+
+    found = simulate(costs, Cluster(100))
+    assert found["first_used_up"] == "buffer"
+    # One fragment of 64 steps in each 100 us.
+    assert found["steps_per_second"] == pytest.approx(64 / 100e-6, rel=0.02)
+    assert found["shares"]["buffer"] == pytest.approx(1.0, rel=0.02)
+    longer = simulate(costs, Cluster(100, T=256))
+    assert longer["steps_per_second"] == pytest.approx(min(256 / 100e-6, 100 / 50e-6), rel=0.1)
+
+
+def test_a_slow_trainer_holds_workers_up(costs):
+    from benchmarks.rollouts.scaling import Cluster, simulate
+
+    found = simulate(replace(costs, trainer_s_per_fragment=1e-3), Cluster(100))
+    assert found["first_used_up"] == "trainer"
+    assert found["steps_per_second"] == pytest.approx(64 / 1e-3, rel=0.05)
+    assert found["shares"]["buffer"] < 0.2
+
+
+def test_the_manager_is_used_up_by_many_slow_workers(costs):
+    from benchmarks.rollouts.scaling import Cluster, simulate
+
+    slow = replace(costs, worker_s_per_step=10e-3)
+    assert simulate(slow, Cluster(100), 60.0)["first_used_up"] == "workers"
+    assert simulate(slow, Cluster(1000), 60.0)["first_used_up"] == "manager"
+
+
+def test_the_table_has_a_line_for_each_number_of_workers(costs):
+    from dataclasses import asdict
+
+    from benchmarks.rollouts.scaling import COUNTS, scaling, table
+
+    lines = table(scaling(asdict(costs)))
+    assert len(lines) == 2 + 2 * len(COUNTS)
+    assert [line.split(" | ")[1] for line in lines[2::4]] == ["50 us", "1,000 us"]
+
+
+def made_up_report():
+    from benchmarks.peers.driver import Measured, SceneResult
+    from benchmarks.rollouts.catalogue import PROBES, SCENES
+    from benchmarks.rollouts.goals import goals, probe_answer
+
+    rates = {"parllel, local": 100.0, "parllel on Ray": 90.0, "TorchRL, RayCollector": 10.0}
+    kinds = {entry.name: entry.kind for entry in SCENES[0].entries}
+    sides = [
+        Measured(name, kinds[name], {"n_workers": 2}, {}, {}, [], rates=[rate] * 7)
+        for name, rate in rates.items()
+    ]
+    result = SceneResult(SCENES[0], sides)
+    answers = [goal.answer(result, 2) for goal in goals() if goal.scene == "cartpole"]
+    answers.append(probe_answer(PROBES[1], [0.3] * 7))
+    answers.append(probe_answer(PROBES[2], [], "not measured: why"))
+    scene = {"name": "cartpole", "left_out": [], "sides": [vars(side) for side in sides]}
+    return {
+        "machine": {"cores": 2, "cpu": "CPU", "python": "CPython"},
+        "settings": {"rounds": 7, "quick": False},
+        "scenes": [scene],
+        "answers": [answer.as_dict() for answer in answers],
+        "not_measured": {},
+    }
+
+
+@pytest.mark.usefixtures("open_fonts")
+def test_the_report_says_what_was_met(tmp_path):
+    from benchmarks.rollouts.report import draw, markdown
+
+    report = made_up_report()
+    text = markdown(report)
+    assert "against parllel, local | 0.9x (0.9 to 0.9) | 0.7x (0.9x) | yes, and the aim |" in text
+    assert "against TorchRL, RayCollector | 9x (9 to 9) | 2x (4x) | yes, and the aim |" in text
+    assert "until it is noticed | 0.3 s (0.3 to 0.3) | at most 2 s (0.5 s) | yes, and" in text
+    assert "is fetched | not measured: why | at most 10 s (5 s) | - |" in text
+    assert "| TorchRL, RayCollector | 0.0 |" in text
+    draw(report, tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_processes_are_found_with_what_they_use():
+    from benchmarks.rollouts.sides.processes import cpu_s, descendants, memory_bytes
+
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    command = [sys.executable, "-c", busy]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        found = descendants(os.getpid())
+        assert "process_time" in found[child.pid]
+        assert os.getpid() in found
+        assert cpu_s(child.pid) >= 0.25
+        assert memory_bytes(child.pid) > 1_000_000
+        child.communicate(b"\n", timeout=60)
+    assert memory_bytes(child.pid) == 0
+    with pytest.raises(ProcessLookupError, match=str(child.pid)):
+        cpu_s(child.pid)
+
+
+def test_local_workers_deliver_fragments():
+    from benchmarks.peers.workload import Workload
+    from benchmarks.rollouts.sides.parllel_side import ParllelSide
+
+    settings = {"where": "threads", "n_workers": 2, "policy": "torch", "queue": 3, "capacity": 2}
+    side = ParllelSide(Workload("CartPole-v1", B=4, T=8), settings)
+    try:
+        assert side.first()["steps"] == 4 * 8
+        assert side.run() == 4 * 8
+        producers = set()
+        until = time.monotonic() + 60
+        while len(producers) < 2 and time.monotonic() < until:
+            producers |= {fragment.producer for fragment in side.fetch()}
+        assert producers == {"worker 0", "worker 1"}
+    finally:
+        side.close()
+
+
+def test_names_that_fit_nothing_are_refused(capsys):
+    from benchmarks.rollouts.__main__ import parse
+
+    with pytest.raises(SystemExit):
+        parse(["--only", "pong"])
+    assert "--only: expected some of cartpole, halfcheetah, weights" in capsys.readouterr().err
+
+
+def state_of(server):
+    """Return the state of its process: "T" is halted."""
+    return Path(f"/proc/{server._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_side_that_is_not_to_be_halted_goes_on():
+    from benchmarks.peers.client import SideProcess
+
+    halting, going = SideProcess("halts"), SideProcess("goes on", halts=False)
+    try:
+        for server in (halting, going):
+            server.stop()
+        until = time.monotonic() + 60
+        while state_of(halting) != "T" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert (state_of(halting), state_of(going) == "T") == ("T", False)
+    finally:
+        halting.close()
+        going.close()
