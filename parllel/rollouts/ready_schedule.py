@@ -244,7 +244,7 @@ class ReadySchedule(Schedule):
         self._waiting.append(unit)
 
     def _take_steps(self, unit: EnvUnit, finals: Sequence[FinalObservation]) -> None:
-        final = {one.column: one.observation for one in finals}
+        final = {one.column: self._rows.stored(one.observation) for one in finals}
         for column in unit.numbers:
             self._collector.add_row(
                 self._rows,

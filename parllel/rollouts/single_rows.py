@@ -130,6 +130,14 @@ class SingleRows:
             return state
         return buffer_map(lambda like, leaf: leaf.astype(like.dtype), self._state_like, state)
 
+    def stored(self, observation: Tree) -> Tree:
+        """Return one observation, as an environment returned it, in the types that rows have."""
+        return buffer_map(
+            lambda row, leaf: np.asarray(leaf).astype(row.dtype, copy=False),
+            self._observation,
+            observation,
+        )
+
     def record(
         self, t: int, column: int, version: int, *, final_observation: Tree, rnn_state: Tree
     ) -> StepRecord:

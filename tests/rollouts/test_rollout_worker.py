@@ -14,6 +14,7 @@ from worker_setup import (
     B,
     T,
     digests,
+    factories,
     make_cages,
     make_handler,
     make_sampler,
@@ -98,6 +99,16 @@ def test_any_readiness_gives_the_fragments_of_a_sampler(kind, batch_size, max_wa
 def test_rows_give_the_fragments_of_a_sampler():
     found = collect(rows(), WHOLE * LENGTH * B + T * B)
     assert digests(found, WHOLE) == expected(WHOLE)
+
+
+@pytest.mark.parametrize("layout", ["float64", "dict"])
+def test_last_observations_have_the_types_of_the_others(layout):
+    """Both layouts have leaves that are stored in narrower types than environments return."""
+    makes = factories(layout)
+    found = collect(rows(makes=makes), 12 * LENGTH * B)
+    others = collect(ready(make_cages("single", makes=makes)), 12 * LENGTH * B)
+    assert any(fragment.final_observations for fragment in found)
+    assert digests(found, 3) == digests(others, 3)
 
 
 @pytest.mark.parametrize("schedule", ["rows", "ready"])
@@ -247,10 +258,17 @@ def test_an_environment_of_a_plain_cage_that_hangs_ends_the_worker():
 @pytest.mark.parametrize("make", [rows, lambda: ready(make_cages("process"), batch_size=2)])
 def test_another_thread_stops_a_run(make):
     with RolloutWorker(make(), fragment_length=4, seed=1) as worker:
-        timer = threading.Timer(0.2, worker.stop)
-        timer.start()
+
+        def stop():
+            # However long its processes take to start.
+            while worker.n_steps == 0:
+                time.sleep(0.01)
+            worker.stop()
+
+        thread = threading.Thread(target=stop)
+        thread.start()
         assert worker.run() > 0
-        timer.join()
+        thread.join()
         # It holds for one run: the next is a new one.
         assert worker.run(10) >= 10
         worker.stop()
