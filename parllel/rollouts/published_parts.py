@@ -37,7 +37,7 @@ class PublishedLayout(NamedTuple):
             )
         for name, layout in self.statistics.items():
             which = "the statistics of the worker's copy"
-            check_layout(name, layout, statistics[name], which)
+            check_layout(name, layout, _ordered(statistics[name]), which)
 
 
 class PublishedParts:
@@ -75,7 +75,7 @@ class PublishedParts:
             owner,
             layout_of(owner, weights_of(self._agent)),
             {
-                name: layout_of(type(transform).__name__, shared_of(transform))
+                name: layout_of(type(transform).__name__, _ordered(shared_of(transform)))
                 for name, transform in self._transforms.items()
             },
         )
@@ -114,6 +114,14 @@ def shared_of(transform: StepTransform) -> State:
             f"{sorted(transform.shared)}; {missing} are missing"
         )
     return {name: state[name] for name in transform.shared}
+
+
+def _ordered(state: State) -> State:
+    # A transform whose state was loaded may have its entries in another order than a new copy.
+    return {
+        name: _ordered(part) if isinstance(part, dict) else part
+        for name, part in sorted(state.items())
+    }
 
 
 def _apart(state: State) -> tuple[State, State]:

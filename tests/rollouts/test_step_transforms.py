@@ -13,6 +13,7 @@ from worker_setup import (
     B,
     T,
     digests,
+    factories,
     make_cages,
     make_handler,
     make_sampler,
@@ -25,11 +26,13 @@ from parllel import BatchSpec
 from parllel.rollouts import (
     FragmentCutter,
     FragmentNoise,
+    FragmentSampler,
     FragmentSender,
     ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
 )
+from parllel.rollouts.published_parts import PublishedParts
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import FaultyEnv
 from parllel.transforms import NormalizeObservations
@@ -102,6 +105,39 @@ def test_an_agent_with_a_memory(schedule):
         made = ready(make_cages("single"), make_handler(recurrent=True), batch_size=2, step=step)
     found = collect(made, 5 * T * B, published=PUBLISHED, length=T)
     assert digests(found, 3) == expected([NormalizeObservations()], 3, recurrent=True)
+
+
+def test_parts_of_a_dict():
+    path, makes = "env.observation.clock", factories("dict")
+    statistics = {
+        f"{path}.{name}": {"mean": np.full(shape, 2.5), "var": np.ones(shape), "count": 1}
+        for name, shape in (("_0", ()), ("_1", (2,)))
+    }
+    published = {"step_transforms": {"0.NormalizeObservations": statistics}}
+    made = [
+        rows(step=[NormalizeObservations(path)], makes=makes),
+        ready(make_cages("single", makes=makes), step=[NormalizeObservations(path)], batch_size=2),
+    ]
+    found, others = (collect(one, 5 * T * B, published=published, length=T) for one in made)
+    assert digests(found, 3) == digests(others, 3)
+    cages, handler = make_cages("single", makes=makes), make_handler()
+    step = [NormalizeObservations(path)]
+    samples = allocate_samples(cages, BatchSpec(T, B), handler, step)
+    with (
+        ReplayBuffer(B) as buffer,
+        FragmentSampler(BatchSpec(T, B), buffer, handler, samples, step) as sampler,
+    ):
+        buffer.add(found[:B], 0)
+        batch, _ = sampler.collect_batch(0)
+        raw, seen = batch.env.observation, batch.agent.observation
+        np.testing.assert_array_equal(seen.mark, raw.mark)
+        for name in ("_0", "_1"):
+            mine, theirs = (np.asarray(getattr(one.clock, name)) for one in (seen, raw))
+            np.testing.assert_allclose(mine, np.clip(theirs - 2.5, -10, 10), rtol=1e-6)
+        mean = np.asarray(raw.clock._0, np.float64).mean()
+        assert np.isclose(sampler.stats["NormalizeObservations/clock/_0/mean"], mean)
+    for cage in cages:
+        cage.close()
 
 
 def test_a_restarted_environment_continues_nothing():
@@ -205,6 +241,20 @@ def test_what_belongs_to_columns_stays_where_it_is():
     assert centre.count == 3
     assert (centre.mean == 4).all()
     assert (centre.last == 9).all()
+
+
+def test_statistics_may_come_in_any_order():
+    """Those of a resumed trainer come in the order of its checkpoint."""
+    path, makes = "env.observation", factories("dict")
+    mine, theirs = NormalizeObservations(path), NormalizeObservations(path)
+    with RolloutWorker(rows(step=[mine], makes=makes), fragment_length=LENGTH, seed=1) as worker:
+        state = {name: {**moments, "count": 5} for name, moments in mine.state().items()}
+        assert len(state) == 3
+        theirs.load_state(dict(reversed(state.items())))
+        parts = PublishedParts(make_handler(), [theirs])
+        worker.load_weights(parts.state(), 1)
+        worker.run(1)
+    assert [moments["count"] for moments in mine.state().values()] == [5, 5, 5]
 
 
 def test_what_cannot_be_published_is_refused():

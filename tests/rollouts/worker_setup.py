@@ -75,9 +75,9 @@ def ready(
     )
 
 
-def make_sampler(handler=None, *, recurrent=False, step=()):
+def make_sampler(handler=None, *, recurrent=False, step=(), makes=None):
     handler = make_handler(recurrent) if handler is None else handler
-    cages = make_cages("vectorized", reset_automatically=not recurrent)
+    cages = make_cages("vectorized", makes=makes, reset_automatically=not recurrent)
     samples = allocate_samples(cages, SPEC, handler, step, next_observation=True)
     return (RecurrentSampler if recurrent else BasicSampler)(SPEC, cages, handler, samples, step)
 
