@@ -54,10 +54,10 @@ def test_a_run_whose_environments_always_fail_ends_and_can_go_on(tmp_path):
     ("faults", "said"),
     [
         ({"fault": "raise"}, ["the simulator failed", "the simulator failed"]),
-        ({"fault": "hang", "timeout_s": 3.0}, ["3 s during a step"] * 2),
+        ({"fault": "hang", "timeout_s": 5.0}, ["5 s during a step"] * 2),
         (
-            {"fault": "kill", "again": "hang", "timeout_s": 3.0},
-            ["was killed by SIGKILL", "3 s during its construction"],
+            {"fault": "kill", "again": "hang", "timeout_s": 5.0},
+            ["was killed by SIGKILL", "5 s during its construction"],
         ),
     ],
     ids=["raise", "hang", "hang when made again"],
