@@ -19,6 +19,8 @@ from parllel.types import Closing, State
 
 # A Ctrl-C that comes just before a wait begins is seen after it.
 _SLICE_S = 1.0
+# How long a worker that has failed may take to close its environments.
+_LONGEST_END_S = 60.0
 
 
 class WorkerThread(Closing):
@@ -64,7 +66,14 @@ class WorkerThread(Closing):
         if self._closed:
             raise ClosedError(f"{self.name}: load_weights: the worker is closed")
         # First, so that not even one step is made with others.
-        loaded = self.worker.load_weights(weights, version)
+        try:
+            loaded = self.worker.load_weights(weights, version)
+        except ClosedError:
+            # An error closes the worker, and reaches `check` only once its environments are closed too.
+            if self._begun:
+                self._ended.wait(_LONGEST_END_S)
+            self.check()
+            raise
         if not self._begun:
             self._begun = True
             self._thread.start()

@@ -125,6 +125,34 @@ def test_what_ends_a_worker_reaches_the_trainer():
             sampler.publish()
 
 
+def test_weights_for_a_worker_that_is_ending_raise_what_ends_it():
+    closing, closed = threading.Event(), threading.Event()
+
+    def fail(step):
+        raise ArithmeticError("no progress")
+
+    schedule = make_schedule("rows", 0)
+    close = schedule.close
+
+    def close_slowly():
+        # As environments in processes may.
+        closing.set()
+        closed.wait(20)
+        close()
+
+    schedule.close = close_slowly
+    worker = RolloutWorker(schedule, fragment_length=T, seed=0, progress_handler=fail)
+    with WorkerThread(worker) as thread:
+        thread.load_weights(weights_of(make_agent()), 1)
+        assert closing.wait(20)
+        timer = threading.Timer(0.1, closed.set)
+        timer.start()
+        # The worker is closed by now, which is no reason.
+        with pytest.raises(ArithmeticError, match="no progress"):
+            thread.load_weights(weights_of(make_agent()), 2)
+        timer.join()
+
+
 def test_a_turn_that_does_not_end_is_said():
     entered, release = threading.Event(), threading.Event()
 
