@@ -3,123 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from modelled_pipeline import Pipeline
-from watched_parts import WatchedBuffer
-from worker_plan import Plan
-
-STALENESS = st.sampled_from([None, 0, 1, 3])
-LENGTHS = st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple)
-# After how many steps, what, and a number that chooses from what there is.
-EVENTS = st.lists(
-    st.tuples(st.integers(1, 30), st.integers(0, 11), st.integers(0, 3)), min_size=3, max_size=12
-)
-WORKER = st.integers(0, 2)
-RUN = st.tuples(st.just("run"), WORKER, st.integers(5, 40), EVENTS)
-FETCH = st.tuples(st.just("fetch"), st.integers(1, 5), st.sampled_from([None, None, -1, 0, 1]))
-OTHERS = st.one_of(
-    st.tuples(st.just("publish"), st.integers(0, 2)),
-    st.tuples(st.just("load"), WORKER, st.integers(-2, 2)),
-    st.tuples(st.just("announce"), st.integers(-1, 2)),
-    st.tuples(st.just("disturb"), WORKER, st.sampled_from(["slow", "forget"]), st.integers(1, 3)),
-    st.tuples(st.just("add_again"), st.integers(0, 99)),
-)
-ENDS = st.one_of(
-    st.tuples(st.just("finish"), st.sampled_from(["worker", "sender", "buffer"]), WORKER),
-    st.tuples(st.just("finish_in_a_run"), st.sampled_from(["handler", "sender", "buffer"]), WORKER),
-    st.tuples(st.just("disturb"), WORKER, st.just("fail"), st.just(1)),
-)
-# Much happens before anything ends.
-PROGRAMS = st.tuples(
-    st.lists(st.one_of(RUN, RUN, FETCH, OTHERS), min_size=6, max_size=12),
-    st.lists(st.one_of(RUN, RUN, FETCH, OTHERS, ENDS), max_size=12),
-).map(lambda parts: [*parts[0], *parts[1]])
-BUFFERS = st.fixed_dictionaries(
-    {
-        "capacity": st.integers(1, 8),
-        "max_reuse": st.integers(1, 3),
-        "order": st.sampled_from(["oldest", "newest", "random"]),
-        "max_staleness": STALENESS,
-    }
-)
-KINDS = [
-    ("rows", "together"),
-    ("rows", "plain"),
-    ("ready", "together"),
-    ("ready", "plain"),
-    ("ready", "fake"),
-]
-
-
-@st.composite
-def plans(draw, kind, places, recurrent, *, most=4):
-    n = draw(st.integers(1, most))
-    return Plan(
-        kind,
-        places,
-        recurrent,
-        tuple(draw(st.lists(LENGTHS, min_size=n, max_size=n))),
-        length=draw(st.integers(1, 5)),
-        T=draw(st.integers(1, 5)),
-        batch_size=draw(st.integers(1, n)),
-        max_wait_s=draw(st.sampled_from([0.0, 600.0])),
-        waits=tuple(draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))),
-        restarts=draw(st.integers(0, 6)),
-        capacity=draw(st.integers(1, 4)),
-        max_staleness=draw(STALENESS),
-    )
-
-
-def follow(plans, buffer, program, faults, eager):
-    """Let everything happen, and compare with the model after each event."""
-    pipeline = Pipeline(plans, faults, WatchedBuffer(**buffer, seed=3), eager=eager)
-    try:
-        for what, *how in program:
-            getattr(pipeline, what)(*how)
-            pipeline.check()
-        pipeline.finish_all()
-    finally:
-        pipeline.end()
-
-
-@pytest.fixture
-def short_waits(monkeypatch):
-    """Look at what has changed more often: the trainer acts only when nothing else does."""
-    for module in ("fragment_sender", "rollout_worker", "ready_schedule"):
-        monkeypatch.setattr(f"parllel.rollouts.{module}._SLICE_S", 0.01)
-
+from rollout_programs import KINDS, check_programs, short_waits
 
 # Longer than it takes, as hypothesis looks for the shortest program that fails.
-@pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(600)
+
+
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize(("kind", "places"), KINDS)
-def test_a_plain_model_agrees(kind, places, recurrent, short_waits):
-    faults = ("step", "start", "reset", "make", "step", "hang") if places == "fake" else ("step",)
-
-    @given(
-        st.lists(plans(kind, places, recurrent), min_size=1, max_size=3),
-        BUFFERS,
-        PROGRAMS,
-        st.booleans(),
-    )
-    @settings(max_examples=25)
-    def agree(plans, buffer, program, eager):
-        follow(plans, buffer, program, faults, eager)
-
-    agree()
+def test_a_plain_model_agrees(kind, places, recurrent, monkeypatch):
+    short_waits(monkeypatch)
+    check_programs(kind, places, recurrent, 25)
 
 
-# A process that hangs is waited for in vain, as long as the plan says.
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("kind", ["rows", "ready"])
 def test_a_plain_model_agrees_with_processes(kind, recurrent):
-    few = plans(kind, "real", recurrent, most=3)
-
-    @given(st.lists(few, min_size=1, max_size=2), BUFFERS, PROGRAMS, st.booleans())
-    @settings(max_examples=4)
-    def agree(plans, buffer, program, eager):
-        follow(plans, buffer, program, ("kill", "kill", "hang"), eager)
-
-    agree()
+    check_programs(kind, "real", recurrent, 4, workers=2, environments=3)
