@@ -14,8 +14,10 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     answers: list[Answer] = []
     for scene in chosen_scenes(options):
         answers += measure_rates(scene, effort, report)
-    for probe in PROBES:
-        if wanted(probe.name, options):
-            answers.append(measure_probe(probe, options.quick))
+    answers += measure_probes(PROBES, options)
     if wanted(SCALING, options):
         measure_scaling(report, options.quick)
     report["answers"] = [answer.as_dict() for answer in answers]
@@ -134,23 +134,36 @@ def as_dict(result: SceneResult) -> dict[str, Any]:
     }
 
 
-def measure_probe(probe: Probe, quick: bool) -> Answer:
-    """Ask one question; what goes wrong becomes the answer's note."""
+def measure_probes(probes: Sequence[Probe], options: argparse.Namespace) -> list[Answer]:
+    """Ask all questions, those of the same settings in a row in one server."""
+    answers: list[Answer] = []
+    chosen = [probe for probe in probes if wanted(probe.name, options)]
+    for _, group in groupby(chosen, key=lambda probe: probe.settings):
+        answers += ask_all(list(group), options.quick)
+    for answer in answers:
+        print(" | ".join(answer_cells(answer.as_dict())), flush=True)
+    return answers
+
+
+def ask_all(probes: Sequence[Probe], quick: bool) -> list[Answer]:
+    """Return what one server answers; what goes wrong becomes the note of all that were not asked."""
+    found: dict[str, list[float]] = {}
+    why = ""
     try:
-        values = ask(probe.question, probe.settings, 1 if quick else probe.n)
+        with probe_server(probes[0].settings) as server:
+            for probe in probes:
+                if probe.name not in found:
+                    found.update(server.ask(probe.question, n=1 if quick else probe.n))
     except SideError as error:
-        print(f"{probe.name}: {error}", flush=True)
-        return probe_answer(probe, [], f"not measured: {error}")
-    answer = probe_answer(probe, values)
-    print(f"{probe.name}: {' | '.join(answer_cells(answer.as_dict()))}", flush=True)
-    return answer
+        why = f"not measured: {error}"
+    return [probe_answer(one, found.get(one.name, []), why) for one in probes]
 
 
 def measure_scaling(report: dict[str, Any], quick: bool) -> None:
     """Measure what each part of ours costs, and simulate more workers."""
-    settings = PROBES[-1].settings
     try:
-        report["scaling"] = scaling(ask("costs", settings, 1 if quick else 5))
+        with probe_server(PROBES[-1].settings) as server:
+            report["scaling"] = scaling(server.ask("costs", n=1 if quick else 5))
     except SideError as error:
         report["not_measured"][SCALING] = str(error)
         print(f"{SCALING}: {error}", flush=True)
@@ -158,22 +171,24 @@ def measure_scaling(report: dict[str, Any], quick: bool) -> None:
     print("\n".join(table(report["scaling"])), flush=True)
 
 
-def ask(question: str, settings: dict[str, Any], n: int) -> Any:
-    """Return the answer of our side on Ray, in a process of its own.
+@contextmanager
+def probe_server(settings: dict[str, Any]) -> Iterator[SideProcess]:
+    """Start our side on Ray in a process of its own, which answers questions.
 
     Raises:
-        SideError: if it has none.
+        SideError: if it cannot be started.
     """
-    entry = Entry(question, PROBE_SIDE, lambda *_: [settings], "ours", VENV, halts=False)
+    entry = Entry("probes", PROBE_SIDE, lambda *_: [settings], "ours", VENV, halts=False)
     if entry.python is None:
-        raise SideError(f"{question}: run python benchmarks/peers/venvs.py {VENV} first")
+        raise SideError(f"run python benchmarks/peers/venvs.py {VENV} first")
     with opened(entry, Workload("CartPole-v1"), settings) as (server, _):
         assert isinstance(server, SideProcess)
-        return server.ask(question, n=n)
+        yield server
 
 
 def write(report: dict[str, Any], options: argparse.Namespace) -> None:
     """Print the answers; write the JSON, the chart and, after a whole run, the pages."""
+    print()
     for answer in report["answers"]:
         print(" | ".join(answer_cells(answer)))
     options.output.parent.mkdir(parents=True, exist_ok=True)

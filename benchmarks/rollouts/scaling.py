@@ -23,6 +23,8 @@ from typing import Any
 
 COUNTS = (1, 10, 100, 1000)
 NETWORK_S = 0.5e-3
+# As a RolloutWorkerWrapper does.
+REPORT_S = 0.5
 SIMULATED_S = 5.0
 # What a step takes in each of the tables: CartPole's as measured, and an environment that computes for long.
 SLOW_STEP_S = 1e-3
@@ -34,18 +36,19 @@ class Costs:
 
     Attributes:
         worker_s_per_step: of a worker, with what it takes to send its fragments.
-        buffer_s_per_fragment: to take one in and hand it out.
+        buffer_s_per_fragment: to take one in and hand it out, beyond what an actor uses that is never called.
         trainer_s_per_fragment: to fetch and unpack one.
-        manager_s_per_worker_second, statistics_s_per_worker_second: that these actors use for each worker
-            in each second.
+        manager_s_per_report, statistics_s_per_call: of these actors, likewise.
+        idle_share: of a core, by an actor that is never called.
         fragment_bytes: of its arrays.
     """
 
     worker_s_per_step: float
     buffer_s_per_fragment: float
     trainer_s_per_fragment: float
-    manager_s_per_worker_second: float
-    statistics_s_per_worker_second: float
+    manager_s_per_report: float
+    statistics_s_per_call: float
+    idle_share: float
     fragment_bytes: float
 
 
@@ -131,17 +134,20 @@ def _summary(
     now: float,
 ) -> dict[str, Any]:
     possible = cluster.n_workers * cluster.n_envs * cluster.T / turn_s
+    reports = cluster.n_workers / REPORT_S
+    calls = reports + rate / cluster.T / cluster.B
     shares = {
         **{part: min(1.0, seconds / now) for part, seconds in busy.items()},
-        # Above 1 it cannot keep up: reports are late, and with them weights and news.
-        "manager": cluster.n_workers * costs.manager_s_per_worker_second,
-        "statistics": cluster.n_workers * costs.statistics_s_per_worker_second,
+        # Above 1 they cannot keep up: reports are late, and with them weights and news.
+        "manager": reports * costs.manager_s_per_report + costs.idle_share,
+        "statistics": calls * costs.statistics_s_per_call + costs.idle_share,
         "workers": min(1.0, rate / possible),
     }
     return {
         "n_workers": cluster.n_workers,
         "steps_per_second": round(rate),
         "efficiency": round(rate / possible, 3),
+        # Above 1 a part would need more than its core.
         "shares": {part: round(share, 4) for part, share in shares.items()},
         "first_used_up": max(shares, key=lambda part: shares[part]),
         "megabytes_per_second": round(rate / cluster.T * costs.fragment_bytes / 1e6, 1),

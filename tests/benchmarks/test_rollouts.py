@@ -27,8 +27,9 @@ def costs():
         worker_s_per_step=50e-6,
         buffer_s_per_fragment=100e-6,
         trainer_s_per_fragment=80e-6,
-        manager_s_per_worker_second=2e-3,
-        statistics_s_per_worker_second=1e-3,
+        manager_s_per_report=1e-3,
+        statistics_s_per_call=0.5e-3,
+        idle_share=0.01,
         fragment_bytes=3000.0,
     )
 
@@ -94,8 +95,8 @@ def made_up_report():
     ]
     result = SceneResult(SCENES[0], sides)
     answers = [goal.answer(result, 2) for goal in goals() if goal.scene == "cartpole"]
-    answers.append(probe_answer(PROBES[1], [0.3] * 7))
-    answers.append(probe_answer(PROBES[2], [], "not measured: why"))
+    answers.append(probe_answer(PROBES[-2], [0.3] * 7))
+    answers.append(probe_answer(PROBES[-1], [], "not measured: why"))
     scene = {"name": "cartpole", "left_out": [], "sides": [vars(side) for side in sides]}
     return {
         "machine": {"cores": 2, "cpu": "CPU", "python": "CPython"},

@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import ray
 
 from benchmarks.peers.workload import Workload
+from benchmarks.rollouts.scaling import REPORT_S
 from benchmarks.rollouts.sides.parllel_side import ParllelSide, published_weights
 from benchmarks.rollouts.sides.processes import cpu_s, descendants, memory_bytes
 from parllel.buffers import buffer_map
@@ -32,22 +34,16 @@ COST_BATCHES = 60
 class RayProbeSide(ParllelSide):
     """Our side on Ray; what it is asked for it measures in this process, the trainer's."""
 
-    questions = (
-        "publishing_s",
-        "notice_s",
-        "recovery_s",
-        "blocked_share",
-        "memory_ratio",
-        "costs",
-    )
+    questions = ("publishing", "blocking", "remembering", "killing", "costs")
 
     def __init__(self, workload: Workload, settings: dict[str, Any]) -> None:
         super().__init__(workload, settings)
         self._settings, self._version = settings, 1
+        self._seen: set[str] = set()  # names of workers that were started before a kill
 
     # ------------------------------------------------------------------ weights
 
-    def publishing_s(self, n: int) -> list[float]:
+    def publishing(self, n: int) -> dict[str, list[float]]:
         """Return seconds from a publication until all workers act by it, less those of a worker's batch."""
         weights, found = published_weights(self._workload, self._settings), []
         with self._consumer():
@@ -59,7 +55,7 @@ class RayProbeSide(ParllelSide):
                 self._workers.load_weights(weights, self._version)
                 self._await(lambda: all(one.version == self._version for one in self._running()))
                 found.append(max(0.0, time.monotonic() - began - batch_s))
-        return found
+        return {"weights": found}
 
     def _batch_s(self) -> float:
         """Return how long one worker takes for a batch of its own."""
@@ -73,39 +69,34 @@ class RayProbeSide(ParllelSide):
 
     # ------------------------------------------------------------------ faults
 
-    def notice_s(self, n: int) -> list[float]:
-        """Return seconds from a SIGKILL of a worker until the trainer could know."""
-        found = []
-        with self._consumer():
-            for _ in range(n):
-                self._await(self._all_run)
-                killed, began = self._kill(), time.monotonic()
-                self._await(partial(self._has_died, killed))
-                found.append(time.monotonic() - began)
-        return found
+    def killing(self, n: int) -> dict[str, list[float]]:
+        """Kill workers by SIGKILL, one after the other; return seconds until that was noticed, and mended.
 
-    def recovery_s(self, n: int) -> list[float]:
-        """Return seconds from a SIGKILL of a worker until a fragment of the one in its place is fetched."""
-        found = []
+        It is noticed once the manager says so, and mended once a fragment of the worker in its place is here.
+        """
+        found: dict[str, list[float]] = {"notice": [], "recovery": []}
         for _ in range(n):
             self._await(self._all_run)
             killed, began = self._kill(), time.monotonic()
-            number, known = killed.partition(",")[0], {one.name for one in self._asked()}
-            while not any(_replaces(one, number, known) for one in self.fetch()):
+            self._await(partial(self._has_died, killed))
+            found["notice"].append(time.monotonic() - began)
+            number = killed.partition(",")[0]
+            while not any(_replaces(one, number, self._seen) for one in self.fetch()):
                 if time.monotonic() - began > LIMIT_S:
                     raise WorkerTimeoutError(f"no fragment of a new {number} in {LIMIT_S:g} s")
-            found.append(time.monotonic() - began)
+            found["recovery"].append(time.monotonic() - began)
         return found
 
     def _kill(self) -> str:
         """Kill the worker that was started first; return its name."""
         first = self._running()[0]
+        self._seen = {one.name for one in self._asked()}
         os.kill(_pid(first), signal.SIGKILL)
         return first.name
 
     # ------------------------------------------------------------------ CPU and memory
 
-    def blocked_share(self, n: int) -> list[float]:
+    def blocking(self, n: int) -> dict[str, list[float]]:
         """Return the greatest share of a core that a worker uses while all wait for room."""
         self._await(self._all_run)
         time.sleep(SETTLE_S)
@@ -115,9 +106,9 @@ class RayProbeSide(ParllelSide):
             time.sleep(BLOCKED_S)
             used = [cpu_s(pid) - old for pid, old in zip(pids, before, strict=True)]
             found.append(max(used) / BLOCKED_S)
-        return found
+        return {"blocked": found}
 
-    def memory_ratio(self, n: int) -> list[float]:
+    def remembering(self, n: int) -> dict[str, list[float]]:
         """Return the memory of all processes at the end of a run over that in its middle."""
         found = []
         for _ in range(n):
@@ -130,40 +121,45 @@ class RayProbeSide(ParllelSide):
             third = SAMPLES // 3
             middle, end = samples[third : 2 * third], samples[2 * third :]
             found.append(statistics.median(end) / statistics.median(middle))
-        return found
+        return {"memory": found}
 
     # ------------------------------------------------------------------ what a simulation needs
 
     def costs(self, n: int) -> dict[str, float]:
-        """Return CPU seconds of each part by what they are spent on, as medians of `n` runs."""
-        runs = [self._cost() for _ in range(n)]
+        """Return what the simulation takes: the `Costs` of scaling.py, as medians of `n` runs."""
+        # What an actor uses that is never called: threads of Ray.
+        idle: Any = ray.remote(_IdleActor).options(num_cpus=0).remote()
+        pid = ray.get(idle.pid.remote())
+        self._await(self._all_run)
+        runs = [self._cost(pid) for _ in range(n)]
+        ray.kill(idle)
         return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
-    def _cost(self) -> dict[str, float]:
+    def _cost(self, idle: int) -> dict[str, float]:
         titles = descendants(os.getpid())
         pids = {
             part: [pid for pid, title in titles.items() if word in title]
             for part, word in PARTS.items()
         }
-        pids["trainer"] = [os.getpid()]
+        pids.update(trainer=[os.getpid()], idle=[idle])
         before = {part: sum(map(cpu_s, of_part)) for part, of_part in pids.items()}
-        began, fragments = time.monotonic(), 0
-        size = 0
+        began, n_fragments, n_bytes = time.monotonic(), 0, 0
         for _ in range(COST_BATCHES):
             found = self.fetch()
-            fragments, size = fragments + len(found), found[0].nbytes
+            n_fragments, n_bytes = n_fragments + len(found), found[0].nbytes
         seconds = time.monotonic() - began
         used = {part: sum(map(cpu_s, pids[part])) - before[part] for part in pids}
-        steps = fragments * self._workload.T
+        above = {part: max(0.0, used[part] - used["idle"]) for part in PARTS}
+        reports = self._settings["n_workers"] * seconds / REPORT_S
         return {
-            "worker_s_per_step": used["worker"] / steps,
-            "buffer_s_per_fragment": used["buffer"] / fragments,
-            "trainer_s_per_fragment": used["trainer"] / fragments,
-            "manager_s_per_worker_second": used["manager"] / seconds / self._settings["n_workers"],
-            "statistics_s_per_worker_second": used["statistics"]
-            / seconds
-            / self._settings["n_workers"],
-            "fragment_bytes": float(size),
+            "worker_s_per_step": used["worker"] / n_fragments / self._workload.T,
+            "buffer_s_per_fragment": above["buffer"] / n_fragments,
+            "trainer_s_per_fragment": used["trainer"] / n_fragments,
+            "manager_s_per_report": above["manager"] / reports,
+            # Reports of workers, and a question of the trainer for each batch.
+            "statistics_s_per_call": above["statistics"] / (reports + COST_BATCHES),
+            "idle_share": used["idle"] / seconds,
+            "fragment_bytes": float(n_bytes),
         }
 
     # ------------------------------------------------------------------ helpers
@@ -204,6 +200,14 @@ class RayProbeSide(ParllelSide):
 
     def _has_died(self, name: str) -> bool:
         return any(one.name == name and one.phase == "died" for one in self._asked())
+
+
+class _IdleActor:
+    """Does nothing."""
+
+    def pid(self) -> int:
+        """Return the number of its process."""
+        return os.getpid()
 
 
 # Titles that Ray gives to processes of actors.
