@@ -68,6 +68,8 @@ class Service:
             run, as in `socketserver.*`; a subclass of Thread without a target has "module.Class".
         descriptors: patterns of what file descriptors of this process lead to, as in `socket:*`.
         segments: patterns of names in /dev/shm; those that its processes were seen to map are its own.
+        keeps: patterns of descriptors that it is known to keep open in this process until that ends, as
+            libraries with threads of their own do; they are not reported.
         grace_s: how long things may take to go when it ends.
 
     Raises:
@@ -81,12 +83,14 @@ class Service:
         threads: str | Iterable[str] = (),
         descriptors: str | Iterable[str] = (),
         segments: str | Iterable[str] = (),
+        keeps: str | Iterable[str] = (),
         grace_s: float = 5.0,
     ) -> None:
         self.name = name
         self.grace_s = grace_s
         self._thread_patterns = _patterns(threads)
-        self._descriptor_patterns = _patterns(descriptors)
+        self._kept_patterns = _patterns(keeps)
+        self._descriptor_patterns = _patterns(descriptors) + self._kept_patterns
         self._segment_patterns = _patterns(segments)
         self._mark = f"{_MARK}_{uuid.uuid4().hex}"
         self._adopted: set[tuple[int, int]] = set()
@@ -195,7 +199,13 @@ class Service:
     def _left(self) -> Holdings:
         now = Holdings.now()
         left = self.claim(now).without(_claimed(now, except_for=self))
-        return left.without_foreign_segments(now.processes)
+        left = left.without_foreign_segments(now.processes)
+        leaks = {
+            target: count
+            for target, count in left.descriptors.items()
+            if not _match(target, self._kept_patterns)
+        }
+        return Holdings(left.processes, left.threads, Counter(leaks), left.segments)
 
     def __exit__(
         self,
