@@ -7,10 +7,12 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from parllel.errors import WorkerDiedError, WorkerTimeoutError
+from parllel.errors import WorkerDiedError, WorkerTimeoutError, WorkerTracebackError
 
 # How long an actor may take beyond what it was asked to wait: a busy machine, a message lost and sent again.
 LATE_S = 30.0
+# How long one may take to start, on a machine that has much else to do.
+START_S = 120.0
 # Of what Ray says of a death, which goes on for a page.
 _MOST_CHARACTERS = 600
 
@@ -28,8 +30,10 @@ def answer(reference: Any, who: str, doing: str, timeout_s: float = LATE_S) -> A
     try:
         return ray.get(reference, timeout=timeout_s)
     except RayTaskError as error:
-        # Ray's own class is a mixture of itself and this one, which no `except` of ours looks for.
-        raise error.cause from None
+        text = f"{who}: {doing}; traceback of the actor:\n\n{error}"
+        # Ray raises a mixture of its own class and this one; None is what could not be pickled.
+        cause = error.cause if isinstance(error.cause, Exception) else error
+        raise cause from WorkerTracebackError(text)
     except RayActorError as error:
         raise WorkerDiedError(f"{who}: {doing}: its actor died: {why(error)}") from None
     except GetTimeoutError:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
+from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer import ReplayBuffer
 
@@ -26,6 +27,7 @@ class BufferActor:
     """
 
     def __init__(self, arguments: dict[str, Any]) -> None:
+        end_with_raylet()
         self._buffer = ReplayBuffer(**arguments)
         self._changed = asyncio.Event()
         self._added_by: Counter[str] = Counter()
@@ -43,6 +45,14 @@ class BufferActor:
             done += now
             if done == len(packed) or not await self._wait(deadline):
                 return done
+
+    async def await_room(self, timeout_s: float) -> bool:
+        """Wait until a fragment more would fit; return False if the time was up before."""
+        deadline = monotonic() + timeout_s
+        while self._buffer.prepared() >= self._buffer.capacity:
+            if not await self._wait(deadline):
+                return False
+        return True
 
     async def fetch(self, n: int, timeout_s: float, version: int | None) -> list[PackedFragment]:
         """Return fragments, as `ReplayBufferInterface.fetch`."""
@@ -71,7 +81,7 @@ class BufferActor:
         return dict(self._added_by)
 
     async def close(self) -> None:
-        """Drop all fragments; who waits is told that the buffer is closed."""
+        """Drop all fragments, and let calls that wait raise ClosedError."""
         self._buffer.close()
         self._wake()
 

@@ -13,12 +13,14 @@ from parllel.cages import TrajInfo
 from parllel.errors import WorkerDiedError
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.on_ray.answers import answer, here
+from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 
 
 class StatisticsActor:
     """Keep packed episodes until the trainer takes them, unopened: their classes may be a script's."""
 
     def __init__(self, capacity: int) -> None:
+        end_with_raylet()
         self._waiting: deque[bytes] = deque(maxlen=capacity)
 
     def report(self, packed: bytes) -> None:

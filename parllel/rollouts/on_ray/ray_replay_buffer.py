@@ -8,11 +8,18 @@ from typing import Any
 import ray
 
 from parllel.errors import ClosedError
-from parllel.rollouts.on_ray.answers import LATE_S, answer, here
+from parllel.rollouts.arguments import check_kind
+from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer, here
 from parllel.rollouts.on_ray.buffer_actor import BufferActor
 from parllel.rollouts.packed_fragment import PackedFragment
+from parllel.rollouts.replay_buffer import ReplayBuffer
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
+
+# Calls that the actor has at once: one of each worker that waits for room, and those of the trainer.
+_MOST_CALLS = 10_000
+# Of fragments in one message.
+_MOST_BYTES = 4 * 2**20
 
 
 class RayReplayBuffer(ReplayBufferInterface):
@@ -34,19 +41,38 @@ class RayReplayBuffer(ReplayBufferInterface):
     """
 
     def __init__(self, capacity: int, **arguments: Any) -> None:
-        actor: Any = ray.remote(BufferActor).options(num_cpus=0, scheduling_strategy=here())
+        # What it refuses is refused here: an actor whose constructor raises has died, and no more is known.
+        ReplayBuffer(capacity, **arguments)
+        actor: Any = ray.remote(BufferActor).options(
+            num_cpus=0, max_concurrency=_MOST_CALLS, scheduling_strategy=here()
+        )
         self.actor: Any = actor.remote({"capacity": capacity, **arguments})
-        self._owner, self._closed = True, False
-        # What ReplayBuffer refuses is refused here, not by the first fragment.
-        self.prepared()
+        self._owner, self._closed, self._full = True, False, False
+        self._ask("prepared", wait_s=START_S)
 
     def __reduce__(self) -> tuple[Callable[..., RayReplayBuffer], tuple[Any]]:
         return _elsewhere, (self.actor,)
 
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
-        """Add fragments; see `ReplayBufferInterface.add`. Once this returns, they survive this process."""
-        packed = [PackedFragment.of(fragment) for fragment in fragments]
+        """Add fragments; see `ReplayBufferInterface.add`. Once this returns, they survive this process.
+
+        Those beyond some megabytes are not sent, whatever room there is.
+        """
+        if not fragments:
+            return 0
+        # Sent only to come back, fragments would cost a producer that waits more than one that works.
+        if self._full and not self._ask("await_room", timeout_s, wait_s=timeout_s):
+            return 0
+        packed, size = [], 0
+        for fragment in fragments:
+            check_kind("RayReplayBuffer: add", fragment, SampleFragment)
+            packed.append(PackedFragment.of(fragment))
+            size += len(packed[-1].content)
+            # Each message is in the object store of its node, which spills to disk what is too much for it.
+            if size >= _MOST_BYTES:
+                break
         done: int = self._ask("add", packed, timeout_s, wait_s=timeout_s)
+        self._full = done < len(packed)
         return done
 
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
@@ -89,5 +115,5 @@ class RayReplayBuffer(ReplayBufferInterface):
 
 def _elsewhere(actor: Any) -> RayReplayBuffer:
     buffer = RayReplayBuffer.__new__(RayReplayBuffer)
-    buffer.actor, buffer._owner, buffer._closed = actor, False, False
+    buffer.actor, buffer._owner, buffer._closed, buffer._full = actor, False, False, False
     return buffer

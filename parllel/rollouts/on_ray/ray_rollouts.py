@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -11,7 +12,7 @@ import ray
 
 from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
 from parllel.processes import raise_packed
-from parllel.rollouts.on_ray.answers import LATE_S, answer, here
+from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer, here
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
@@ -32,7 +33,8 @@ class RayRollouts(Rollouts):
     """Start workers on the nodes of a Ray cluster, and have them watched.
 
     `build` is packed by our own cloudpickle before Ray carries it: Ray's copy of it pickles by name what a
-    resumed script has by value, and its workers could not import that.
+    resumed script has by value, and its workers could not import that. Workers look for modules where this
+    process does, as far as their nodes have the same folders.
 
     Args:
         build: puts a worker together where it is to run.
@@ -64,11 +66,20 @@ class RayRollouts(Rollouts):
         self._asked: Any = None
         self._statuses: list[WorkerStatus] = []
         self._n_news, self._closed = 0, False
-        manager: Any = ray.remote(RolloutManager).options(num_cpus=0, scheduling_strategy=here())
-        self._manager: Any = manager.remote(
-            cloudpickle.dumps(build), n_workers, options, buffer, statistics.actor
+        manager: Any = ray.remote(RolloutManager).options(
+            num_cpus=0,
+            # The report of each worker waits there for news, and the trainer's calls must not wait for it.
+            max_concurrency=n_workers + 100,
+            scheduling_strategy=here(),
         )
-        self._ask("start")
+        self._manager: Any = manager.remote(
+            cloudpickle.dumps((sys.path, cloudpickle.dumps(build))),
+            n_workers,
+            options,
+            buffer,
+            statistics.actor,
+        )
+        self._ask("start", wait_s=START_S)
 
     def load_weights(self, weights: State, version: int) -> bool:
         """Publish weights; workers fetch them when they can, each for itself."""
@@ -87,7 +98,9 @@ class RayRollouts(Rollouts):
 
     def _first_layout(self) -> PublishedLayout:
         """Wait until a worker is built, or has failed to be."""
-        left_s = self._options.start_timeout_s
+        # Later than the manager's own, whose error says more.
+        timeout_s = self._options.start_timeout_s + LATE_S
+        left_s = timeout_s
         while left_s > 0:
             layout: PublishedLayout | None = self._ask("layout", min(1.0, left_s), wait_s=1.0)
             if layout is not None:
@@ -95,7 +108,7 @@ class RayRollouts(Rollouts):
             self.check()
             left_s -= 1.0
         raise WorkerTimeoutError(
-            f"RayRollouts: expected a worker to be built within {self._options.start_timeout_s:g} s, got "
+            f"RayRollouts: expected a worker to be built within {timeout_s:g} s, got "
             f"none; {free_resources()}, and each worker is to have {self._options.cpus:g} CPUs and "
             f"{self._options.gpus:g} GPUs"
         )
@@ -149,7 +162,7 @@ class RayRollouts(Rollouts):
             return
         # A manager that is dead has taken its workers with it.
         with suppress(WorkerError):
-            self._ask("stop", timeout_s, wait_s=timeout_s)
+            self._statuses = self._ask("stop", timeout_s, wait_s=timeout_s)
         ray.kill(self._manager)
 
     def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:

@@ -29,7 +29,7 @@ class RaySession:
         object_store_bytes: shared memory of a Ray started here.
 
     Raises:
-        ConnectionError: if there is no cluster at the address.
+        ConnectionError: if there is no cluster at the address, or none can be started here.
         InsufficientMemoryError: if there is not as much shared memory.
         ValueError: if the address is something else, or is given to a process that is connected already.
     """
@@ -53,21 +53,27 @@ class RaySession:
         arguments: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             _check_shared_memory(object_store_bytes)
-            ray.init(
-                "local",
-                num_cpus=num_cpus,
-                object_store_memory=object_store_bytes,
-                include_dashboard=False,
-                **arguments,
-            )
+            try:
+                ray.init(
+                    "local",
+                    num_cpus=num_cpus,
+                    object_store_memory=object_store_bytes,
+                    include_dashboard=False,
+                    **arguments,
+                )
+            except Exception as error:  # Ray raises just that, if a process is not there in 30 s
+                ray.shutdown()  # those that are
+                raise ConnectionError(
+                    f"RaySession: Ray did not start here: {_first(error)}"
+                ) from error
         else:
             _check_address(address)
             try:
                 ray.init(address, **arguments)
             except (ConnectionError, RuntimeError) as error:
-                first = str(error).strip().splitlines()[:1]
                 raise ConnectionError(
-                    f"RaySession: address: expected that of a Ray cluster, got {address!r}: {' '.join(first)}"
+                    f"RaySession: address: expected that of a Ray cluster, got {address!r}: {_first(error)}"
+                    "; one that was started with a token is to be given it: set RAY_AUTH_MODE=token"
                 ) from None
         self._connected = True
 
@@ -93,6 +99,11 @@ class RaySession:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of an error of Ray, which may go on for a page."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _check_shared_memory(needed: int) -> None:

@@ -17,13 +17,14 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError
 
 from parllel.errors import RestartsUsedUpError
 from parllel.processes import RestartBudget, pack_exception
 from parllel.rollouts.on_ray.answers import why
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.on_ray.rollout_worker_wrapper import RolloutWorkerWrapper
 from parllel.rollouts.on_ray.worker_options import WorkerOptions
 from parllel.rollouts.published_parts import PublishedLayout
@@ -42,7 +43,7 @@ class RolloutManager:
     """Supervise the wrappers of one run.
 
     Args:
-        build: a `BuildWorker`, packed by our own cloudpickle.
+        build: as for `RolloutWorkerWrapper`.
         n_workers: how many there are to be.
         options: of each.
         buffer: where fragments go.
@@ -57,11 +58,14 @@ class RolloutManager:
         buffer: RayReplayBuffer,
         statistics: Any,
     ) -> None:
+        end_with_raylet()
         self._build, self._n_workers, self._options = build, n_workers, options
         self._buffer, self._statistics = buffer, statistics
         self._actors: dict[int, Any] = {}
+        self._placed: set[int] = set()  # workers whose present actor runs somewhere
         # By name, in the order of their starts.
         self._statuses: dict[str, WorkerStatus] = {}
+        self._added: dict[str, int] = {}  # fragments in the buffer, by name
         # Failures, and texts to warn of.
         self._notices: list[Failure | str] = []
         self._publication: Publication | None = None
@@ -74,7 +78,7 @@ class RolloutManager:
     async def start(self) -> None:
         """Start all workers, and return at once."""
         self._here = ray.get_runtime_context().current_actor
-        self._tasks = [asyncio.create_task(self._supervise(n)) for n in range(self._n_workers)]
+        self._tasks = [asyncio.create_task(self._keep(n)) for n in range(self._n_workers)]
 
     async def publish(self, publication: Publication) -> bool:
         """Let workers have newer weights; return False, and do nothing, if they are not newer."""
@@ -104,20 +108,28 @@ class RolloutManager:
             for found in await asyncio.gather(*map(_awaited, asked), return_exceptions=True):
                 if isinstance(found, WorkerStatus):
                     self._note(found)
-        added: dict[str, int] = await self._buffer.actor.added.remote()
-        return [_settled(status, added.get(name, 0)) for name, status in self._statuses.items()]
+        with suppress(RayError):  # the trainer hears of a dead buffer from its workers
+            self._added = await self._buffer.actor.added.remote()
+        return [_settled(one, self._added.get(name, 0)) for name, one in self._statuses.items()]
 
-    async def stop(self, timeout_s: float) -> None:
-        """End all workers: those that do not end in time are killed."""
+    async def stop(self, timeout_s: float) -> list[WorkerStatus]:
+        """End all workers, those by force that do not end in time; return what there is to say of them."""
         self._stopping = True
         self._wake()
         actors = list(self._actors.values())
-        for actor in actors:
-            actor.stop.remote()
+        for number, actor in self._actors.items():
+            if number in self._placed:
+                actor.stop.remote()
+            else:
+                ray.kill(actor)  # it could not answer
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
         for actor in [*actors, *self._actors.values()]:
             ray.kill(actor)
+        for name, status in self._statuses.items():
+            if status.phase in ("starting", "running"):
+                self._end(name, "died", f"killed, as it did not end within {timeout_s:g} s of stop")
+        return await self.statuses(fresh=False)
 
     # ------------------------------------------------------------------ what workers call
 
@@ -142,6 +154,13 @@ class RolloutManager:
             self._statuses[status.name] = status
 
     # ------------------------------------------------------------------ supervision
+
+    async def _keep(self, number: int) -> None:
+        """Supervise a worker; what goes wrong here must not stay in a task that no one looks at."""
+        try:
+            await self._supervise(number)
+        except Exception as error:
+            self._tell(Failure(worker_name(number, 1), pack_exception(error)))
 
     async def _supervise(self, number: int) -> None:
         options, start = self._options, 0
@@ -184,10 +203,12 @@ class RolloutManager:
         )
         wrapper: Any = actor.remote(self._build, name, self._buffer, self._statistics, self._here)
         self._actors[number] = wrapper
+        self._placed.discard(number)
         try:
             self._note(
                 await asyncio.wait_for(_awaited(wrapper.status.remote()), options.start_timeout_s)
             )
+            self._placed.add(number)
             error: bytes | None = await wrapper.run.remote()
             # The last word, with what was sent while it closed.
             self._note(await _awaited(wrapper.status.remote()))
@@ -198,7 +219,7 @@ class RolloutManager:
                 f"no node had {options.cpus:g} CPUs and {options.gpus:g} GPUs for it within "
                 f"{options.start_timeout_s:g} s"
             ) from None
-        except (RayActorError, RayTaskError) as death:
+        except RayError as death:
             raise _EndedError(why(death)) from None
 
     def _end(self, name: str, phase: str, reason: str) -> None:
@@ -245,9 +266,9 @@ def _settled(status: WorkerStatus, added: int) -> WorkerStatus:
     Its last report may be older than its last fragments. How many arrived is known from the buffer; what had
     been made besides, as far as it had been reported, is lost.
     """
-    if status.phase not in ("died", "parked") or not status.counts:
+    if status.phase not in ("died", "parked") or not (status.counts or added):
         return status
-    counts = status.counts
+    counts = {**dict.fromkeys(("produced", "stale", "rejected", "lost"), 0), **status.counts}
     elsewhere = counts["stale"] + counts["rejected"] + counts["lost"]
     produced = max(counts["produced"], added + elsewhere)
     lost = counts["lost"] + produced - added - elsewhere

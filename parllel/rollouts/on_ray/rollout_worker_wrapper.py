@@ -11,6 +11,7 @@ The follower alone talks with the manager. An error on one thread ends the other
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from contextlib import ExitStack
 from typing import Any
@@ -24,8 +25,9 @@ from parllel.rollouts.on_ray.answers import LATE_S, answer
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_episode_statistics import EpisodeReporter
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.rollout_worker import RolloutWorker
-from parllel.rollouts.worker_place import WorkerPlace
+from parllel.rollouts.worker_place import BuildWorker, WorkerPlace
 from parllel.rollouts.worker_status import WorkerStatus
 
 # How long the manager keeps a report waiting for newer weights, so how old its picture of a worker can be.
@@ -36,7 +38,7 @@ class RolloutWorkerWrapper:
     """Build a worker, run it, and keep it supplied with weights.
 
     Args:
-        build: a `BuildWorker`, packed by our own cloudpickle.
+        build: `sys.path` of the trainer and a `BuildWorker`, packed by our own cloudpickle.
         name: of the worker.
         buffer: where its fragments go.
         statistics: the actor that gets its episodes.
@@ -46,6 +48,7 @@ class RolloutWorkerWrapper:
     def __init__(
         self, build: bytes, name: str, buffer: RayReplayBuffer, statistics: Any, manager: Any
     ) -> None:
+        end_with_raylet()
         self._build, self._name, self._buffer = build, name, buffer
         self._manager = manager
         self._episodes = EpisodeStatistics()
@@ -64,12 +67,13 @@ class RolloutWorkerWrapper:
             with ExitStack() as stack:
                 place = WorkerPlace(self._name, self._buffer, self._episodes, stack)
                 # Unpacked here, so that what its modules raise is reported as an error of the worker.
-                self._worker = stack.enter_context(cloudpickle.loads(self._build)(place))
+                self._worker = stack.enter_context(_unpacked(self._build)(place))
                 follower = threading.Thread(target=self._follow, name="follower", daemon=True)
                 follower.start()
                 stack.callback(follower.join, LATE_S)
                 stack.callback(self._stopping.set)  # before it is waited for
-                # Without them it would make experience with weights that are not the trainer's.
+                # Without them it would make experience with weights that are not the trainer's. The follower
+                # ends this wait if the manager does not answer any more.
                 self._weights_came.wait()
                 if not self._stopping.is_set():
                     self._worker.run()
@@ -121,3 +125,11 @@ class RolloutWorkerWrapper:
         # Copied there; this reference to the object store ends with the call.
         self._worker.load_weights(publication.fetch(), publication.version)
         self._weights_came.set()
+
+
+def _unpacked(packed: bytes) -> BuildWorker:
+    """Return the function that builds the worker; its modules are looked for where the trainer does."""
+    path, build = cloudpickle.loads(packed)
+    sys.path += [folder for folder in path if folder not in sys.path]
+    function: BuildWorker = cloudpickle.loads(build)
+    return function

@@ -25,7 +25,8 @@ class WorkerOptions:
         for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= value < float("inf"):
                 raise ValueError(f"WorkerOptions: {name}: expected 0 or more, got {value}")
-        if not self.start_timeout_s > 0:
-            raise ValueError(
-                f"WorkerOptions: start_timeout_s: expected more than 0, got {self.start_timeout_s}"
-            )
+        if self.restarts < 0:
+            raise ValueError(f"WorkerOptions: restarts: expected 0 or more, got {self.restarts}")
+        for name, value in (("within_s", self.within_s), ("start_timeout_s", self.start_timeout_s)):
+            if not value > 0:
+                raise ValueError(f"WorkerOptions: {name}: expected more than 0, got {value}")

@@ -1,0 +1,58 @@
+"""A trainer that is far slower than its workers."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+import ray
+from ray._private.internal_api import get_memory_info_reply, get_state_from_address
+from ray_setup import (
+    actor_pid,
+    build_ready,
+    check_ledgers,
+    publish,
+    quiet_statuses,
+    rollouts,
+    wait_until,
+)
+
+from parllel.testing.dummy_envs import CountingEnv
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+CAPACITY, QUEUE = 4, 2
+MAY_GROW = 4 * 2**20
+
+
+def stored():
+    """Return how many bytes there are in the object store, and how many have gone to a disk."""
+    state = get_state_from_address(ray.get_runtime_context().gcs_address)
+    stats = get_memory_info_reply(state).store_stats
+    return stats.object_store_bytes_used, stats.spilled_bytes_total
+
+
+def test_workers_wait_and_memory_stays(ray_here):
+    with rollouts(
+        build_ready, 2, capacity=CAPACITY, make_env=CountingEnv, sender_capacity=QUEUE
+    ) as (buffer, _, workers):
+        publish(workers, 1)
+        wait_until(lambda: buffer.prepared() == CAPACITY, "a full buffer")
+        statuses = quiet_statuses(workers)
+        steps = [status.steps for status in statuses]
+        processes = [psutil.Process(actor_pid(status)) for status in statuses]
+        before, (used, spilled) = [p.memory_info().rss for p in processes], stored()
+        for version in range(2, 12):
+            # Each is asked while its fragments cannot be sent.
+            assert publish(workers, version)
+            assert [status.steps for status in workers.ask_statuses()] == steps
+            time.sleep(0.1)
+        after, (used_then, spilled_then) = [p.memory_info().rss for p in processes], stored()
+        assert max(b - a for a, b in zip(before, after, strict=True)) < MAY_GROW
+        assert used_then - used < MAY_GROW
+        assert spilled_then == spilled
+        total = check_ledgers(workers.ask_statuses(), buffer)
+        assert total["queued"] >= 2 * QUEUE
+        # They go on as soon as there is room.
+        wait_until(lambda: sum(len(buffer.fetch(2, 1)) for _ in range(20)) >= 40, "more fragments")
+        workers.check()

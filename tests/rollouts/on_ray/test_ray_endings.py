@@ -1,0 +1,72 @@
+"""A trainer on Ray that is killed leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+from ray_setup import gone, wait_until
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+FOLDER = Path(__file__).parent
+# Where scripts find what all tests of rollouts share.
+SETUP_PATH = {"PYTHONPATH": str(FOLDER.parent)}
+
+
+@contextmanager
+def driver(*arguments):
+    """Start a run on Ray; yield it, and the processes of its worker."""
+    process = subprocess.Popen(
+        [sys.executable, str(FOLDER / "ray_driver.py"), *arguments],
+        env={**os.environ, **SETUP_PATH},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+def test_a_ray_of_its_own_goes_with_it(ray_folder, number):
+    with driver() as (process, workers):
+        started = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        assert set(workers) < set(started)
+        # A terminal sends Ctrl-C to all processes of the group.
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        assert process.wait(60) == -number
+        wait_until(lambda: all(map(gone, started)), "the end of what it started")
+
+
+def test_a_ray_of_others_loses_its_actors(ray_here):
+    address = ray.get_runtime_context().gcs_address
+    with driver(address) as (process, workers):
+        process.kill()
+        process.wait()
+        wait_until(lambda: all(map(gone, workers)), "the end of its worker")
+    assert ray.is_initialized()
+
+
+def test_a_node_is_lost(ray_folder):
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "two_nodes.py")],
+        env={**os.environ, **SETUP_PATH},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert "node" in said["reason"]
+    assert said["accepted"] > said["rejected"] == 0

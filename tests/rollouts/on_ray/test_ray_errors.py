@@ -1,0 +1,114 @@
+"""What goes wrong in a worker on Ray comes out at the trainer."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import ray
+from ray_setup import QUARTER, SlowEnv, build_ready, publish, publish_until_error, wait_until
+
+from parllel.errors import RestartsUsedUpError
+from parllel.rollouts import EpisodeStatistics, ReplayBuffer
+from parllel.rollouts.on_ray import (
+    RayEpisodeStatistics,
+    RayReplayBuffer,
+    RayRollouts,
+    WorkerOptions,
+)
+from parllel.rollouts.on_ray.ray_episode_statistics import StatisticsActor
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+
+
+class ScriptError(Exception):
+    """One of a user's script, with arguments of its own."""
+
+    def __init__(self, code, where):
+        super().__init__(code, where)
+
+
+class RaisingEnv(SlowEnv):
+    """Raises in its third step."""
+
+    def step(self, action):
+        if self._step == 2:
+            raise ScriptError(3, "environment")
+        return super().step(action)
+
+
+def raise_in_handler(step):
+    if step.environment == 1:
+        raise ScriptError(4, "handler")
+
+
+def build_raising(place):
+    raise ScriptError(5, "build")
+
+
+@pytest.fixture(scope="module")
+def shared(ray_here):
+    """A buffer and statistics for several runs of workers, which are not closed with these."""
+    with RayReplayBuffer(64) as buffer, RayEpisodeStatistics() as statistics:
+        yield buffer, statistics
+
+
+@pytest.mark.parametrize(
+    ("build", "where", "function"),
+    [
+        (partial(build_ready, progress_handler=raise_in_handler), "handler", "raise_in_handler"),
+        (partial(build_ready, make_env=RaisingEnv), "environment", "step"),
+        (build_raising, "build", "build_raising"),
+    ],
+    ids=["handler", "environment", "build"],
+)
+def test_an_error_arrives_as_itself(shared, build, where, function):
+    with RayRollouts(build, 1, *shared, QUARTER) as workers:
+        with pytest.raises(ScriptError, match=where) as caught:
+            publish_until_error(workers)
+        assert caught.value.args[1] == where
+        assert f"in {function}" in str(caught.value.__cause__)
+        assert "worker 0 on Ray" in str(caught.value.__cause__)
+        wait_until(lambda: workers.ask_statuses()[0].phase == "ended", "the end")
+
+
+def test_arguments_are_refused_at_once(shared):
+    buffer, statistics = shared
+    with pytest.raises(ValueError, match="n_workers: expected at least 1"):
+        RayRollouts(build_ready, 0, buffer, statistics)
+    with pytest.raises(ValueError, match=r"n_workers: expected at most 2, for 1 CPUs .*got 3"):
+        RayRollouts(build_ready, 3, buffer, statistics)
+    with pytest.raises(ValueError, match="expected at most 0, for 0 CPUs and 1 GPUs"):
+        RayRollouts(build_ready, 1, buffer, statistics, WorkerOptions(cpus=0, gpus=1))
+    with pytest.raises(TypeError, match="buffer: expected a RayReplayBuffer"):
+        RayRollouts(build_ready, 1, ReplayBuffer(1), statistics)
+    with pytest.raises(TypeError, match="statistics: expected a RayEpisodeStatistics"):
+        RayRollouts(build_ready, 1, buffer, EpisodeStatistics())
+    with pytest.raises(ValueError, match="capacity: expected at least 1"):
+        RayReplayBuffer(0)
+    for arguments in ({"cpus": -1}, {"restarts": -1}, {"within_s": 0}, {"start_timeout_s": 0}):
+        with pytest.raises(ValueError, match=f"WorkerOptions: {next(iter(arguments))}: expected"):
+            WorkerOptions(**arguments)
+    # An error of an actor's method comes as itself, too.
+    with pytest.raises(ValueError, match="expected 1 to 64") as caught:
+        buffer.fetch(65, 0)
+    assert "traceback of the actor" in str(caught.value.__cause__)
+
+
+def test_resources_that_others_have(shared):
+    holder = ray.remote(StatisticsActor).options(num_cpus=1.5).remote(1)
+    ray.get(holder.drain.remote())
+    options = WorkerOptions(cpus=1, restarts=0, start_timeout_s=1.0)
+    with RayRollouts(build_ready, 1, *shared, options) as workers:
+        with (
+            pytest.warns(RuntimeWarning, match=r"(?s)worker 0 is parked: .*no node had 1 CPUs"),
+            pytest.raises(RestartsUsedUpError, match="all workers are parked"),
+        ):
+            publish(workers, 1)
+        (status,) = workers.ask_statuses()
+        assert (status.phase, status.where) == ("parked", "")
+    # What is still waited for does not hold up the end.
+    with RayRollouts(build_ready, 1, *shared, WorkerOptions(cpus=1)) as workers:
+        workers.close()
+        workers.close()
+    ray.kill(holder)

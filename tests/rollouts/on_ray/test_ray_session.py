@@ -1,0 +1,92 @@
+"""Ways to Ray, and what is said where there is none."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import ray
+
+from parllel.rollouts.on_ray import RaySession
+
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+
+
+def run(code, **environment):
+    """Run Python in a process that is not connected with Ray; return what it said last."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_session_of_the_user_goes_on(ray_here):
+    with RaySession() as session:
+        assert session.address == ray.get_runtime_context().gcs_address
+    session.close()
+    assert ray.is_initialized()
+    with pytest.raises(ValueError, match="address: expected None, as this process is connected"):
+        RaySession("127.0.0.1:6379")
+
+
+@pytest.mark.parametrize(
+    ("setup", "expected"),
+    [
+        (
+            "import sys; sys.modules['ray'] = None",
+            "ImportError: parllel.rollouts.on_ray needs Ray: pip install 'parllel[rollouts]'",
+        ),
+        (
+            "import sys, types; ray = sys.modules['ray'] = types.ModuleType('ray'); "
+            "ray.__version__ = '2.9.3'",
+            "ImportError: parllel.rollouts.on_ray: expected Ray 2.40 or newer, got 2.9.3: "
+            "pip install --upgrade 'parllel[rollouts]'",
+        ),
+    ],
+    ids=["none", "too old"],
+)
+def test_ray_is_missing(setup, expected):
+    assert run(f"{setup}; import parllel.rollouts.on_ray") == expected
+
+
+REFUSED = [
+    ("object_store_bytes=10**15", "InsufficientMemoryError: .* of shared memory to be free in"),
+    ("'somewhere'", "ValueError: .* expected 'host:port' of a cluster's head node"),
+    ("'127.0.0.1:1'", r"ConnectionError: .* got '127.0.0.1:1': \[Errno 111\] Connection refused"),
+    ("'127.0.0.1:99999'", "ConnectionError: .* got '127.0.0.1:99999'"),
+    ("'auto'", "ConnectionError: .* expected that of a Ray cluster, got 'auto'"),
+]
+
+
+def test_a_session_is_refused_in_one_sentence(tmp_path):
+    code = [
+        "from parllel.rollouts.on_ray import RaySession",
+        "said = []",
+    ]
+    for arguments, _ in REFUSED:
+        code += [
+            f"try: RaySession({arguments})",
+            "except Exception as error: said.append(f'{type(error).__name__}: {error}')",
+        ]
+    code.append("raise SystemExit(repr(said))")
+    said = ast.literal_eval(run("\n".join(code), RAY_TMPDIR=str(tmp_path), RAY_ADDRESS=""))
+    for (_, expected), sentence in zip(REFUSED, said, strict=True):
+        assert re.match(expected, sentence), sentence
+        assert "\n" not in sentence
+
+
+def test_rollouts_without_ray_load_neither_ray_nor_torch():
+    code = (
+        "import sys, parllel.rollouts; "
+        "assert not {'ray', 'torch'} & set(sys.modules); raise SystemExit('fine')"
+    )
+    assert run(code) == "fine"
