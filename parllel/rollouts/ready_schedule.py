@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import Handler
+from parllel.agents import Handler, check_action_space
 from parllel.buffers import Samples, buffer_map
 from parllel.cages import AwaitedRows, CageInterface, FinalObservation, TrajInfo
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
@@ -93,6 +93,8 @@ class ReadySchedule(Schedule):
         self._rows = SingleRows(samples, self.step_transforms)
         cages = [env.cage if isinstance(env, EnvWorker) else env for env in environments]
         placed = CageColumns(cages, self._rows.B, reset_automatically=True)
+        # One cage stands for all, as their spaces have just been compared.
+        check_action_space(handler.agent, cages[0].spaces.action, cages[0].spaces.name)
         for i, cage in enumerate(cages):
             # Their episodes can be collected only while no group is being stepped.
             if len(cage.groups) != 1:

@@ -82,4 +82,8 @@ class Trainer(AsynchronousRunner):
     ) -> None:
         check_count("publish_interval", publish_interval)
         super().__init__(batch_spec, sampler, algorithm, **arguments)
+        if batch_spec != sampler.batch_spec:
+            raise ValueError(
+                f"batch_spec: expected {sampler.batch_spec}, that of the sampler, got {batch_spec}"
+            )
         self.cycle.publish_interval = publish_interval

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import threading
 
+import gymnasium as gym
 import pytest
 from fragments import make_fragment
 from producers import make_fragment_sampler
-from worker_setup import make_cages, ready, rows
+from worker_setup import make_cages, make_handler, ready, rows
 
+from parllel import BatchSpec
+from parllel.agents import NumpyHandler, RandomAgent
 from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
 from parllel.rollouts import (
     EpisodeStatistics,
@@ -20,6 +23,7 @@ from parllel.rollouts import (
     RolloutWorker,
     WorkerThread,
 )
+from parllel_patterns import allocate_samples
 
 
 @pytest.mark.parametrize("value", [2.5, math.nan, "4", math.inf])
@@ -102,6 +106,16 @@ def test_parts_of_another_kind():
     with pytest.raises(TypeError, match=r"^schedule: expected a Schedule, got"):
         RolloutWorker(schedule.sampler, fragment_length=4, seed=0)
     schedule.close()
+
+
+def test_agents_of_other_environments_are_refused():
+    cages = make_cages("single")
+    samples = allocate_samples(cages, BatchSpec(2, len(cages)), make_handler())
+    agent = RandomAgent(gym.spaces.Discrete(9), seed=0)
+    with pytest.raises(ValueError, match=r"Discrete\(9\)"):
+        ReadySchedule(cages, NumpyHandler(agent), samples, batch_size=1, max_wait_s=0)
+    for cage in cages:
+        cage.close()
 
 
 def test_two_workers_with_one_name_are_refused():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from producers import SPEC, Producer, make_agent, make_fragment_sampler, make_parts
 
+from parllel import BatchSpec
 from parllel.buffers import buffer_leaves
 from parllel.errors import ClosedError
 from parllel.logging import Logger, Writer
@@ -219,3 +220,5 @@ def test_what_a_trainer_does_not_take_is_refused():
             Trainer(SPEC, producer.sampler, ppo_of(producer.agent), **arguments)
         with pytest.raises(ValueError, match="expected one that was given the algorithm's agent"):
             Trainer(SPEC, sampler, ppo_of(producer.agent), **arguments)
+        with pytest.raises(ValueError, match=r"batch_spec: expected BatchSpec\(T=16, .*got Batch"):
+            Trainer(BatchSpec(8, 4), sampler, ppo_of(sampler.agent), **arguments)
