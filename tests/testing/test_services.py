@@ -243,6 +243,15 @@ def test_a_service_that_leaves_threads_and_descriptors_is_blamed_at_its_end(tmp_
     os.close(descriptor)
 
 
+def test_descriptors_that_a_service_keeps_are_not_reported(tmp_path: Path) -> None:
+    with (
+        Service("library", keeps=f"{tmp_path}/*", grace_s=GRACE_S),
+        LeakGuard(grace_s=0.0),
+    ):
+        descriptor = os.open(tmp_path / "journal", os.O_CREAT)
+    os.close(descriptor)
+
+
 # The guards of tests beside it would take the segments for theirs.
 @pytest.mark.alone
 def test_segments_of_a_service() -> None:
