@@ -12,14 +12,16 @@ from parllel.rollouts import FragmentSender, ReplayBuffer
 
 
 class SlowStorage(ReplayBuffer):
-    """Takes fragments only while `door` is open; raises `error` if there is one."""
+    """Takes fragments only while `door` is open; raises `error` if there is one. `asked`: it was called."""
 
     def __init__(self, capacity=100):
         super().__init__(capacity)
         self.door = threading.Event()
         self.error = None
+        self.asked = threading.Event()
 
     def add(self, fragments, timeout_s):
+        self.asked.set()
         if self.error is not None:
             raise self.error
         if not self.door.wait(timeout_s):
@@ -60,6 +62,8 @@ def test_staleness_is_judged_when_a_fragment_is_sent():
     with storage, FragmentSender(storage, max_staleness=1) as sender:
         for sequence in range(4):
             sender.put(make_fragment(sequence, version=sequence))
+            # All of them would be on their way where the thread is slower than this.
+            assert storage.asked.wait(10)
         sender.new_version(3)
         sender.new_version(1)  # versions never go back
         assert sender.version == 3
