@@ -23,6 +23,7 @@ LIBRARIES = {
     "multiagent": "mpe2",
     "cli": "tyro",
     "wire": "msgspec",
+    "rollouts": "ray",
 }
 PARLLEL = ("-m", "parllel.cli")
 # For each command: the extra that it needs, and what Python is called with in a folder of runs.
@@ -39,10 +40,11 @@ COMMANDS = {
     "multiagent": ("multiagent", [*PARLLEL, "repeat", "runs/multiagent"]),
     "flags": ("cli", [SCRIPT.name, "--part", "core"]),
     "wire": ("wire", ["-c", "import parllel.wire"]),
+    "rollouts": ("rollouts", ["-c", "import parllel.rollouts.on_ray"]),
 }
 # Their code imports the library itself: the sentence names that, and for `python -c` it ends a traceback.
 OWN_CODE = {"multiagent": "mpe2"}
-WITH_TRACEBACK = ("flags", "wire")
+WITH_TRACEBACK = ("flags", "wire", "rollouts")
 
 
 def call(python: Path | str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
