@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
@@ -148,8 +149,12 @@ def _as_floats(row: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in row.items()}
 
 
-def _numbers(traj: TrajInfo) -> dict[str, Any]:
+def _numbers(traj: TrajInfo) -> dict[str, float]:
     """Return what can be averaged, as it is now: later the object is its owner's."""
-    return {
-        name: value for name, value in traj.as_dict().items() if isinstance(value, (Real, np.bool_))
-    }
+    numbers = {}
+    for name, value in traj.as_dict().items():
+        if isinstance(value, (Real, np.bool_)):
+            # An int may be larger than any float. Its mean would end the run whenever the log asks for it.
+            with suppress(OverflowError):
+                numbers[name] = float(value)
+    return numbers

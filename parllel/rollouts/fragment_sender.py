@@ -44,7 +44,8 @@ _LATE_S = 5.0
 class FragmentSender(Closing):
     """Hand fragments to a storage in a thread, so that environments do not wait for it.
 
-    The storage is not closed with the sender: others may use it.
+    The storage is not closed with the sender: others may use it. A sender that is not closed lives as long as
+    the program, as its thread holds it.
 
     Args:
         storage: where fragments go.

@@ -154,6 +154,13 @@ def test_threads_lose_nothing():
     assert sorted(traj.blocks for traj in taken) == sorted(list(range(300)) * 3)
 
 
+def test_numbers_beyond_floats_have_no_mean():
+    statistics = EpisodeStatistics()
+    statistics.report([digger(10**400)], "dig")
+    assert "dig/blocks" not in statistics.stats
+    assert statistics.stats["dig/episodes"] == 1
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="capacity: expected at least 1, got 0"):
         EpisodeStatistics(0)
