@@ -39,6 +39,7 @@ class LocalRollouts(Rollouts):
         if n_workers < 1:
             raise ValueError(f"LocalRollouts: n_workers: expected at least 1, got {n_workers}")
         self._threads: list[WorkerThread] = []
+        self._closed = False
         with ExitStack() as stack:
             for number in range(n_workers):
                 name = worker_name(number, 1)
@@ -62,7 +63,18 @@ class LocalRollouts(Rollouts):
         return [thread.worker.status() for thread in self._threads]
 
     def close(self) -> None:
-        """Stop the workers after their present turns, and close them; may be called twice."""
+        """Stop the workers after their present turns, and close them; may be called twice.
+
+        Raises:
+            WorkerTimeoutError: if a turn does not end in time; call it again later.
+        """
         for thread in self._threads:
             thread.worker.stop()
-        self._stack.close()
+        if not self._closed:
+            self._closed = True
+            self._stack.close()
+            return
+        # The stack closes each of them once, and one may have had to be left as it was.
+        with ExitStack() as again:
+            for thread in self._threads:
+                again.callback(thread.close)

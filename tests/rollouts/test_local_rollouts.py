@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+
 import pytest
 from worker_setup import SPEC, T, make_sampler
 
 from parllel.agents import weights_of
-from parllel.errors import ClosedError
+from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.rollouts import (
     EpisodeStatistics,
     FragmentSender,
@@ -30,8 +33,9 @@ def look_until_it_raises(workers, buffer):
 class Build:
     """Builds workers, and keeps them; the one of number `broken` fails, in its first turn or at once."""
 
-    def __init__(self, broken=None, at_once=False):
-        self.broken, self.at_once, self.workers, self.senders = broken, at_once, [], []
+    def __init__(self, broken=None, at_once=False, handler=refuse):
+        self.broken, self.at_once, self.handler = broken, at_once, handler
+        self.workers, self.senders = [], []
 
     def __call__(self, place):
         fails = place.name == f"worker {self.broken}"
@@ -47,7 +51,7 @@ class Build:
             producer=place.name,
             sender=sender,
             statistics=place.statistics,
-            progress_handler=refuse if fails else None,
+            progress_handler=self.handler if fails else None,
         )
         self.workers.append(worker)
         return worker
@@ -107,3 +111,26 @@ def test_no_workers_are_refused():
         pytest.raises(ValueError, match="n_workers: expected at least 1, got 0"),
     ):
         LocalRollouts(Build(), 0, buffer, EpisodeStatistics())
+
+
+def test_what_did_not_end_in_time_is_closed_by_the_next_call():
+    entered, release = threading.Event(), threading.Event()
+
+    def hang(step):
+        entered.set()
+        release.wait(20)
+
+    build = Build(broken=0, handler=hang)
+    with ReplayBuffer(64) as buffer:
+        workers = LocalRollouts(build, 2, buffer, EpisodeStatistics())
+        workers.load_weights(weights_of(build.workers[0].handler.agent), 1)
+        assert entered.wait(20)
+        for thread in workers._threads:
+            thread.close = partial(thread.close, 0.2)
+        with pytest.raises(WorkerTimeoutError, match="worker 0: its turn did not end"):
+            workers.close()
+        assert [status.phase for status in workers.statuses()] == ["running", "ended"]
+        release.set()
+        workers._threads[0]._ended.wait(20)
+        workers.close()
+        assert [status.phase for status in workers.statuses()] == ["ended", "ended"]
