@@ -104,7 +104,7 @@ class RolloutWorker(Closing):
         self._new_weights: tuple[State, int] | None = None
         self._newest = 0
         self._stop = threading.Event()
-        self._begun = self._closed = False
+        self._begun = self._closing = self._closed = False
         # Held by the thread that runs, whose identifier is known as long.
         self._at_work = threading.Lock()
         self._runner: int | None = None
@@ -179,6 +179,7 @@ class RolloutWorker(Closing):
             check_count("n_steps", n_steps)
         # Without waiting: a second run would not know which steps are its own.
         if not self._at_work.acquire(blocking=False):
+            self._check_open()  # the lock may be that of `close`
             raise WrongStateError(
                 "RolloutWorker: run: it is called already, by this thread or another"
             )
@@ -189,9 +190,13 @@ class RolloutWorker(Closing):
             self._runner = None
             self._at_work.release()
 
-    def _run(self, n_steps: int | None) -> int:
-        if self._closed:
+    def _check_open(self) -> None:
+        # Of `close` as well, which waits for the end of a run: another must not begin before it has its turn.
+        if self._closing or self._closed:
             raise ClosedError("RolloutWorker: run: the worker is closed")
+
+    def _run(self, n_steps: int | None) -> int:
+        self._check_open()
         began = self.n_steps
         try:
             # Before the reset, so that no step is made with what the agent was built with.
@@ -258,11 +263,13 @@ class RolloutWorker(Closing):
             WorkerTimeoutError: if the run does not return in time; call it again later.
             WrongStateError: if `run` itself called what calls this, such as the progress handler.
         """
+        patience_s = check_timeout("RolloutWorker: close", timeout_s)
         if self._runner == threading.get_ident():
             raise WrongStateError("RolloutWorker: close: called within run(); call stop() there")
+        self._closing = True
         self._stop.set()
         # The agent and the environments belong to the thread that runs, until it returns.
-        if not self._at_work.acquire(timeout=check_timeout("RolloutWorker: close", timeout_s)):
+        if not self._at_work.acquire(timeout=patience_s):
             raise WorkerTimeoutError(
                 f"RolloutWorker: close: the turn of run() in another thread did not end within "
                 f"{timeout_s:g} s; give its environments a shorter timeout_s"

@@ -275,6 +275,27 @@ def test_another_thread_stops_a_run(make):
         assert worker.run() == 0
 
 
+def test_a_worker_that_is_run_again_and_again_can_be_closed():
+    ended, began = [], threading.Event()
+
+    def run():
+        try:
+            while True:
+                worker.run(1)
+                began.set()
+        except ClosedError as error:
+            ended.append(str(error))
+
+    worker = RolloutWorker(ready(make_cages("single")), fragment_length=4, seed=1)
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert began.wait(20)
+    # The run that is stopped may be followed by another before this one has its turn.
+    worker.close(timeout_s=5)
+    thread.join(20)
+    assert ended == ["RolloutWorker: run: the worker is closed"]
+
+
 def test_a_full_queue_holds_environments_up_until_it_is_stopped():
     with ReplayBuffer(2) as buffer:
         sender = FragmentSender(buffer, capacity=3)
