@@ -5,7 +5,7 @@
 prints what the committed results say.
 
     workers --messages of E fragments--> buffer's event loop --B fragments--> trainer
-            --reports, twice a second--> manager's event loop
+            --reports--> manager's event loop
 
 Each part has a core of its own, and does one thing at a time for as long as it took here. Assumed, not
 measured: a core for each worker, messages that arrive after `NETWORK_S` whatever their size, equal turns of
@@ -23,8 +23,8 @@ from typing import Any
 
 COUNTS = (1, 10, 100, 1000)
 NETWORK_S = 0.5e-3
-# As a RolloutWorkerWrapper does.
-REPORT_S = 0.5
+# As a RolloutWorkerWrapper does, and what the RolloutManager lets all of them do.
+REPORT_S, MOST_REPORTS_PER_S = 0.5, 100.0
 SIMULATED_S = 5.0
 # What a step takes in each of the tables: CartPole's as measured, and an environment that computes for long.
 SLOW_STEP_S = 1e-3
@@ -134,7 +134,7 @@ def _summary(
     now: float,
 ) -> dict[str, Any]:
     possible = cluster.n_workers * cluster.n_envs * cluster.T / turn_s
-    reports = cluster.n_workers / REPORT_S
+    reports = min(cluster.n_workers / REPORT_S, MOST_REPORTS_PER_S)
     calls = reports + rate / cluster.T / cluster.B
     shares = {
         **{part: min(1.0, seconds / now) for part, seconds in busy.items()},

@@ -29,8 +29,6 @@ from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
 from parllel.types import Closing
 
-# What one addition may wait for room: so long a sender that is closed may go on.
-_SLICE_S = 0.1
 # Between two additions that were of no use.
 _PAUSE_S = 0.001
 # Each addition to a storage elsewhere costs a message, whatever is in it; more would only grow the message.
@@ -168,7 +166,7 @@ class FragmentSender(Closing):
         try:
             while fragments := self._next():
                 # Outside of the lock: it may wait for room there, while the worker goes on.
-                done = self.storage.add(fragments, _SLICE_S)
+                done = self.storage.add(fragments, self.storage.add_wait_s)
                 if not isinstance(done, Integral) or not 0 <= done <= len(fragments):
                     raise ValueError(
                         f"{type(self.storage).__name__}.add: expected from 0 to {len(fragments)}, the "

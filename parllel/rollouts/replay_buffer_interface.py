@@ -15,7 +15,13 @@ class ReplayBufferInterface(Closing, ABC):
     The fragments of one environment are added in order, by one sender at a time, which repeats what was not
     acknowledged: adding a fragment twice is adding it once. A producer that is started again needs a new
     name, since its fragments are numbered from 0 again.
+
+    Attributes:
+        add_wait_s: how long a sender lets `add` wait at a time. One that is closed may go on for so long; one
+            that is blocked asks again as often, which costs a message if the storage is elsewhere.
     """
+
+    add_wait_s = 0.1
 
     @abstractmethod
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:

@@ -64,12 +64,15 @@ def test_a_slow_trainer_holds_workers_up(costs):
     assert found["shares"]["buffer"] < 0.2
 
 
-def test_the_manager_is_used_up_by_many_slow_workers(costs):
+def test_the_manager_hears_no_more_of_a_thousand_workers_than_of_fifty(costs):
     from benchmarks.rollouts.scaling import Cluster, simulate
 
     slow = replace(costs, worker_s_per_step=10e-3)
-    assert simulate(slow, Cluster(100), 60.0)["first_used_up"] == "workers"
-    assert simulate(slow, Cluster(1000), 60.0)["first_used_up"] == "manager"
+    few, fifty, many = (
+        simulate(slow, Cluster(n), 20.0)["shares"]["manager"] for n in (10, 50, 1000)
+    )
+    assert few == pytest.approx(0.01 + 20 * 1e-3)
+    assert fifty == many == pytest.approx(0.01 + 100 * 1e-3)
 
 
 def test_the_table_has_a_line_for_each_number_of_workers(costs):

@@ -89,7 +89,8 @@ def follow(plans, buffer, program, faults, eager):
 
 def short_waits(monkeypatch):
     """Let all look more often at what has changed: the trainer acts only when nothing else does."""
-    for module in ("fragment_sender", "rollout_worker", "ready_schedule"):
+    monkeypatch.setattr("parllel.rollouts.ReplayBufferInterface.add_wait_s", 0.01)
+    for module in ("rollout_worker", "ready_schedule"):
         monkeypatch.setattr(f"parllel.rollouts.{module}._SLICE_S", 0.01)
 
 

@@ -2,8 +2,9 @@
 
     RolloutWorkerWrapper  -- add -->  BufferActor (a ReplayBuffer)  <-- fetch, new_version --  trainer
 
-One event loop does all of it, so no lock is needed between two `await`. Whoever changes the entries wakes
-all that wait, and these look again. That makes a thousand waiting workers a thousand coroutines, not threads.
+One event loop does all of it, so no lock is needed between two `await`. What changes the entries wakes all
+that look at them, and these look again. Workers wait for room in the order of their calls, and only the
+first of them looks: room for eight fragments must not make a thousand workers send theirs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer import ReplayBuffer
 
+# So long the next worker in line waits after one was told of room, whose fragments are on their way then.
+_PROMISED_S = 2e-3
+
 
 class BufferActor:
     """A ReplayBuffer of packed fragments.
@@ -30,6 +34,7 @@ class BufferActor:
         end_with_raylet()
         self._buffer = ReplayBuffer(**arguments)
         self._changed = asyncio.Event()
+        self._first = asyncio.Lock()  # held by the first in line
         self._added_by: Counter[str] = Counter()
 
     async def add(self, packed: Sequence[PackedFragment], timeout_s: float) -> int:
@@ -49,24 +54,41 @@ class BufferActor:
     async def await_room(self, timeout_s: float) -> bool:
         """Wait until a fragment more would fit; return False if the time was up before."""
         deadline = monotonic() + timeout_s
-        while self._buffer.prepared() >= self._buffer.capacity:
-            if not await self._wait(deadline):
+        if self._first.locked():
+            try:
+                await asyncio.wait_for(self._first.acquire(), timeout_s)
+            except asyncio.TimeoutError:
                 return False
-        return True
+        else:
+            await self._first.acquire()  # which waits for nothing, so that 0 seconds are enough
+        pause_s = 0.0
+        try:
+            while self._buffer.prepared() >= self._buffer.capacity:
+                if not await self._wait(deadline):
+                    return False
+            pause_s = _PROMISED_S
+            return True
+        finally:
+            asyncio.get_running_loop().call_later(pause_s, self._first.release)
 
     async def fetch(self, n: int, timeout_s: float, version: int | None) -> list[PackedFragment]:
         """Return fragments, as `ReplayBufferInterface.fetch`."""
         deadline = monotonic() + timeout_s
+        if version is not None:
+            await self.new_version(version)
         while True:
-            found: list[Any] = self._buffer.fetch(n, 0.0, version)
-            self._wake()  # there may be room, also if a new version only dropped what was too old
+            found: list[Any] = self._buffer.fetch(n, 0.0)
+            if found:
+                self._wake()
             if found or not await self._wait(deadline):
                 return found
 
     async def new_version(self, version: int) -> None:
         """Drop what has become too old."""
+        before = self._buffer.version
         self._buffer.new_version(version)
-        self._wake()
+        if self._buffer.version > before:
+            self._wake()
 
     async def prepared(self) -> int:
         """Return how many fragments can be fetched now."""

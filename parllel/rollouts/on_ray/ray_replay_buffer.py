@@ -40,6 +40,9 @@ class RayReplayBuffer(ReplayBufferInterface):
         WorkerDiedError: by all methods once the actor is dead; what was in it is lost then.
     """
 
+    # Each question whether there is room now keeps the actor's loop busy for about a millisecond.
+    add_wait_s = 1.0
+
     def __init__(self, capacity: int, **arguments: Any) -> None:
         # What it refuses is refused here: an actor whose constructor raises has died, and no more is known.
         ReplayBuffer(capacity, **arguments)

@@ -31,6 +31,10 @@ from parllel.rollouts.published_parts import PublishedLayout
 from parllel.rollouts.worker_place import worker_name
 from parllel.rollouts.worker_status import WorkerStatus
 
+# Each costs the event loop some milliseconds: of a thousand workers, each reports every ten seconds.
+_REPORTS_PER_S = 100.0
+_LONGEST_REPORT_S = 10.0
+
 
 class Failure(NamedTuple):
     """What ended a worker for good: its name, and the error packed by `pack_exception`."""
@@ -136,7 +140,11 @@ class RolloutManager:
     async def report(
         self, status: WorkerStatus, layout: PublishedLayout | None, known: int, wait_s: float
     ) -> Publication | None:
-        """Note what a worker has done; wait for weights newer than those it knows, and return them."""
+        """Note what a worker has done; wait for weights newer than those it knows, and return them.
+
+        wait_s: for how long at the least; longer, if there are many workers.
+        """
+        wait_s = max(wait_s, min(self._n_workers / _REPORTS_PER_S, _LONGEST_REPORT_S))
         self._note(status)
         if layout is not None and self._layout is None:
             self._layout = layout
