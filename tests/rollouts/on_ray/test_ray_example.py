@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from ray_setup import wait_until
+from ray_setup import gone, wait_until
 
 from parllel.runs import RunFolder
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+# Each start imports torch in several processes: too long for every run of all tests.
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 SCRIPT = Path(__file__).parents[3] / "examples" / "cartpole_cluster" / "train_ppo.py"
 SMALL = (
     "--ray --n-workers 1 "
@@ -27,8 +29,6 @@ def test_a_run_that_was_killed_is_resumed(ray_folder, tmp_path):
     assert state["elapsed_steps"] >= steps + 2048, done.stdout + done.stderr
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_a_run_that_was_killed_is_solved(ray_folder, tmp_path):
     done = resume(kill_a_run(tmp_path, "--ray"), timeout=3000)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -41,8 +41,10 @@ def kill_a_run(folder, *flags):
         try:
             path = wait_until(lambda: checkpointed(folder) or process.poll(), "a checkpoint", 280)
         finally:
+            started = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
             process.kill()
     assert process.returncode == -9
+    wait_until(lambda: all(map(gone, started)), "the end of what it started")
     return path
 
 
