@@ -9,8 +9,9 @@ prints what the committed results say.
 
 Each part has a core of its own, and does one thing at a time for as long as it took here. Assumed, not
 measured: a core for each worker, messages that arrive after `NETWORK_S` whatever their size, equal turns of
-all workers, and a trainer that only fetches. So the rates are upper bounds. Learning, another node's network
-card and garbage of Python come on top, and an object store is not part of a fragment's way.
+all workers, a version of the weights each second, and a trainer that only fetches. So the rates are upper
+bounds. Learning, another node's network card and garbage of Python come on top, and an object store is not
+part of a fragment's way.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ COUNTS = (1, 10, 100, 1000)
 NETWORK_S = 0.5e-3
 # As a RolloutWorkerWrapper does, and what the RolloutManager lets all of them do.
 REPORT_S, MOST_REPORTS_PER_S = 0.5, 100.0
+# Each is the answer to a report of each worker.
+VERSIONS_PER_S = 1.0
 SIMULATED_S = 5.0
 # What a step takes in each of the tables: CartPole's as measured, and an environment that computes for long.
 SLOW_STEP_S = 1e-3
@@ -135,6 +138,7 @@ def _summary(
 ) -> dict[str, Any]:
     possible = cluster.n_workers * cluster.n_envs * cluster.T / turn_s
     reports = min(cluster.n_workers / REPORT_S, MOST_REPORTS_PER_S)
+    reports += cluster.n_workers * VERSIONS_PER_S
     calls = reports + rate / cluster.T / cluster.B
     shares = {
         **{part: min(1.0, seconds / now) for part, seconds in busy.items()},
@@ -160,7 +164,11 @@ def scaling(measured: Mapping[str, float]) -> dict[str, Any]:
     slow = Costs(**{**measured, "worker_s_per_step": SLOW_STEP_S})
     return {
         "costs": asdict(costs),
-        "assumed": {"network_s": NETWORK_S, "slow_step_s": SLOW_STEP_S},
+        "assumed": {
+            "network_s": NETWORK_S,
+            "slow_step_s": SLOW_STEP_S,
+            "versions_per_s": VERSIONS_PER_S,
+        },
         "measured_step": [simulate(costs, Cluster(n)) for n in COUNTS],
         "slow_step": [simulate(slow, Cluster(n)) for n in COUNTS],
     }

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tensordict.nn import TensorDictModule  # type: ignore[import-not-found, unused-ignore]
 from tensordict.nn.distributions import (  # type: ignore[import-not-found, unused-ignore]
     NormalParamExtractor,
@@ -15,7 +16,6 @@ from torchrl.collectors.distributed import (  # type: ignore[import-not-found, u
     RayCollector,
 )
 from torchrl.envs import (  # type: ignore[import-not-found, unused-ignore]
-    GymEnv,
     GymWrapper,
     SerialEnv,
 )
@@ -34,7 +34,7 @@ class TorchRlSide(Side):
     """Iterate over a RayCollector.
 
     Settings: `n_workers`; `sync`, whether a batch comes from all collectors; `envs`, "serial" for SerialEnv,
-    or "gymnasium" for its vector environment; `batches`, of T steps, that a collector returns at once.
+    or "gymnasium" for its SyncVectorEnv; `batches`, of T steps, that a collector returns at once.
     """
 
     libraries = ("torchrl", "tensordict", "ray", "torch")
@@ -81,7 +81,9 @@ def make_envs(workload: Workload, n: int, how: str) -> Any:
     """Make the environments of one collector, in its process."""
     torch.set_num_threads(1)
     if how == "gymnasium":
-        return GymEnv(workload.env_id, num_envs=n, categorical_action_encoding=True)
+        # Its own GymEnv(num_envs=n) would start a process for each, which is slower by far here.
+        vector = SyncVectorEnv([workload.factory()] * n, autoreset_mode=AutoresetMode.DISABLED)
+        return GymWrapper(vector, categorical_action_encoding=True)
     return SerialEnv(n, partial(make_env, workload))
 
 
