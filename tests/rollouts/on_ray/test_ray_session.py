@@ -63,7 +63,6 @@ REFUSED = [
     ("'somewhere'", "ValueError: .* expected 'host:port' of a cluster's head node"),
     ("'127.0.0.1:1'", r"ConnectionError: .* got '127.0.0.1:1': \[Errno 111\] Connection refused"),
     ("'127.0.0.1:99999'", "ConnectionError: .* got '127.0.0.1:99999'"),
-    ("'auto'", "ConnectionError: .* expected that of a Ray cluster, got 'auto'"),
 ]
 
 
