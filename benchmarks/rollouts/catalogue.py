@@ -19,7 +19,8 @@ from benchmarks.peers.workload import Workload
 VENV = "rollouts"
 SIDES = "benchmarks.rollouts.sides."
 N_WORKERS = 2
-FULL = Effort(rounds=7, turn_s=1.2, trials=2, trial_s=0.5, finals=1, warm_batches=2)
+# Four batches may be ready when a turn begins: two in the buffer and one in each worker, or in each request.
+FULL = Effort(rounds=6, turn_s=1.2, trials=1, trial_s=0.5, finals=1, warm_batches=5)
 QUICK = Effort(rounds=2, turn_s=0.2, trials=1, trial_s=0.1, finals=0, settings=1, warm_batches=1)
 
 
