@@ -73,8 +73,10 @@ def draw(report: dict[str, Any], path: Path) -> None:
         ]
         names = [side["name"] for side in sides]
         panel.barh(names, rates, xerr=spread, color=[COLOURS[side["kind"]] for side in sides])
-        for i, rate in enumerate(rates):
-            panel.text(0, i, f" {rate:,.0f}", va="center", fontsize=8, color="white")
+        ends = [rate + above for rate, above in zip(rates, spread[1], strict=True)]
+        panel.set_xlim(0, 1.2 * max(ends))
+        for i, (rate, end) in enumerate(zip(rates, ends, strict=True)):
+            panel.text(end, i, f"  {rate:,.0f}", va="center", fontsize=8)
         panel.set_title(f"{scene['name']}: steps per second at the consumer", fontsize=9)
         panel.tick_params(labelsize=8)
     figure.savefig(path, dpi=110)

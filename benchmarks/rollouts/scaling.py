@@ -28,7 +28,8 @@ NETWORK_S = 0.5e-3
 REPORT_S, MOST_REPORTS_PER_S = 0.5, 100.0
 # Each is the answer to a report of each worker.
 VERSIONS_PER_S = 1.0
-SIMULATED_S = 5.0
+# At least, and at least so many turns of a worker.
+SIMULATED_S, SIMULATED_TURNS = 5.0, 100
 # What a step takes in each of the tables: CartPole's as measured, and an environment that computes for long.
 SLOW_STEP_S = 1e-3
 
@@ -75,6 +76,7 @@ def simulate(costs: Costs, cluster: Cluster, simulated_s: float = SIMULATED_S) -
     """Return steps per second, shares of a core that each part uses, and the part that is used up first."""
     per_turn, capacity = cluster.n_envs, max(2 * cluster.B, cluster.n_envs)
     turn_s = per_turn * cluster.T * costs.worker_s_per_step
+    simulated_s = max(simulated_s, SIMULATED_TURNS * turn_s)
     add_s = per_turn * costs.buffer_s_per_fragment
     fetch_s = cluster.B * costs.trainer_s_per_fragment
     # Events are (time, number, what, worker); the number keeps the order of those of one time.
