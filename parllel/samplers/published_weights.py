@@ -163,8 +163,8 @@ def layout_of(owner: str, weights: Tree) -> list[Leaf]:
         # Strings and objects: an array of objects holds addresses, which mean nothing in another process.
         if array.dtype.kind not in "biufc":
             raise ValueError(
-                f"{owner}: {path}: expected arrays and numbers, which copies in other "
-                f"places can take over, got {leaf!r}"
+                f"{owner}: {path}: expected arrays and numbers, got {leaf!r}; nothing "
+                "else is copied to agents in other places"
             )
         leaves.append(Leaf(path, array.shape, array.dtype.str))
     return leaves
