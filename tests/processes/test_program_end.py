@@ -191,13 +191,14 @@ def test_program_ends_with_a_parent_whose_fork_server_was_killed() -> None:
 
 
 BREAKING_OFF = """
-import os, signal, socket
+import os, signal, socket, time
 from parllel.processes import Program
 from parllel.processes.fork_server import fork_server
 program = Program(["sh", "-c", "setsid sleep 60 & echo $!; wait"])
 print(int(program.read_line(30)), flush=True)
 request = socket.socket(socket.AF_UNIX)
 request.connect(fork_server()._server._forkserver_address)
+time.sleep(0.5)  # until the server reads the request
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -207,7 +208,8 @@ def test_program_ends_with_a_parent_that_was_killed_in_a_request() -> None:
     command = [sys.executable, "-c", BREAKING_OFF]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     said, errors = parent.communicate(timeout=LONG_S)
-    assert errors.endswith(b"\nEOFError\n")
+    # Nothing, if the machine was so busy that the server had not begun to read: its pipe hangs up then.
+    assert errors == b"" or errors.endswith(b"\nEOFError\n")
     until(lambda: not process_runs(int(said)))
 
 
