@@ -35,9 +35,12 @@ def ray_here(ray_folder: str) -> Iterator[None]:
     # What it has in this process comes with the first calls, and some of it never goes.
     kept = ("socket:*", "anon_inode:*", f"{ray_folder}/*")
     service = Service("ray", threads="ray_*", keeps=kept, grace_s=20.0)
-    with service, pytest.MonkeyPatch.context() as patch:
-        for name, value in service.environment.items():
-            patch.setenv(name, value)
-        with RaySession(num_cpus=2, object_store_bytes=200 * 2**20):
+    with service:
+        # For what Ray starts, now or later; what tests start beside it is not Ray's.
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in service.environment.items():
+                patch.setenv(name, value)
+            session = RaySession(num_cpus=2, object_store_bytes=200 * 2**20)
+        with session:
             service.adopt_new()
             yield
