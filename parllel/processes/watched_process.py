@@ -23,7 +23,7 @@ from multiprocessing.connection import wait
 from typing import Protocol
 
 from parllel.processes.orphans import collect, kill_all, marked
-from parllel.processes.process_table import ProcessEntry, descendants
+from parllel.processes.process_table import ProcessEntry, descendants, process_runs
 
 TERMINATE_S = (
     0.5  # for what a program does on SIGTERM; a Python child ends at once, so it seldom passes
@@ -183,7 +183,13 @@ class WatchedProcess:
         # Too many open files, perhaps: the group is killed all the same.
         with contextlib.suppress(OSError):
             if not self._await_death(0.0):
-                return descendants(self.pid)
+                below = descendants(self.pid)
+                # Asked again, as it may have ended in between. Its entry as well: once its main thread has
+                # been killed its children are others', though the process counts as alive for as long as its
+                # other threads take to end.
+                if process_runs(self.pid) and not self._await_death(0.0):
+                    return below
+                self._await_death(_EXIT_CODE_S)
             # The children of one that has ended are others' by now.
             if not self._ends_descendants or self._await_exit(_EXIT_CODE_S) != 0:
                 return marked(self._mark)

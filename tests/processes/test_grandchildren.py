@@ -6,8 +6,11 @@ import os
 import signal
 
 import child_targets as targets
+import pytest
 from starting import LONG_S, Start, until
 
+from parllel.processes import watched_process
+from parllel.processes.process_table import ProcessEntry, descendants
 from parllel.testing import process_entry, process_runs
 
 
@@ -37,6 +40,22 @@ def test_end_takes_sessions_of_a_child_that_crashed_along(start: Start) -> None:
     child.kill()
     until(lambda: not process_runs(grandchild))
     assert process_runs(other)
+
+
+def test_end_takes_sessions_of_a_child_along_that_crashes_while_they_are_listed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = start(targets.start_sessions, 1)
+    grandchild = int(child.receive(LONG_S, "starting"))
+
+    def killed_before(pid: int) -> list[ProcessEntry]:
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not process_runs(pid))
+        return descendants(pid)
+
+    monkeypatch.setattr(watched_process, "descendants", killed_before)
+    child.kill()
+    until(lambda: not process_runs(grandchild))
 
 
 def test_grandchildren_do_not_stay_as_zombies(start: Start) -> None:
