@@ -111,7 +111,7 @@ def measure_scene(scene: Scene, effort: Effort, say: Say = lambda line: None) ->
         for entry, settings, trials in chosen:
             try:
                 server, prepared = stack.enter_context(opened(entry, scene.workload, settings))
-                batches = batches_for(server, effort.turn_s)
+                batches = batches_for(server, effort.turn_s, effort.warm_batches)
                 server.stop()
             except SideError as error:
                 _leave_out(result, entry, str(error), say)
@@ -215,7 +215,7 @@ def _try_all(
         for settings in candidates:
             try:
                 server, _ = stack.enter_context(opened(entry, workload, settings))
-                batches = batches_for(server, effort.trial_s)
+                batches = batches_for(server, effort.trial_s, effort.warm_batches)
                 server.stop()
                 trials.append((server, batches, {"settings": settings, "rates": []}))
             except SideError as error:
@@ -270,11 +270,15 @@ def opened(
         server.close()
 
 
-def batches_for(server: Server, turn_s: float) -> int:
+def batches_for(server: Server, turn_s: float, warm_batches: int = 0) -> int:
     """Return how many batches take about `turn_s`, at least one."""
-    server.run(1)  # first calls compile, make views and touch memory
-    seconds = min(server.run(1).seconds for _ in range(2))
-    return max(1, round(turn_s / seconds))
+    # First calls compile, make views and touch memory.
+    server.run(max(1, warm_batches))
+    batches = 1
+    # Until they take long enough: a side that works ahead may have had several ready.
+    while (seconds := server.run(batches).seconds) < turn_s / 4:
+        batches *= 2
+    return max(1, round(batches * turn_s / seconds))
 
 
 def ideal_name(settings: Settings) -> str:

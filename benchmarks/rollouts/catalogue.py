@@ -2,7 +2,7 @@
 
 Each peer has those of its documentation, and those that used least CPU time per step of some that were tried
 once: RLlib with 1, 2 and 4 requests in flight, waits of 0 to 100 ms, and environments in processes; TorchRL
-with one and four batches at once, and environments in series and in processes.
+with one and four batches at once, and environments in series, in processes and in gymnasium's SyncVectorEnv.
 """
 
 from __future__ import annotations

@@ -165,6 +165,23 @@ def test_a_share_above_one_or_other_environments_void_the_figure(modules, result
     assert "same environments" in answers_of(goals, result)["best-peer/cartpole"].void
 
 
+def test_a_turn_is_not_planned_by_what_was_ready_before(modules):
+    from benchmarks.peers.client import Timing
+
+    driver, *_ = modules
+
+    class WorksAhead:
+        ready = 3
+
+        def run(self, batches):
+            made = max(0, batches - self.ready)
+            self.ready = max(0, self.ready - batches)
+            return Timing(1.0, 0.5 * made + 1e-6 * batches, batches)
+
+    for warm in (0, 1, 5):
+        assert 1 <= driver.batches_for(WorksAhead(), turn_s=2.0, warm_batches=warm) <= 16
+
+
 def test_small_values_are_good_where_the_answer_says_so(modules):
     _, _, goals, _ = modules
     answer = goals.Answer("main/flat", "flat", [1.0, 1.1, 1.2], 1.2, 1.0, small=True)
