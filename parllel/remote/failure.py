@@ -1,0 +1,29 @@
+"""What an agent returns in place of an action when there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_LONGEST = 1000  # characters of a reason
+
+
+@dataclass(frozen=True)
+class AgentFailure:
+    """Say why an agent has no action.
+
+    Attributes:
+        status: of the agent in its episode: "ERROR", "TIMEOUT", or "INVALID" for what cannot be an action.
+        reason: one line of at most 1,000 characters, without secrets.
+    """
+
+    status: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if self.status not in ("ERROR", "TIMEOUT", "INVALID"):
+            raise ValueError(f"status: expected ERROR, TIMEOUT or INVALID, got {self.status!r}")
+        # Half of a surrogate pair could be sent by no wire; other lines would forge those of a log.
+        line = " ".join(self.reason[: 2 * _LONGEST].split())
+        text = line.encode("utf-8", "backslashreplace").decode()
+        cut = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+        object.__setattr__(self, "reason", cut)

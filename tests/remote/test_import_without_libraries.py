@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("library", "named"), [("msgspec", "msgspec"), ("httpx2", "httpx2"), ("google", "google")]
+)
+def test_the_error_names_the_extra(library, named):
+    code = f"import sys; sys.modules[{library!r}] = None; import parllel.remote"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith(f"ImportError: parllel.remote needs {named}")
+    assert last_line.endswith("pip install 'parllel[remote]'")
+
+
+def test_neither_torch_nor_ray_is_imported():
+    code = "import sys, parllel.remote; print([n for n in ('torch', 'ray') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
