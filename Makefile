@@ -43,6 +43,7 @@ type: install  ## check the types
 ALONE = $(shell grep -rlw mark.alone tests)
 
 test: install  ## lint, types, docs, all tests
+	-$(BIN)/python benchmarks/peers/venvs.py kaggle  # or its tests are skipped
 	$(MAKE) --no-print-directory --jobs 4 lint type docs test-side-by-side
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(ALONE)
 

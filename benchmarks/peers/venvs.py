@@ -9,6 +9,7 @@ that the running Python has, so that all sides step the same code.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import subprocess
@@ -65,6 +66,11 @@ RECIPES: dict[str, tuple[Step, ...]] = {
             )
         ),
     ),
+    # Its pins are for environments that nothing here plays, and are large. What the others need is named.
+    "kaggle": (
+        Step(("kaggle-environments==1.33.2",), ("--no-deps",)),
+        Step(("flask", "requests", "jsonschema", "numpy", "pyyaml", "pydantic")),
+    ),
     # Its pins (numpy<2, gymnasium<=0.29.1) exclude the environments that are measured (HalfCheetah-v5), so
     # it is installed without them. Its environments in C, which need downloads, and its trainer are
     # left out by its own switches; with the first one, its setup.py uses a name that it has not set.
@@ -100,6 +106,18 @@ def create(venv: str) -> None:
     if python_of(venv) is not None:
         return
     folder = FOLDER / venv
+    folder.mkdir(parents=True, exist_ok=True)
+    # Tests in several processes ask for the same one. The folder itself is the lock, as --clear empties it.
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if python_of(venv) is None:
+            _create(folder, venv)
+    finally:
+        os.close(lock)
+
+
+def _create(folder: Path, venv: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
     with tempfile.TemporaryDirectory() as scratch:
         constraints = Path(scratch) / "constraints.txt"
