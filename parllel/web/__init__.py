@@ -1,0 +1,44 @@
+"""A guarded web server: who may connect, how much a request may ask for, and how the server ends.
+
+    socket      address     loopback, or a token is required
+    connection  Connection  at most so many; deadlines for headers, bodies, idle and slow readers
+    request     Guard       Host, Origin, token, requests per second and address
+                App         path, verb, media type, size; the handler, in a bounded pool of threads
+    process     WebServer   in a thread, or in the foreground until SIGTERM or SIGINT
+
+A handler sees a `Call` and returns JSON values or a `Reply`; nothing here knows what it is for.
+
+Raises:
+    ImportError: if uvicorn or msgspec is not installed.
+"""
+
+try:
+    import h11 as _h11  # noqa: F401
+    import msgspec as _msgspec  # noqa: F401
+    import uvicorn as _uvicorn  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name not in ("h11", "msgspec", "uvicorn"):
+        raise
+    raise ImportError(f"parllel.web needs {error.name}: pip install 'parllel[remote]'") from error
+
+from parllel.web.address import is_loopback
+from parllel.web.app import App, Handler, Route, build_app
+from parllel.web.call import Call, Reply
+from parllel.web.read_token import read_token
+from parllel.web.server_settings import ServerSettings
+from parllel.web.web_error import WebError
+from parllel.web.web_server import WebServer
+
+__all__ = [
+    "App",
+    "Call",
+    "Handler",
+    "Reply",
+    "Route",
+    "ServerSettings",
+    "WebError",
+    "WebServer",
+    "build_app",
+    "is_loopback",
+    "read_token",
+]

@@ -1,0 +1,225 @@
+"""Answer requests: the checks in their order, then a handler.
+
+headers    the Guard: Host, rate, Origin, token
+path       /health and /ready are answered here, whatever else is going on
+ending     everything else gets a 503
+verb, media type, size    before a byte of the body is taken
+body       as much as is allowed, and no more
+handler    a coroutine function on the event loop, any other function in the pool of threads
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from parllel.web.access_log import log_access
+from parllel.web.call import JSON, Call, Reply
+from parllel.web.guard import Guard
+from parllel.web.handler_pool import HandlerPool
+from parllel.web.read_body import ClientGoneError, check_length, media_type, read_body
+from parllel.web.server_settings import ServerSettings
+from parllel.web.web_error import WebError
+from parllel.wire import WireError
+
+Handler = Callable[[Call], Any]
+_LOGGER = logging.getLogger("parllel.web")
+_OPEN_PATHS = ("/health", "/ready")
+_CLOSE = (b"connection", b"close")
+# Replies are data for programs: no browser should guess another type, or keep them.
+_FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+@dataclass(frozen=True)
+class Route:
+    """What answers at a path.
+
+    Attributes:
+        path: as clients send it, after decoding.
+        handlers: by verb; one that is a coroutine function must not block. A handler returns JSON values or a
+            `Reply`, and raises a WebError to refuse. HEAD is answered by that of GET.
+        content_types: media types that a body may have; others are refused with 415.
+    """
+
+    path: str
+    handlers: Mapping[str, Handler]
+    content_types: tuple[str, ...] = (JSON,)
+    _allow: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_allow", ", ".join(sorted(self.handlers)).encode())
+
+
+def build_app(
+    routes: Sequence[Route], settings: ServerSettings | None = None, *, ready: bool = True
+) -> App:
+    """Return an ASGI application that answers at some paths, behind all guards.
+
+    ready: whether `/ready` says so from the beginning; set `App.ready` later otherwise.
+
+    Raises:
+        ValueError: if two routes have the same path, or one has that of a guard.
+    """
+    paths = [*_OPEN_PATHS, *(route.path for route in routes)]
+    twice = {path for path in paths if paths.count(path) > 1}
+    if twice:
+        raise ValueError(f"expected one route for each path, got several for {sorted(twice)}")
+    return App({route.path: route for route in routes}, settings or ServerSettings(), ready)
+
+
+class App:
+    """The ASGI application of `build_app`.
+
+    Attributes:
+        settings: of the server.
+        ready: whether `/ready` says 200.
+        ending: whether requests are refused because the server ends.
+        running: requests that are being answered.
+    """
+
+    def __init__(self, routes: Mapping[str, Route], settings: ServerSettings, ready: bool) -> None:
+        self.settings = settings
+        self.ready = ready
+        self.ending = False
+        self.running = 0
+        self._routes = routes
+        self._guard = Guard(settings)
+        self._pool = HandlerPool(settings.handler_threads, settings.waiting_requests)
+
+    async def __call__(
+        self,
+        scope: Mapping[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Answer one request; never raise."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"expected an HTTP request, got {scope['type']}")
+        begun = time.perf_counter()
+        self.running += 1
+        try:
+            reply = await self._answer(scope, receive)
+            if self.settings.access_log:
+                log_access(scope, None if reply is None else reply.status, begun)
+            if reply is not None:
+                await _send(reply, send)
+        finally:
+            self.running -= 1
+
+    async def _answer(
+        self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]]
+    ) -> Reply | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        try:
+            return await self._checked(scope, headers, receive)
+        except ClientGoneError:
+            return None
+        except WireError as error:
+            return _refusal(WebError(400, str(error)), headers)
+        except WebError as error:
+            return _refusal(error, headers)
+        except asyncio.CancelledError:
+            return _refusal(
+                WebError(503, "the server has ended before the reply was made"), headers
+            )
+        except BaseException:
+            # With its traceback here, and none for the client, who could learn from it.
+            _LOGGER.exception("%s failed", scope["method"])
+            return _refusal(WebError(500, "the server made a mistake; its log says which"), headers)
+
+    async def _checked(
+        self,
+        scope: Mapping[str, Any],
+        headers: dict[bytes, bytes],
+        receive: Callable[[], Awaitable[Any]],
+    ) -> Reply:
+        path, method = scope["path"], scope["method"]
+        client = scope["client"][0] if scope["client"] else ""
+        self._guard.check(headers, client, needs_token=path not in _OPEN_PATHS)
+        if method == "HEAD":
+            method = "GET"
+        if path in _OPEN_PATHS:
+            return self._state(path, method)
+        if self.ending:
+            raise WebError(503, "the server is ending", ((b"retry-after", b"1"), _CLOSE))
+        route = self._routes.get(path)
+        if route is None:
+            raise WebError(404, "nothing is served at this path")
+        handler = route.handlers.get(method)
+        if handler is None:
+            allowed = route._allow
+            raise WebError(405, f"expected {allowed.decode()} at this path", ((b"allow", allowed),))
+        check_length(headers, self.settings.max_body_bytes)
+        content_type = media_type(headers, route.content_types)
+        body = await read_body(receive, self.settings.max_body_bytes)
+        call = Call(
+            method,
+            path,
+            content_type,
+            body,
+            client,
+            self.settings.limits,
+            scope["query_string"],
+            headers,
+        )
+        if inspect.iscoroutinefunction(handler):
+            return _reply_of(await handler(call))
+        reply: Reply = await self._pool.submit(_handle, handler, call)
+        return reply
+
+    def _state(self, path: str, method: str) -> Reply:
+        if method != "GET":
+            raise WebError(405, "expected GET at this path", ((b"allow", b"GET"),))
+        if path == "/health":
+            return Reply.of({"status": "alive"})
+        if self.ready and not self.ending:
+            return Reply.of({"status": "ready"})
+        return Reply.of({"status": "ending" if self.ending else "not ready"}, 503)
+
+    def close(self, timeout_s: float) -> bool:
+        """End the threads of handlers; idempotent.
+
+        Returns: False if a handler did not return in time.
+        """
+        return self._pool.close(timeout_s)
+
+
+def _handle(handler: Handler, call: Call) -> Reply:
+    # In the thread, so that large bodies are parsed and written there and not on the loop.
+    return _reply_of(handler(call))
+
+
+def _reply_of(value: Any) -> Reply:
+    if isinstance(value, Reply):
+        return value
+    try:
+        return Reply.of(value)
+    except WireError as error:
+        # The client's request was not wrong: not a WireError, which becomes a 400.
+        raise TypeError(f"a handler's reply is not JSON: {error}") from error
+
+
+def _refusal(error: WebError, headers: dict[bytes, bytes]) -> Reply:
+    added = error.headers
+    # A client that waits for a 100 before its body may send the next request in the body's place.
+    if b"expect" in headers and _CLOSE not in added:
+        added = (*added, _CLOSE)
+    message = str(error).encode("utf-8", "replace").decode()
+    reply = Reply.of({"error": message}, error.status)
+    return Reply(reply.body, error.status, JSON, added)
+
+
+async def _send(reply: Reply, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    headers = [
+        (b"content-type", reply.content_type.encode("latin-1")),
+        (b"content-length", b"%d" % len(reply.body)),
+        *_FIXED,
+        *reply.headers,
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("missing", ["uvicorn", "h11"])
+def test_the_error_names_the_extra(missing):
+    # None in sys.modules is how Python itself marks a module that must not be found.
+    code = f"import sys; sys.modules['{missing}'] = None; import parllel.web"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line == f"ImportError: parllel.web needs {missing}: pip install 'parllel[remote]'"
+
+
+def test_neither_torch_nor_ray_is_imported():
+    code = "import sys, parllel.web; assert not {'torch', 'ray', 'numba'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
