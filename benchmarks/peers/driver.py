@@ -19,6 +19,7 @@ from benchmarks.peers.scenes import Scene
 from benchmarks.peers.workload import Workload
 
 FINAL_SHARE = 0.8  # of the fastest setting, to be tried further
+_WHY = 500  # characters of a reason
 Server: TypeAlias = SideProcess | Together
 Say: TypeAlias = Callable[[str], None]
 
@@ -287,5 +288,7 @@ def ideal_name(settings: Settings) -> str:
 
 
 def _leave_out(result: SceneResult, entry: Entry, why: str, say: Say) -> None:
+    # Of a cluster it is the traceback of another process, which may be pages long.
+    why = why if len(why) <= _WHY else f"{why[:_WHY]}..."
     result.left_out.append({"side": entry.name, "why": why})
     say(f"  left out: {entry.name}: {why}")

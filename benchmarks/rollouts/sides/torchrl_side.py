@@ -92,6 +92,14 @@ def make_env(workload: Workload) -> Any:
     return GymWrapper(workload.factory()(), categorical_action_encoding=True)
 
 
+class ToFloat(nn.Module):
+    """Take observations of any type to float32."""
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        """Return the observation as float32."""
+        return observation.float()
+
+
 def build_policy(workload: Workload) -> Any:
     """Return a policy of two layers of 64 units with log probabilities."""
     env = workload.factory()()
@@ -107,7 +115,8 @@ def build_policy(workload: Workload) -> Any:
         activation_class=nn.Tanh,
     )
     keys = ["logits"] if discrete else ["loc", "scale"]
-    network = layers if discrete else nn.Sequential(layers, NormalParamExtractor())
+    # MuJoCo's observations are float64; a cast costs less than TorchRL's transform of environments.
+    network = layers if discrete else nn.Sequential(ToFloat(), layers, NormalParamExtractor())
     return ProbabilisticActor(
         TensorDictModule(network, in_keys=["observation"], out_keys=keys),
         in_keys=keys,
