@@ -18,18 +18,19 @@ from contextlib import ExitStack, suppress
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parllel.agents import Handler, check_action_space
-from parllel.buffers import Samples, buffer_map
+from parllel.buffers import Samples
 from parllel.cages import AwaitedRows, CageInterface, FinalObservation, TrajInfo
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
-from parllel.rollouts.arguments import check_integer, check_kind, check_seconds, check_timeout
+from parllel.rollouts.arguments import check_kind, check_timeout
 from parllel.rollouts.env_unit import Doing, EnvUnit
 from parllel.rollouts.env_worker import EnvWorker
 from parllel.rollouts.schedule import Schedule
 from parllel.rollouts.single_rows import SingleRows
 from parllel.rollouts.step_collector import StepCollector
+from parllel.rollouts.unit_actor import UnitActor
+from parllel.rollouts.waiting_units import WaitingUnits
 from parllel.samplers import CageColumns, check_handler, check_transforms
 from parllel.transforms import StepTransform
 
@@ -37,8 +38,6 @@ from parllel.transforms import StepTransform
 _SLICE_S = 0.1
 # Time between two looks counts for no more: this process may have been stopped, and its children with it.
 _LONGEST_GAP_S = 1.0
-# PyTorch rounds products of 1 to 3 rows otherwise than those of 4 or more, and the last N % 4 of these.
-_ROWS_TOGETHER = 4
 
 # What a unit answered to a step: episodes that ended, and last observations.
 _Answer: TypeAlias = tuple[EnvUnit, list[TrajInfo], list[FinalObservation]]
@@ -103,25 +102,16 @@ class ReadySchedule(Schedule):
                     f"{len(cage.groups)}; a ReadySchedule waits for each cage by itself"
                 )
         self.n_environments = self._rows.B
-        if not 1 <= check_integer("batch_size", batch_size) <= self.n_environments:
-            raise ValueError(
-                f"batch_size: expected 1 to {self.n_environments}, the number of environments, got "
-                f"{batch_size}: a batch that is never full would always wait for max_wait_s"
-            )
-        if check_seconds("max_wait_s", max_wait_s) < 0:
-            raise ValueError(f"max_wait_s: expected 0 or more seconds, got {max_wait_s}")
         self.handler = handler
         self.recurrent = handler.agent.recurrent
-        self.batch_size, self.max_wait_s = batch_size, max_wait_s
-        self.block = -(-batch_size // _ROWS_TOGETHER) * _ROWS_TOGETHER
         self._timeout_s = check_timeout("timeout_s", timeout_s)
         self._samples = samples
         self._units = [
             EnvUnit(env, columns) for env, columns in zip(environments, placed.columns, strict=True)
         ]
         self._awaited: AwaitedRows[EnvUnit] = AwaitedRows()
-        self._waiting: list[EnvUnit] = []
-        self._first_answer = 0.0
+        self._waiting = WaitingUnits(self._units, batch_size, max_wait_s)
+        self._actor = UnitActor(handler, self._rows, batch_size)
         # Seconds in which this process ran, more or less; see `_LONGEST_GAP_S`.
         self._clock_s = self._checked_s = 0.0
         self._looked = time.monotonic()
@@ -163,7 +153,7 @@ class ReadySchedule(Schedule):
         self._end_late()
         if all(unit.doing is Doing.PARKED for unit in self._units):
             raise next(iter(self.parked.values()))
-        if may_act and self._is_time():
+        if may_act and self._waiting.left_s() == 0:
             self._act()
             return True
         return received
@@ -173,26 +163,11 @@ class ReadySchedule(Schedule):
         self._clock_s += min(now - self._looked, _LONGEST_GAP_S)
         self._looked = now
 
-    def _is_time(self) -> bool:
-        """Return whether enough have answered, or the first has waited for long enough."""
-        if not self._waiting:
-            return False
-        ready = sum(unit.n for unit in self._waiting)
-        if ready >= self.batch_size:
-            return True
-        if time.monotonic() - self._first_answer >= self.max_wait_s:
-            return True
-        # Those that are made or parked may take for ever.
-        alive = (Doing.WAITING, Doing.STEPPING, Doing.RESETTING)
-        return ready == sum(unit.n for unit in self._units if unit.doing in alive)
-
     def _patience_s(self, may_act: bool) -> float:
         now, patience_s = time.monotonic(), _SLICE_S
-        if may_act and self._waiting:
-            if self._is_time():
-                return 0.0
+        if may_act:
             # Not longer than those that have answered may wait for others.
-            patience_s = min(patience_s, self._first_answer + self.max_wait_s - now)
+            patience_s = min(patience_s, self._waiting.left_s())
         for unit in self._units:
             if unit.doing is Doing.PAUSED:
                 patience_s = min(patience_s, unit.due_s - now)
@@ -240,10 +215,7 @@ class ReadySchedule(Schedule):
             answers.append((unit, trajs, finals))
         elif self.recurrent:
             self.handler.reset_one(np.arange(unit.columns.start, unit.columns.stop))
-        unit.doing = Doing.WAITING
-        if not self._waiting:
-            self._first_answer = time.monotonic()
-        self._waiting.append(unit)
+        self._waiting.add(unit)
 
     def _take_steps(self, unit: EnvUnit, finals: Sequence[FinalObservation]) -> None:
         final = {one.column: self._rows.stored(one.observation) for one in finals}
@@ -267,17 +239,12 @@ class ReadySchedule(Schedule):
 
     def _act(self) -> None:
         """Let the agent act for all that wait, in blocks, and start their steps."""
-        units, self._waiting = self._waiting, []
-        places = [(unit.t, column) for unit in units for column in unit.numbers]
+        units = self._waiting.take()
         for unit in units:
             # Before the decision, and for all blocks of it: weights change only between two turns.
             unit.version = self._collector.version
         with self._collector.monitor.stage("inference"):
-            # Not when the observation came, as the statistics may be those of newer weights by now.
-            for unit in units:
-                self._rows.transform(unit.t, unit.columns)
-            for i in range(0, len(places), self.block):
-                self._decide(places[i : i + self.block], units)
+            self._actor.act(units, self._collector)
         with self._collector.monitor.stage("send"):
             for unit in units:
                 try:
@@ -286,31 +253,6 @@ class ReadySchedule(Schedule):
                     self._fail(unit, error)
                 else:
                     self._await(unit, Doing.STEPPING)
-
-    def _decide(self, places: Sequence[tuple[int, int]], units: Sequence[EnvUnit]) -> None:
-        """Write the agent's answers for at most `block` environments, given as row and column."""
-        n, spare = len(places), self.block - len(places)
-        rows, columns = np.array(places, np.intp).T
-        padded = [*range(n), *([0] * spare)]
-        numbers = columns[padded]
-        if self.recurrent:
-            # An agent remembers the copies too, which must not be one of the environments.
-            numbers[n:] = self.n_environments + np.arange(spare)
-            self._keep_states(columns, units)
-        noise_places = [self._collector.place(column) for column in columns.tolist()]
-        noise = self._collector.noise.of_steps([noise_places[i] for i in padded])
-        seen = self._rows.gather(rows[padded], columns[padded])
-        action, agent_info = self.handler.decide(seen, numbers, noise)
-        self._rows.write(rows, columns, action, agent_info)
-
-    def _keep_states(self, columns: NDArray[np.intp], units: Sequence[EnvUnit]) -> None:
-        """Keep the recurrent states before the step, which is all of them that a fragment may begin with."""
-        state = buffer_map(self.handler.to_numpy, self.handler.agent.initial_rnn_state(columns))
-        state = self._rows.states(state)
-        for unit in units:
-            for i, column in enumerate(columns.tolist()):
-                if column in unit.numbers:
-                    unit.states[column] = buffer_map(lambda leaf, i=i: leaf[i], state)
 
     def _await(self, unit: EnvUnit, doing: Doing) -> None:
         unit.doing, unit.since_s = doing, self._clock_s
