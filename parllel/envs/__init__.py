@@ -1,13 +1,11 @@
 """Adapters that make other kinds of environments fit into cages."""
 
-from parllel.envs.parallel_env_adapter import (
-    ParallelEnv,
-    ParallelEnvAdapter,
-    multi_agent_info,
-    zero_of,
-)
+from parllel.envs.around_parallel_env import AroundParallelEnv
+from parllel.envs.parallel_env import ParallelEnv
+from parllel.envs.parallel_env_adapter import ParallelEnvAdapter, multi_agent_info, zero_of
 
 __all__ = [
+    "AroundParallelEnv",
     "ParallelEnv",
     "ParallelEnvAdapter",
     "multi_agent_info",

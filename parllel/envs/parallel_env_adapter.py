@@ -4,46 +4,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from parllel.envs.around_parallel_env import AroundParallelEnv
+from parllel.envs.parallel_env import ParallelEnv
 from parllel.types import Tree
 
 
-class ParallelEnv(Protocol):
-    """The interface that an environment with several agents must have, as PettingZoo's parallel ones do."""
-
-    @property
-    def possible_agents(self) -> Sequence[str]:
-        """The names of all agents that can take part."""
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """The names of those that act in the next step."""
-
-    def observation_space(self, agent: str) -> gym.Space[Any]:
-        """Return the space of one agent."""
-
-    def action_space(self, agent: str) -> gym.Space[Any]:
-        """Return the space of one agent."""
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Return `(observations, infos)`, by agent."""
-
-    def step(self, actions: dict[str, Any]) -> Any:
-        """Return `(observations, rewards, terminations, truncations, infos)`, by agent."""
-
-    def render(self) -> Any:
-        """Return a picture."""
-
-    def close(self) -> None:
-        """Release what the environment holds."""
-
-
-class ParallelEnvAdapter(gym.Env[Any, Any]):
+class ParallelEnvAdapter(AroundParallelEnv):
     """Make a parallel environment a `gymnasium.Env` whose spaces are Dicts, by agent.
 
     The reward of a step is the sum over agents. An episode is over when no agent is left: terminated if
@@ -161,23 +133,6 @@ class ParallelEnvAdapter(gym.Env[Any, Any]):
                 raise ValueError(
                     f"step: agent {agent!r} is gone, expected it to be terminated or truncated first"
                 )
-
-    @property
-    def env(self) -> ParallelEnv:
-        """The environment inside, where cages look for attributes to set, as in wrappers."""
-        return self.parallel_env
-
-    def has_wrapper_attr(self, name: str) -> bool:
-        """Return whether this or the environment inside has an attribute."""
-        return hasattr(self, name) or hasattr(self.parallel_env, name)
-
-    def get_wrapper_attr(self, name: str) -> Any:
-        """Return an attribute of this or, where this has none, of the environment inside."""
-        return getattr(self if hasattr(self, name) else self.parallel_env, name)
-
-    def render(self) -> Any:
-        """Return what the environment's own `render` returns."""
-        return self.parallel_env.render()
 
     def close(self) -> None:
         """Close the environment."""

@@ -15,8 +15,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-import gymnasium as gym
-
 from parllel.env_states import (
     NoStateError,
     env_state,
@@ -25,7 +23,7 @@ from parllel.env_states import (
     missing_env_state,
     thaw,
 )
-from parllel.envs import ParallelEnv, ParallelEnvAdapter
+from parllel.envs import AroundParallelEnv, ParallelEnv, ParallelEnvAdapter
 from parllel.errors import add_note, first_of
 from parllel.policies.one_action import OneAction
 from parllel.policies.policy import Policy
@@ -37,7 +35,7 @@ from parllel.types import State, Tree
 _PLAYS_IN: WeakKeyDictionary[Policy, ReferenceType[Any]] = WeakKeyDictionary()
 
 
-class OpponentEnv(gym.Env[Any, Any]):
+class OpponentEnv(AroundParallelEnv):
     """Be the learner in a parallel environment whose other agents are played by policies.
 
     Spaces, rewards, flags and info are the learner's own. Its end is the end of the episode, even where
@@ -196,23 +194,6 @@ class OpponentEnv(gym.Env[Any, Any]):
         # Backwards, so that the first of several names is the one that stays.
         first = {id(self.policies[name]): name for name in reversed(self._names)}
         return {name: self.policies[name] for name in self._names if name in first.values()}
-
-    @property
-    def env(self) -> ParallelEnv:
-        """The parallel environment, where cages look for attributes to set, as in wrappers."""
-        return self.parallel_env
-
-    def has_wrapper_attr(self, name: str) -> bool:
-        """Return whether this or the parallel environment has an attribute."""
-        return hasattr(self, name) or hasattr(self.parallel_env, name)
-
-    def get_wrapper_attr(self, name: str) -> Any:
-        """Return an attribute of this or, where this has none, of the parallel environment."""
-        return getattr(self if hasattr(self, name) else self.parallel_env, name)
-
-    def render(self) -> Any:
-        """Return what the environment's own `render` returns."""
-        return self._adapter.render()
 
     def close(self) -> None:
         """Close the environment and the policies, each whatever the others do; may be called twice.
