@@ -29,13 +29,14 @@ from parllel.processes.orphans import collect, environment_mark, kill_marked
 from parllel.processes.program_environment import program_environment
 from parllel.processes.program_start import start_program
 from parllel.processes.watched_process import WatchedProcess
+from parllel.types import Closing
 
 _QUOTED_LINES = 20  # of standard error, in messages
 _JOIN_S = 5.0
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Program(WatchedProcess):
+class Program(WatchedProcess, Closing):
     """One running program, given by its command line.
 
     Args:
@@ -256,12 +257,6 @@ class Program(WatchedProcess):
         super()._forget()
         # With a copy of the input in another process the program would not see its end.
         self._input.abandon()
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.end()
 
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> list[str]:

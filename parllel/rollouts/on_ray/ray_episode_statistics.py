@@ -14,6 +14,7 @@ from parllel.errors import WorkerDiedError
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.on_ray.answers import answer, here
 from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
+from parllel.types import Closing
 
 
 class StatisticsActor:
@@ -34,7 +35,7 @@ class StatisticsActor:
         return waiting
 
 
-class RayEpisodeStatistics(EpisodeStatistics):
+class RayEpisodeStatistics(EpisodeStatistics, Closing):
     """EpisodeStatistics of the trainer, which gets the episodes of workers in other processes.
 
     They come through an actor on the node of the process that makes this; `drain` waits for nothing. If the
@@ -82,12 +83,6 @@ class RayEpisodeStatistics(EpisodeStatistics):
             self._drained = None
             if ray.is_initialized():
                 ray.kill(self.actor)
-
-    def __enter__(self) -> RayEpisodeStatistics:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class EpisodeReporter:

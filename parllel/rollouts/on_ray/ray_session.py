@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from types import TracebackType
 from typing import Any
 
 import ray
 
 from parllel.errors import InsufficientMemoryError
+from parllel.types import Closing
 
 _SHARED_MEMORY = "/dev/shm"
 _CONNECT_S = 5.0
 
 
-class RaySession:
+class RaySession(Closing):
     """Use the Ray that there is, or start one on this machine and end it afterwards.
 
     A Ray that this process is connected with already stays as it is, and goes on after `close`. So does a
@@ -88,17 +88,6 @@ class RaySession:
         if self._connected and not self._closed:
             self._closed = True
             ray.shutdown()
-
-    def __enter__(self) -> RaySession:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _first(error: Exception) -> str:
