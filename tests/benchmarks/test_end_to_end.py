@@ -233,7 +233,7 @@ def test_a_silent_process_and_what_it_started_are_ended():
         assert Path(f"/proc/{child}").exists()
         with pytest.raises(TrainingError, match=r"said nothing for 0\.2 s"):
             next(process.lines(0.2))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while is_running(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not is_running(child)

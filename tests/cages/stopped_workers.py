@@ -63,7 +63,7 @@ def stopped(cage: Any) -> Iterator[int]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 30.0
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.001)

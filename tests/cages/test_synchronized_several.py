@@ -41,7 +41,7 @@ def begin(cage: SynchronizedProcessCage) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.001)
@@ -173,7 +173,7 @@ def test_an_environment_whose_spaces_differ_is_named(
 
 def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a thread that runs on."""
-    leave_s = 0.5
+    leave_s = 1.5
     monkeypatch.setattr(conversation, "LEAVE_S", leave_s)
     cage = make([CrowdedEnv] * 5, n_workers=5)
     _ = cage.spaces
@@ -185,7 +185,7 @@ def test_workers_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_process_cages_that_do_not_leave_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    leave_s = 0.5
+    leave_s = 1.5
     monkeypatch.setattr(conversation, "LEAVE_S", leave_s)
     cages = [ProcessCage(CrowdedEnv, start_method="fork", index=i) for i in range(4)]
     columns = CageColumns(cages, len(cages))

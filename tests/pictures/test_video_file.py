@@ -116,7 +116,7 @@ def test_a_killed_ffmpeg_is_told_at_the_end(tmp_path):
     file = VideoFile(tmp_path / "video.mp4")
     file.write(frames_of(1)[0])
     os.kill(file._program.pid, signal.SIGKILL)
-    assert file._program.wait(10) == -signal.SIGKILL
+    assert file._program.wait(30) == -signal.SIGKILL
     for frame in frames_of(5):
         file.write(frame)
     with pytest.raises(OSError, match=r"video\.mp4: the video could not be written: .* status -9"):
@@ -143,7 +143,7 @@ def begun(path):
     file = VideoFile(path)
     for frame in [*frames_of(10)] * 10:
         file.write(frame)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not file._aside.exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -14,7 +14,7 @@ Run = Callable[..., Program]
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LONG_S
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.002)

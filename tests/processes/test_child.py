@@ -73,10 +73,10 @@ def test_lambda_and_closure_reach_the_target(start: Start) -> None:
 def test_reply_that_was_left_behind_is_received_before_the_death(start: Start) -> None:
     child = start(targets.say, b"one", b"two")
     until(lambda: not process_runs(child.pid))
-    assert child.receive(1.0, "talking") == b"one"
-    assert child.receive(1.0, "talking") == b"two"
+    assert child.receive(LONG_S, "talking") == b"one"
+    assert child.receive(LONG_S, "talking") == b"two"
     with pytest.raises(WorkerDiedError, match=r"cage 3: process \d+ exited with code 0 talking"):
-        child.receive(1.0, "talking")
+        child.receive(LONG_S, "talking")
 
 
 def test_child_has_default_signals_and_leads_a_group(start: Start) -> None:
@@ -115,11 +115,11 @@ def test_system_exit_of_the_child_does_not_end_the_parent(start: Start) -> None:
         child.receive(LONG_S, "afterwards")
 
 
-def test_kill_from_outside_is_noticed_within_a_second(start: Start) -> None:
+def test_kill_from_outside_is_noticed(start: Start) -> None:
     child = ready(start(targets.be_busy))
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match="was killed by SIGKILL while idle"):
-        child.receive(1.0, "while idle")
+        child.receive(LONG_S, "while idle")
 
 
 def test_request_to_a_dead_child_tells_of_the_death(start: Start) -> None:
@@ -135,7 +135,7 @@ def test_death_is_noticed_while_a_grandchild_holds_the_pipe(start: Start) -> Non
     grandchild = int(child.receive(LONG_S, "forking"))
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match="was killed by SIGKILL while idle"):
-        child.receive(1.0, "while idle")
+        child.receive(LONG_S, "while idle")
     assert process_runs(grandchild)
     child.kill()
     until(lambda: not process_runs(grandchild))
@@ -144,9 +144,9 @@ def test_death_is_noticed_while_a_grandchild_holds_the_pipe(start: Start) -> Non
 def test_last_words_come_before_the_death_though_a_grandchild_holds_the_pipe(start: Start) -> None:
     child = start(targets.reply_fork_and_die)
     until(lambda: not process_runs(child.pid))
-    assert child.receive(1.0, "talking") == b"the last words"
+    assert child.receive(LONG_S, "talking") == b"the last words"
     with pytest.raises(WorkerDiedError, match="was killed by SIGKILL"):
-        child.receive(1.0, "talking")
+        child.receive(LONG_S, "talking")
 
 
 @pytest.mark.parametrize("keep_pipe", [False, True])
@@ -172,7 +172,7 @@ def test_stopped_child_is_a_timeout(start: Start) -> None:
     began = time.monotonic()
     with pytest.raises(WorkerTimeoutError, match=r"did not answer within 0\.2 s during step 7"):
         child.receive(0.2, "during step 7")
-    assert 0.2 <= time.monotonic() - began < 1.2
+    assert time.monotonic() - began >= 0.2
     os.kill(child.pid, signal.SIGCONT)
     assert child.receive(LONG_S, "after all") == b"x"
     os.kill(child.pid, signal.SIGSTOP)

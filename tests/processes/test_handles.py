@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 from contextlib import ExitStack
 
-from parllel.processes import Handles
+from starting import LONG_S
 
-SOON_S = 5.0
+from parllel.processes import Handles
 
 
 def test_handles_are_returned_with_their_owners() -> None:
@@ -23,16 +23,16 @@ def test_handles_are_returned_with_their_owners() -> None:
         handles.add(second, "c")
         assert handles.ready(0.0) == []
         to_first.send_bytes(b"x")
-        assert handles.ready(SOON_S) == [(first, ["a", "b"])]
+        assert handles.ready(LONG_S) == [(first, ["a", "b"])]
         handles.remove(number, "a")
-        assert handles.ready(SOON_S) == [(first, ["b"])]
+        assert handles.ready(LONG_S) == [(first, ["b"])]
         # It stays ready, which must neither be returned nor keep others from being waited for.
         handles.remove(number, "b")
         assert handles.ready(0.01) == []
         to_second.send_bytes(b"x")
-        assert handles.ready(SOON_S) == [(second, ["c"])]
+        assert handles.ready(LONG_S) == [(second, ["c"])]
         handles.add(first, "d")
-        assert sorted(owners for _, owners in handles.ready(SOON_S)) == [["c"], ["d"]]
+        assert sorted(owners for _, owners in handles.ready(LONG_S)) == [["c"], ["d"]]
 
 
 def test_a_number_may_go_from_one_handle_to_another() -> None:
@@ -48,4 +48,4 @@ def test_a_number_may_go_from_one_handle_to_another() -> None:
         assert handles.add(other, "b") == number
         assert handles.ready(0.0) == []
         to_other.send_bytes(b"x")
-        assert handles.ready(SOON_S) == [(other, ["b"])]
+        assert handles.ready(LONG_S) == [(other, ["b"])]

@@ -54,8 +54,9 @@ def parents() -> Iterator[list[Parent]]:
         parent.clean_up()
 
 
-def assert_gone(pids: list[int], within_s: float = 2.0) -> None:
-    deadline = time.monotonic() + within_s
+def assert_gone(pids: list[int]) -> None:
+    # Half the time for which they sleep, as a busy machine takes its time.
+    deadline = time.monotonic() + 30
     left = [pid for pid in pids if process_runs(pid)]
     while left and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -80,7 +81,7 @@ def test_killed_parent_leaves_no_sessions_and_no_files(
     parents.append(Parent("forkserver", "sessions", "wait", TMPDIR=str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
     parents[0].process.kill()
-    assert_gone(parents[0].family, within_s=10.0)
+    assert_gone(parents[0].family)
     assert list(tmp_path.iterdir()) == []
 
 

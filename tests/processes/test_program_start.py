@@ -217,7 +217,7 @@ from parllel.processes import Program
 with Program(["sh", "-c", "cat; echo last >&2; exit 4"]) as program:
     program.write(b"word\\n")
     program.close_input()
-    said = program.read_line(30), program.wait(5), program.last_lines()
+    said = program.read_line(30), program.wait(30), program.last_lines()
 os.write(answer, repr(said).encode())
 """
 

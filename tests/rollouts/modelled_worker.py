@@ -20,7 +20,7 @@ from worker_plan import Plan
 from parllel.errors import ClosedError, RestartsUsedUpError, WorkerError
 from parllel.rollouts import RolloutWorker
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Producer:

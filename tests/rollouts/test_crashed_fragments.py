@@ -33,7 +33,7 @@ def test_batches_of_an_environment_that_crashes():
             with RolloutWorker(schedule, fragment_length=T, seed=0, sender=sender) as worker:
                 while schedule.restarts < 2:
                     worker.run(n_steps=20)
-                sender.flush(10)
+                sender.flush(30)
         fragments = buffer.fetch(buffer.prepared(), 0)
         crashed = [one for one in fragments if one.environment == 0][:2]
         (whole, *_) = (one for one in fragments if one.environment == 1)

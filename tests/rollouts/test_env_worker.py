@@ -80,7 +80,7 @@ class Collected:
             self.worker.run(1)
 
     def fragments(self, environment):
-        assert self.sender.flush(10)
+        assert self.sender.flush(30)
         self.sender.ledger.check()
         found = self.buffer.fetch(self.buffer.prepared(), 1)
         return [fragment for fragment in found if fragment.environment == environment]
@@ -229,7 +229,7 @@ def test_a_recurrent_agent_begins_anew_after_a_crash():
             os.kill(sources[0].cage.pid, signal.SIGKILL)
             while worker._collector.place(0)[1:3] < (1, 1):
                 worker.run(1)
-            assert sender.flush(5)
+            assert sender.flush(30)
             fragments = buffer.fetch(buffer.prepared(), 1)
     remembered = {}
     for fragment in fragments:

@@ -38,7 +38,7 @@ def test_fragments_arrive_in_order():
     with ReplayBuffer(10) as buffer, FragmentSender(buffer) as sender:
         for sequence in range(5):
             sender.put(make_fragment(sequence))
-        assert sender.flush(10)
+        assert sender.flush(30)
         assert [f.sequence for f in buffer.fetch(5, 1)] == list(range(5))
         assert counts(sender) == {"produced": 5, "accepted": 5}
 
@@ -54,7 +54,7 @@ def test_a_full_queue_is_waited_for():
         assert counts(sender) == {"produced": 3, "queued": 3}
         threading.Timer(0.1, storage.door.set).start()
         assert sender.await_room(10)
-        assert sender.flush(10)
+        assert sender.flush(30)
 
 
 def test_staleness_is_judged_when_a_fragment_is_sent():
@@ -63,12 +63,12 @@ def test_staleness_is_judged_when_a_fragment_is_sent():
         for sequence in range(4):
             sender.put(make_fragment(sequence, version=sequence))
             # All of them would be on their way where the thread is slower than this.
-            assert storage.asked.wait(10)
+            assert storage.asked.wait(30)
         sender.new_version(3)
         sender.new_version(1)  # versions never go back
         assert sender.version == 3
         storage.door.set()
-        assert sender.flush(10)
+        assert sender.flush(30)
         found = counts(sender)
         # The first was on its way already.
         assert found["produced"] == 4
@@ -93,7 +93,7 @@ def test_what_waits_is_added_in_one_call_and_again_unless_it_is_acknowledged():
         for sequence in range(6):
             sender.put(make_fragment(sequence))
         let_go.set()
-        assert sender.flush(10)
+        assert sender.flush(30)
         # How many were there when the thread first looked is left to chance.
         assert len(asked[0]) in range(1, 7)
         assert asked[-1] == [5] or asked[-1] == [4, 5]
@@ -109,7 +109,7 @@ def test_a_storage_that_acknowledges_what_it_was_not_given_is_named(done):
     sender = FragmentSender(storage)
     sender.put(make_fragment(0))
     with storage, pytest.raises(ValueError, match=f"SlowStorage.add: expected from 0 to 1.*{done}"):
-        sender.flush(10)
+        sender.flush(30)
     assert counts(sender) == {"produced": 1, "rejected": 1}
     sender.close()
 
@@ -120,7 +120,7 @@ def test_what_the_storage_raises_comes_out_of_the_next_call():
     sender = FragmentSender(storage)
     sender.put(make_fragment(0))
     with storage, pytest.raises(KeyError, match="the storage of the test") as caught:
-        sender.flush(10)
+        sender.flush(30)
     with pytest.raises(KeyError, match="the storage of the test"):
         sender.put(make_fragment(1))
     assert "add" in [entry.name for entry in caught.traceback]
@@ -144,7 +144,7 @@ def test_a_closed_storage_is_an_error():
     storage.close()
     sender.put(make_fragment(0))
     with pytest.raises(ClosedError, match="ReplayBuffer: add: the buffer is closed"):
-        sender.flush(10)
+        sender.flush(30)
     sender.close()
     assert counts(sender) == {"produced": 1, "rejected": 1}
 

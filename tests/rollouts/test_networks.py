@@ -39,7 +39,7 @@ def collect(schedule):
         worker = RolloutWorker(schedule, fragment_length=LENGTH, seed=SEED, sender=sender)
         with worker:
             worker.run(4 * LENGTH * N)
-            assert sender.flush(10)
+            assert sender.flush(30)
         fragments = buffer.fetch(buffer.prepared(), 1)
     return {fragment.key[1:]: fragment.digest() for fragment in fragments}
 

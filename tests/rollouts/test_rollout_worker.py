@@ -291,7 +291,7 @@ def test_a_worker_that_is_run_again_and_again_can_be_closed():
     thread.start()
     assert began.wait(20)
     # The run that is stopped may be followed by another before this one has its turn.
-    worker.close(timeout_s=5)
+    worker.close(timeout_s=20)
     thread.join(20)
     assert ended == ["RolloutWorker: run: the worker is closed"]
 

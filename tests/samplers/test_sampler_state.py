@@ -103,7 +103,7 @@ class MeetingEnv(CountingEnv):
 
     def state(self):
         (self.folder / str(self.number)).touch()
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 30.0
         while len(list(self.folder.iterdir())) < self.n:
             if time.monotonic() > deadline:
                 raise TimeoutError("nobody else was asked")

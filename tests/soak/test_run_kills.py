@@ -39,7 +39,7 @@ def test_killed_thirty_times(tmp_path, n_workers):
         workers = psutil.Process(child.pid).children(recursive=True) if not ended else []
         child.kill()
         child.wait(10)
-        _, alive = psutil.wait_procs(workers, timeout=5)
+        _, alive = psutil.wait_procs(workers, timeout=30)
         assert not alive
         if not (path / "run.json").exists():
             continue
