@@ -23,6 +23,7 @@ from benchmarks import (
     bench_frame_stack,
     bench_gae,
     bench_indexing,
+    bench_load_policy,
     bench_process_cage,
     bench_recurrent,
     bench_registered_send,
@@ -58,6 +59,7 @@ COMPARISONS: list[Comparison] = [
     *bench_awaited_rows.COMPARISONS,
     *bench_rollout_worker.COMPARISONS,
     *bench_wire.COMPARISONS,
+    *bench_load_policy.COMPARISONS,
 ]
 COUNTS: list[Count] = [*bench_registered_send.COUNTS, *bench_frame_stack.COUNTS]
 RESULTS = results_of("foundation")
