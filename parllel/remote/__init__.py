@@ -23,11 +23,32 @@ except ModuleNotFoundError as error:
 from parllel.remote.agent import Agent
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.build_agent import build_agent
+from parllel.remote.environment import Environment, make
+from parllel.remote.episode_runner import EpisodeRunner
+from parllel.remote.evaluate import evaluate
 from parllel.remote.failure import AgentFailure
+from parllel.remote.games import (
+    Game,
+    Position,
+    Seat,
+    environments,
+    import_module_of_user,
+    register,
+)
 
 __all__ = [
     "Agent",
     "AgentContext",
     "AgentFailure",
+    "Environment",
+    "EpisodeRunner",
+    "Game",
+    "Position",
+    "Seat",
     "build_agent",
+    "environments",
+    "evaluate",
+    "import_module_of_user",
+    "make",
+    "register",
 ]
