@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from parllel.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.rollouts.worker_status import WorkerStatus
 
+# Lines about workers and environments that ended: a terminal has room for little.
+_MOST_ENDS = 3
 # Of the ledger of senders: produced = accepted + stale + rejected + lost + queued.
 _COUNTS = ("produced", "accepted", "stale", "rejected", "lost", "queued")
 
@@ -34,7 +36,10 @@ def stats_of(statuses: Sequence[WorkerStatus]) -> dict[str, float]:
 
 
 def overview_of(statuses: Sequence[WorkerStatus]) -> str:
-    """Return some lines about workers, fragments, stages and queues; the last names the bottleneck."""
+    """Return some lines about workers, fragments, stages and queues; the last names the bottleneck.
+
+    Up to three say why the last that died, or are parked, did so.
+    """
     phases = Counter(status.phase for status in statuses)
     said = ", ".join(f"{n} {phase}" for phase, n in sorted(phases.items()))
     versions = [status.version for status in statuses if status.phase == "running"]
@@ -46,9 +51,27 @@ def overview_of(statuses: Sequence[WorkerStatus]) -> str:
         [
             f"workers: {said}; {span}; {_restarts(statuses)} restarts, {env_restarts} of environments",
             f"fragments: {counts['produced']:,} produced = {fragments}",
+            *_ends(statuses)[-_MOST_ENDS:],
             _merged(statuses).table(),
         ]
     )
+
+
+def _ends(statuses: Sequence[WorkerStatus]) -> list[str]:
+    """Return a line for each worker that died or is parked, and for each environment that is parked."""
+    lines = []
+    for status in statuses:
+        if status.phase in ("died", "parked"):
+            lines.append(f"{status.name} {status.phase}: {_last_line(status.reason)}")
+            continue
+        for number, reason in status.parked.items():
+            lines.append(f"{status.name}: environment {number} is parked: {_last_line(reason)}")
+    return lines
+
+
+def _last_line(reason: str) -> str:
+    # Where restarts are used up, the reason of the last is there.
+    return reason.strip().rpartition("\n")[2].strip()
 
 
 def _counts(statuses: Sequence[WorkerStatus]) -> Counter[str]:
@@ -68,7 +91,7 @@ def _merged(statuses: Sequence[WorkerStatus]) -> PipelineMonitor:
 
 def _parked(statuses: Sequence[WorkerStatus]) -> int:
     """Return how many workers, and environments of others, are not started again."""
-    return sum(status.parked + (status.phase == "parked") for status in statuses)
+    return sum(len(status.parked) + (status.phase == "parked") for status in statuses)
 
 
 def _restarts(statuses: Sequence[WorkerStatus]) -> int:

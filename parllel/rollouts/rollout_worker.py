@@ -243,7 +243,7 @@ class RolloutWorker(Closing):
             phase="ended" if self._closed else "running" if self._begun else "starting",
             steps=self.n_steps,
             version=self.version,
-            parked=len(self.schedule.parked),
+            parked={number: str(error) for number, error in self.schedule.parked.items()},
             env_restarts=self.schedule.restarts,
             counts={} if self.sender is None else self.sender.ledger.counts(),
             monitor=self.monitor.state(),

@@ -15,7 +15,7 @@ class WorkerStatus:
         phase: "starting", "running", "ended", "died" or "parked".
         steps: that it has collected.
         version: of the weights that act.
-        parked: how many of its environments are not started again.
+        parked: environments that are not started again, and why.
         env_restarts: how often environments were started again.
         counts: the ledger of its sender: produced = accepted + stale + rejected + lost + queued.
         monitor: `PipelineMonitor.state()`.
@@ -27,7 +27,7 @@ class WorkerStatus:
     phase: str = "starting"
     steps: int = 0
     version: int = 0
-    parked: int = 0
+    parked: dict[int, str] = field(default_factory=dict)
     env_restarts: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     monitor: dict[str, Any] | None = None

@@ -49,12 +49,21 @@ class Told(Rollouts):
 
 WORKERS = Told(
     [
-        WorkerStatus("worker 0", "died", 100, 3, counts=counts(10, 7, stale=1, lost=2)),
         WorkerStatus(
-            "worker 1", "running", 50, 5, 1, 4, counts(5, 3, queued=2), monitor(receive=3)
+            "worker 0", "died", 100, 3, counts=counts(10, 7, stale=1, lost=2), reason="killed"
         ),
-        WorkerStatus("worker 0, start 2", "running", 8, 4, 0, 1, {}, monitor(inference=1)),
-        WorkerStatus("worker 2", "parked", 7, 1),
+        WorkerStatus(
+            "worker 1",
+            "running",
+            50,
+            5,
+            {3: "restarts are used up. The last reasons:\n  ValueError\n  exited with code 3"},
+            4,
+            counts(5, 3, queued=2),
+            monitor(receive=3),
+        ),
+        WorkerStatus("worker 0, start 2", "running", 8, 4, {}, 1, {}, monitor(inference=1)),
+        WorkerStatus("worker 2", "parked", 7, 1, reason="restarts are used up:\n  node lost"),
     ]
 )
 
@@ -87,8 +96,20 @@ def test_lines_for_the_terminal():
         "workers: 1 died, 1 parked, 2 running; versions 4 to 5; 1 restarts, 5 of environments",
         "fragments: 15 produced = 10 accepted + 1 stale + 0 rejected + 2 lost + 2 queued",
     ]
-    assert lines[3].split()[:3] == ["receive", "3.0", "75.0%"]
+    assert lines[2:5] == [
+        "worker 0 died: killed",
+        "worker 1: environment 3 is parked: exited with code 3",
+        "worker 2 parked: node lost",
+    ]
+    assert lines[6].split()[:3] == ["receive", "3.0", "75.0%"]
     assert lines[-1].startswith("75% of the time goes to the environments")
+
+
+def test_lines_of_ends_are_few_and_the_last():
+    died = [WorkerStatus(f"worker {n}", "died", reason=f"reason {n}") for n in range(9)]
+    lines = Told(died).overview().splitlines()
+    assert lines[2:5] == [f"worker {n} died: reason {n}" for n in (6, 7, 8)]
+    assert lines[5].startswith("stage")
 
 
 def test_workers_that_say_nothing():

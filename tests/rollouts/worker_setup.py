@@ -8,7 +8,7 @@ import numpy as np
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
-from parllel.cages import Cage, ProcessCage, VectorizedCage
+from parllel.cages import Cage, ProcessCage, TrajInfo, VectorizedCage
 from parllel.processes import RestartBudget
 from parllel.rollouts import EnvWorker, ReadySchedule, RowsSchedule
 from parllel.samplers import BasicSampler, RecurrentSampler
@@ -33,15 +33,15 @@ def make_handler(recurrent=False):
     return NumpyHandler(agent)
 
 
-def make_cages(kind, *, makes=None, reset_automatically=True):
+def make_cages(kind, *, makes=None, reset_automatically=True, traj_info=TrajInfo):
     makes = factories() if makes is None else makes
     if kind == "vectorized":
-        seeds = list(range(len(makes)))
-        return [VectorizedCage(makes, seeds=seeds, reset_automatically=reset_automatically)]
+        options = {"reset_automatically": reset_automatically, "traj_info": traj_info}
+        return [VectorizedCage(makes, seeds=list(range(len(makes))), **options)]
     if kind == "workers":
         return [make_worker(make, i) for i, make in enumerate(makes)]
     cls = Cage if kind == "single" else ProcessCage
-    return [cls(make, seed=i, index=i) for i, make in enumerate(makes)]
+    return [cls(make, seed=i, index=i, traj_info=traj_info) for i, make in enumerate(makes)]
 
 
 def make_worker(make, i=0, *, most=10, pause_s=0.0, timeout_s=20.0):
@@ -75,9 +75,9 @@ def ready(
     )
 
 
-def make_sampler(handler=None, *, recurrent=False, step=(), makes=None):
+def make_sampler(handler=None, *, recurrent=False, step=(), **options):
     handler = make_handler(recurrent) if handler is None else handler
-    cages = make_cages("vectorized", makes=makes, reset_automatically=not recurrent)
+    cages = make_cages("vectorized", reset_automatically=not recurrent, **options)
     samples = allocate_samples(cages, SPEC, handler, step, next_observation=True)
     return (RecurrentSampler if recurrent else BasicSampler)(SPEC, cages, handler, samples, step)
 

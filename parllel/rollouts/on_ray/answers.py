@@ -15,6 +15,7 @@ LATE_S = 30.0
 START_S = 120.0
 # Of what Ray says of a death, which goes on for a page.
 _MOST_CHARACTERS = 600
+_CAUSE = "The actor is dead because "
 
 
 def answer(reference: Any, who: str, doing: str, timeout_s: float = LATE_S) -> Any:
@@ -44,9 +45,10 @@ def answer(reference: Any, who: str, doing: str, timeout_s: float = LATE_S) -> A
 
 
 def why(error: BaseException) -> str:
-    """Return in one line what Ray says of the death of an actor."""
-    said = " ".join(str(error).split())
-    return said[:_MOST_CHARACTERS]
+    """Return in one line what Ray says of a death, or of whatever else went wrong."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    # Before it are the numbers of the actor, by which it is not known here.
+    return said[max(said.find(_CAUSE), 0) :][:_MOST_CHARACTERS]
 
 
 def here() -> Any:

@@ -13,6 +13,7 @@ from parllel.cages import TrajInfo
 from parllel.errors import WorkerDiedError
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.on_ray.answers import answer, here
+from parllel.rollouts.on_ray.ray_tie import RayTie
 from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.types import Closing
 
@@ -50,6 +51,7 @@ class RayEpisodeStatistics(EpisodeStatistics, Closing):
 
     def __init__(self, capacity: int = 100_000) -> None:
         super().__init__(capacity)
+        self._tie = RayTie()
         actor: Any = ray.remote(StatisticsActor).options(
             num_cpus=0, max_restarts=-1, scheduling_strategy=here()
         )
@@ -59,7 +61,8 @@ class RayEpisodeStatistics(EpisodeStatistics, Closing):
 
     def drain(self) -> list[TrajInfo]:
         """Return the episodes that have arrived since the last call."""
-        if not self._closed:
+        # Without Ray there is nothing more to come.
+        if not self._closed and self._tie.holds:
             self._collect()
         return super().drain()
 
@@ -81,7 +84,7 @@ class RayEpisodeStatistics(EpisodeStatistics, Closing):
         if not self._closed:
             self._closed = True
             self._drained = None
-            if ray.is_initialized():
+            if self._tie.holds:
                 ray.kill(self.actor)
 
 

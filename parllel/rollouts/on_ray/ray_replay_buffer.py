@@ -7,10 +7,11 @@ from typing import Any
 
 import ray
 
-from parllel.errors import ClosedError
+from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.rollouts.arguments import check_kind
 from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer, here
 from parllel.rollouts.on_ray.buffer_actor import BufferActor
+from parllel.rollouts.on_ray.ray_tie import RayTie
 from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer import ReplayBuffer
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
@@ -50,8 +51,19 @@ class RayReplayBuffer(ReplayBufferInterface):
             num_cpus=0, max_concurrency=_MOST_CALLS, scheduling_strategy=here()
         )
         self.actor: Any = actor.remote({"capacity": capacity, **arguments})
-        self._owner, self._closed, self._full = True, False, False
-        self._ask("prepared", wait_s=START_S)
+        self._begin(owner=True)
+        try:
+            self._ask("prepared", wait_s=START_S)
+        except BaseException:  # Ctrl-C too: no one has this object to close it
+            self.close()
+            raise
+
+    def _begin(self, *, owner: bool) -> None:
+        self._owner, self._closed, self._full = owner, False, False
+        self._tie = RayTie()
+        # A question for fragments that was not waited for, and those that came of it and are left.
+        self._unanswered: Any = None
+        self._left: list[SampleFragment] = []
 
     def __reduce__(self) -> tuple[Callable[..., RayReplayBuffer], tuple[Any]]:
         return _elsewhere, (self.actor,)
@@ -79,14 +91,40 @@ class RayReplayBuffer(ReplayBufferInterface):
         return done
 
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
-        """Return `n` fragments, or none; see `ReplayBufferInterface.fetch`."""
-        packed = self._ask("fetch", n, timeout_s, version, wait_s=timeout_s)
+        """Return `n` fragments, or none; see `ReplayBufferInterface.fetch`.
+
+        What comes too late for a call, because the actor did not answer in time or Ctrl-C ended the wait, is
+        returned by the next ones.
+        """
+        if self._unanswered is not None:
+            self._left += self._fetched(timeout_s)
+        missing = n - len(self._left)
+        if missing > 0 or not self._left:
+            self._check(f"fetch: {n}")
+            # Kept until it is answered: these fragments have left the buffer.
+            self._unanswered = self.actor.fetch.remote(missing, timeout_s, version)
+            self._left += self._fetched(timeout_s)
+        if len(self._left) < n:
+            return []
+        found, self._left = self._left[:n], self._left[n:]
+        return found
+
+    def _fetched(self, timeout_s: float) -> list[SampleFragment]:
+        self._check("fetch")
+        try:
+            packed = answer(self._unanswered, "RayReplayBuffer", "fetch", timeout_s + LATE_S)
+        except WorkerTimeoutError:
+            raise
+        except Exception:
+            self._unanswered = None
+            raise
+        self._unanswered = None
         return [one.unpack() for one in packed]
 
     def prepared(self) -> int:
         """Return how many fragments can be fetched now."""
         number: int = self._ask("prepared")
-        return number
+        return number + len(self._left)
 
     def new_version(self, version: int) -> None:
         """Say which version of the weights there is now."""
@@ -95,7 +133,8 @@ class RayReplayBuffer(ReplayBufferInterface):
     def counts(self) -> dict[str, int]:
         """Return the counters of the ledger: added = accepted + stale + lost + queued."""
         counts: dict[str, int] = self._ask("counts")
-        return counts
+        left = len(self._left)
+        return {**counts, "accepted": counts["accepted"] - left, "queued": counts["queued"] + left}
 
     def added(self) -> dict[str, int]:
         """Return by producer how many different fragments have been added, those too old included."""
@@ -106,17 +145,22 @@ class RayReplayBuffer(ReplayBufferInterface):
         """End the actor, where this was made; elsewhere do nothing. May be called twice."""
         if self._owner and not self._closed:
             self._closed = True
-            if ray.is_initialized():
+            if self._tie.holds:
                 ray.kill(self.actor)
 
     def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
-        if self._closed:
-            raise ClosedError(f"RayReplayBuffer: {method}: the buffer is closed")
+        self._check(method)
         reference = getattr(self.actor, method).remote(*arguments)
         return answer(reference, "RayReplayBuffer", method, wait_s + LATE_S)
+
+    def _check(self, doing: str) -> None:
+        if self._closed:
+            raise ClosedError(f"RayReplayBuffer: {doing}: the buffer is closed")
+        self._tie.check(f"RayReplayBuffer: {doing}")
 
 
 def _elsewhere(actor: Any) -> RayReplayBuffer:
     buffer = RayReplayBuffer.__new__(RayReplayBuffer)
-    buffer.actor, buffer._owner, buffer._closed, buffer._full = actor, False, False, False
+    buffer.actor = actor
+    buffer._begin(owner=False)
     return buffer

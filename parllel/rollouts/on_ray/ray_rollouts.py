@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from contextlib import suppress
@@ -16,6 +17,7 @@ from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer, here
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.rollouts.on_ray.ray_tie import RayTie
 from parllel.rollouts.on_ray.resources import check_room, free_resources
 from parllel.rollouts.on_ray.rollout_manager import Failure, RolloutManager
 from parllel.rollouts.on_ray.worker_options import WorkerOptions
@@ -66,6 +68,7 @@ class RayRollouts(Rollouts):
         self._asked: Any = None
         self._statuses: list[WorkerStatus] = []
         self._n_news, self._closed = 0, False
+        self._tie = RayTie()
         manager: Any = ray.remote(RolloutManager).options(
             num_cpus=0,
             # The report of each worker waits there for news, and the trainer's calls must not wait for it.
@@ -73,13 +76,20 @@ class RayRollouts(Rollouts):
             scheduling_strategy=here(),
         )
         self._manager: Any = manager.remote(
-            cloudpickle.dumps((sys.path, cloudpickle.dumps(build))),
+            # The empty name stands for the present folder, which is another where workers are.
+            cloudpickle.dumps(
+                ([os.path.abspath(path) for path in sys.path], cloudpickle.dumps(build))
+            ),
             n_workers,
             options,
             buffer,
             statistics.actor,
         )
-        self._ask("start", wait_s=START_S)
+        try:
+            self._ask("start", wait_s=START_S)
+        except BaseException:  # Ctrl-C too: no one has this object to close it
+            self._end_manager()
+            raise
 
     def load_weights(self, weights: State, version: int) -> bool:
         """Publish weights; workers fetch them when they can, each for itself."""
@@ -117,6 +127,7 @@ class RayRollouts(Rollouts):
         """Raise what ended a worker; warn of workers that are not started again."""
         if self._closed:
             return
+        self._tie.check("RayRollouts: check")
         if self._news is None:
             self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
         while ray.wait([self._news], timeout=0)[0]:
@@ -131,7 +142,7 @@ class RayRollouts(Rollouts):
 
     def statuses(self) -> list[WorkerStatus]:
         """Return what each start of a worker said last, as far as it has arrived here."""
-        if not self._closed:
+        if not self._closed and self._tie.holds:
             if self._asked is None:
                 self._asked = self._manager.statuses.remote(fresh=False)
             elif ray.wait([self._asked], timeout=0)[0]:
@@ -149,6 +160,7 @@ class RayRollouts(Rollouts):
             WorkerError: if the manager does not answer.
         """
         self._check_open("ask_statuses")
+        self._tie.check("RayRollouts: ask_statuses")
         reference = self._manager.statuses.remote(fresh=True)
         self._statuses = answer(reference, "RolloutManager", "statuses")
         return self._statuses
@@ -158,14 +170,20 @@ class RayRollouts(Rollouts):
         if self._closed:
             return
         self._closed = True
-        if not ray.is_initialized():
-            return
-        # A manager that is dead has taken its workers with it.
-        with suppress(WorkerError):
-            self._statuses = self._ask("stop", timeout_s, wait_s=timeout_s)
-        ray.kill(self._manager)
+        try:
+            # A manager that is dead has taken its workers with it.
+            with suppress(WorkerError):
+                self._statuses = self._ask("stop", timeout_s, wait_s=timeout_s)
+        finally:
+            # After Ctrl-C too: what it had started ends with it.
+            self._end_manager()
+
+    def _end_manager(self) -> None:
+        if self._tie.holds:
+            ray.kill(self._manager)
 
     def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
+        self._tie.check(f"RayRollouts: {method}")
         reference = getattr(self._manager, method).remote(*arguments)
         return answer(reference, "RolloutManager", method, wait_s + LATE_S)
 

@@ -8,8 +8,10 @@ import socket
 from typing import Any
 
 import ray
+import ray._private.worker as ray_worker
 
 from parllel.errors import InsufficientMemoryError
+from parllel.rollouts.on_ray.answers import why
 from parllel.types import Closing
 
 _SHARED_MEMORY = "/dev/shm"
@@ -49,7 +51,7 @@ class RaySession(Closing):
                     f"got {address!r}"
                 )
             return
-        # Warnings of processes of the cluster would go through a progress bar; they are in Ray's log folder.
+        # What other processes say would go through a progress bar; it is in Ray's log folder.
         arguments: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             _check_shared_memory(object_store_bytes)
@@ -64,7 +66,7 @@ class RaySession(Closing):
             except Exception as error:  # Ray raises just that, if a process is not there in 30 s
                 ray.shutdown()  # those that are
                 raise ConnectionError(
-                    f"RaySession: Ray did not start here: {_first(error)}"
+                    f"RaySession: Ray did not start here: {why(error)}"
                 ) from error
         else:
             _check_address(address)
@@ -72,10 +74,11 @@ class RaySession(Closing):
                 ray.init(address, **arguments)
             except (ConnectionError, RuntimeError) as error:
                 raise ConnectionError(
-                    f"RaySession: address: expected that of a Ray cluster, got {address!r}: {_first(error)}"
+                    f"RaySession: address: expected that of a Ray cluster, got {address!r}: {why(error)}"
                     "; one that was started with a token is to be given it: set RAY_AUTH_MODE=token"
                 ) from None
         self._connected = True
+        self._printed = _print_for_workers(False)
 
     @property
     def address(self) -> str:
@@ -88,11 +91,16 @@ class RaySession(Closing):
         if self._connected and not self._closed:
             self._closed = True
             ray.shutdown()
+            _print_for_workers(self._printed)
 
 
-def _first(error: Exception) -> str:
-    """Return the first line of an error of Ray, which may go on for a page."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _print_for_workers(enabled: bool) -> bool:
+    """Let Ray print for other processes or not, and return what it did before."""
+    # `log_to_driver` leaves out a page of text for each actor that dies; there is no public way to stop it.
+    worker: Any = ray_worker
+    before: bool = getattr(worker, "_worker_logs_enabled", True)
+    worker._worker_logs_enabled = enabled
+    return before
 
 
 def _check_shared_memory(needed: int) -> None:

@@ -21,11 +21,12 @@ from ray.exceptions import RayError
 
 from parllel.errors import RestartsUsedUpError
 from parllel.processes import RestartBudget, pack_exception
-from parllel.rollouts.on_ray.answers import why
+from parllel.rollouts.on_ray.answers import LATE_S, why
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.on_ray.rollout_worker_wrapper import RolloutWorkerWrapper
+from parllel.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.rollouts.on_ray.worker_options import WorkerOptions
 from parllel.rollouts.published_parts import PublishedLayout
 from parllel.rollouts.worker_place import worker_name
@@ -34,6 +35,8 @@ from parllel.rollouts.worker_status import WorkerStatus
 # Each costs the event loop some milliseconds: of a thousand workers, each reports every ten seconds.
 _REPORTS_PER_S = 100.0
 _LONGEST_REPORT_S = 10.0
+# How long an actor may take to say how it is.
+_ANSWER_S = 2.0
 
 
 class Failure(NamedTuple):
@@ -108,12 +111,13 @@ class RolloutManager:
         fresh: whether those that run are asked now, instead of what they said some tenths of a second ago.
         """
         if fresh:
-            asked = [actor.status.remote() for actor in self._actors.values()]
-            for found in await asyncio.gather(*map(_awaited, asked), return_exceptions=True):
-                if isinstance(found, WorkerStatus):
+            asked = [_answered(actor.status.remote()) for actor in self._actors.values()]
+            for found in await asyncio.gather(*asked):
+                if found is not None:
                     self._note(found)
-        with suppress(RayError):  # the trainer hears of a dead buffer from its workers
-            self._added = await self._buffer.actor.added.remote()
+        # The trainer hears of a dead buffer from its workers.
+        added: dict[str, int] | None = await _answered(self._buffer.actor.added.remote())
+        self._added = self._added if added is None else added
         return [_settled(one, self._added.get(name, 0)) for name, one in self._statuses.items()]
 
     async def stop(self, timeout_s: float) -> list[WorkerStatus]:
@@ -158,8 +162,12 @@ class RolloutManager:
     def _note(self, status: WorkerStatus) -> None:
         # What was on its way when a worker died says less than what is known of its end.
         before = self._statuses.get(status.name)
-        if before is None or before.phase in ("starting", "running"):
-            self._statuses[status.name] = status
+        if before is not None and before.phase not in ("starting", "running"):
+            return
+        self._statuses[status.name] = status
+        for number, reason in status.parked.items():
+            if before is None or number not in before.parked:
+                self._tell(f"{status.name}: {reason}")
 
     # ------------------------------------------------------------------ supervision
 
@@ -178,7 +186,7 @@ class RolloutManager:
             name = worker_name(number, start)
             self._statuses[name] = WorkerStatus(name)
             try:
-                error = await self._run(number, name)
+                end = await self._run(number, name)
             except _EndedError as ended:
                 if self._stopping:
                     return
@@ -186,17 +194,20 @@ class RolloutManager:
                 try:
                     pause_s = budget.restart(f"{name}: {ended}")
                 except RestartsUsedUpError as used_up:
-                    self._park(name, used_up)
+                    self._park(name, str(used_up))
                     return
                 await self._wait(lambda: self._stopping, pause_s)
             else:
+                if end is not None and end.kind == "parked":
+                    self._park(name, end.text)
+                    return
                 self._end(name, "ended", "")
-                if error is not None:
-                    self._tell(Failure(name, error))
+                if end is not None:
+                    self._tell(Failure(name, end.error))
                 return
 
-    async def _run(self, number: int, name: str) -> bytes | None:
-        """Start a worker and wait for its end; return its error.
+    async def _run(self, number: int, name: str) -> WorkerEnd | None:
+        """Start a worker and wait for its end; return what it raised.
 
         Raises:
             _EndedError: if it died, or could not be started.
@@ -217,10 +228,15 @@ class RolloutManager:
                 await asyncio.wait_for(_awaited(wrapper.status.remote()), options.start_timeout_s)
             )
             self._placed.add(number)
-            error: bytes | None = await wrapper.run.remote()
+            end: WorkerEnd | None = await wrapper.run.remote()
             # The last word, with what was sent while it closed.
-            self._note(await _awaited(wrapper.status.remote()))
-            return error
+            if (status := await _answered(wrapper.status.remote(), LATE_S)) is not None:
+                self._note(status)
+            # What it had reserved is for another.
+            ray.kill(wrapper)
+            if end is not None and end.kind == "unbuilt":
+                raise _EndedError(f"it could not be built: {end.text}")
+            return end
         except asyncio.TimeoutError:
             ray.kill(wrapper)
             raise _EndedError(
@@ -233,12 +249,12 @@ class RolloutManager:
     def _end(self, name: str, phase: str, reason: str) -> None:
         self._statuses[name] = replace(self._statuses[name], phase=phase, reason=reason)
 
-    def _park(self, name: str, used_up: RestartsUsedUpError) -> None:
-        self._end(name, "parked", str(used_up))
-        self._tell(f"{name} is parked: {used_up}")
+    def _park(self, name: str, reason: str) -> None:
+        self._end(name, "parked", reason)
+        self._tell(f"{name} is parked: {reason}")
         parked = [status for status in self._statuses.values() if status.phase == "parked"]
         if len(parked) == self._n_workers:
-            error = RestartsUsedUpError(f"all workers are parked: {used_up}")
+            error = RestartsUsedUpError(f"all workers are parked: {reason}")
             self._tell(Failure(name, pack_exception(error)))
 
     def _tell(self, notice: Failure | str) -> None:
@@ -268,13 +284,21 @@ async def _awaited(reference: Any) -> Any:
     return await reference
 
 
+async def _answered(reference: Any, timeout_s: float = _ANSWER_S) -> Any:
+    """Return what a reference leads to; None if its actor is dead, or does not answer in time."""
+    # One that is stopped, or on a node that is cut off, must not hold up what is said of all others.
+    with suppress(RayError, asyncio.TimeoutError):
+        return await asyncio.wait_for(_awaited(reference), timeout_s)
+    return None
+
+
 def _settled(status: WorkerStatus, added: int) -> WorkerStatus:
-    """Return the status of a worker that has died with a ledger that adds up.
+    """Return the status of a worker that has ended with a ledger that adds up.
 
     Its last report may be older than its last fragments. How many arrived is known from the buffer; what had
     been made besides, as far as it had been reported, is lost.
     """
-    if status.phase not in ("died", "parked") or not (status.counts or added):
+    if status.phase in ("starting", "running") or not (status.counts or added):
         return status
     counts = {**dict.fromkeys(("produced", "stale", "rejected", "lost"), 0), **status.counts}
     elsewhere = counts["stale"] + counts["rejected"] + counts["lost"]

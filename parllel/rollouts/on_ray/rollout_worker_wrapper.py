@@ -19,13 +19,14 @@ from typing import Any
 import cloudpickle
 import ray
 
-from parllel.processes import pack_exception
+from parllel.rollouts.arguments import check_kind
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.on_ray.answers import LATE_S, answer
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_episode_statistics import EpisodeReporter
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
+from parllel.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.rollouts.rollout_worker import RolloutWorker
 from parllel.rollouts.worker_place import BuildWorker, WorkerPlace
 from parllel.rollouts.worker_status import WorkerStatus
@@ -61,13 +62,11 @@ class RolloutWorkerWrapper:
 
     # ------------------------------------------------------------------ what the manager calls
 
-    def run(self) -> bytes | None:
-        """Work until `stop`; return what went wrong, packed by `pack_exception`, None if nothing did."""
+    def run(self) -> WorkerEnd | None:
+        """Work until `stop`; return what went wrong, None if nothing did."""
         try:
             with ExitStack() as stack:
-                place = WorkerPlace(self._name, self._buffer, self._episodes, stack)
-                # Unpacked here, so that what its modules raise is reported as an error of the worker.
-                self._worker = stack.enter_context(_unpacked(self._build)(place))
+                self._worker = self._built(stack)
                 follower = threading.Thread(target=self._follow, name="follower", daemon=True)
                 follower.start()
                 stack.callback(follower.join, LATE_S)
@@ -79,8 +78,22 @@ class RolloutWorkerWrapper:
                     self._worker.run()
         except BaseException as error:
             # What the follower met with comes first: the worker was stopped by it.
-            return pack_exception(self._error or error)
-        return None if self._error is None else pack_exception(self._error)
+            return WorkerEnd.of(self._error or error, built=self._worker is not None)
+        return None if self._error is None else WorkerEnd.of(self._error, built=True)
+
+    def _built(self, stack: ExitStack) -> RolloutWorker:
+        place = WorkerPlace(self._name, self._buffer, self._episodes, stack)
+        # Unpacked here, so that what its modules raise is reported as an error of the worker.
+        worker = _unpacked(self._build)(place)
+        check_kind("RayRollouts: build: its result", worker, RolloutWorker)
+        stack.enter_context(worker)
+        # What is known of a worker, and what arrived of it, are brought together by the name.
+        if (found := worker.status().name) != self._name:
+            raise ValueError(
+                f"RayRollouts: build: expected a worker with producer=place.name, {self._name!r}, got "
+                f"{found!r}"
+            )
+        return worker
 
     def stop(self) -> None:
         """Let `run` return after the present turn."""

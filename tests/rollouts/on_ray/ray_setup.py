@@ -33,10 +33,18 @@ class SlowEnv(CountingEnv):
 
 
 def build_ready(
-    place, *, make_env=SlowEnv, n=2, processes=False, restarts=10, sender_capacity=2, **arguments
+    place,
+    *,
+    make_env=SlowEnv,
+    makes=None,
+    n=2,
+    processes=False,
+    restarts=10,
+    sender_capacity=2,
+    **arguments,
 ):
     """Put a worker together whose actions say the weights that chose them."""
-    makes = [make_env] * n
+    makes = makes or [make_env] * n
     sources = (
         [
             make_worker(make, i, most=restarts, pause_s=0.1, timeout_s=60.0)

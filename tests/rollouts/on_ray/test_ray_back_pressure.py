@@ -51,6 +51,12 @@ def test_workers_wait_and_memory_stays(ray_here):
         assert max(b - a for a, b in zip(before, after, strict=True)) < MAY_GROW
         assert used_then - used < MAY_GROW
         assert spilled_then == spilled
+        # One that does not answer does not hold up what is said of the others.
+        processes[0].suspend()
+        try:
+            assert [status.steps for status in workers.ask_statuses()] == steps
+        finally:
+            processes[0].resume()
         total = check_ledgers(workers.ask_statuses(), buffer)
         assert total["queued"] >= 2 * QUEUE
         # They go on as soon as there is room.

@@ -65,15 +65,30 @@ def test_a_ray_of_others_loses_its_actors(ray_here):
     assert ray.is_initialized()
 
 
-def test_a_node_is_lost(ray_folder):
+def said_by(script, *arguments):
+    """Run a script, and return what it says of itself, and nothing else: Ray is not to print anything."""
     done = subprocess.run(
-        [sys.executable, str(FOLDER / "two_nodes.py")],
+        [sys.executable, str(FOLDER / script), *arguments],
         env={**os.environ, **SETUP_PATH},
         capture_output=True,
         text=True,
         timeout=280,
     )
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout)
+
+
+def test_a_connection_that_ends_too_early(ray_here):
+    said = said_by("ray_left.py", ray.get_runtime_context().gcs_address)
+    assert said["fetched"] == 1
+    assert "ConnectionError: RaySession: address: expected that of a Ray cluster" in said["version"]
+    assert "Ray: 2.41.0 Python" in said["version"]
+    for name in ("check", "publish", "fetch"):
+        assert "the Ray with its actors was shut down" in said[name]
+        assert said[name].startswith("WorkerDiedError: Ray")
+
+
+def test_a_node_is_lost(ray_folder):
+    said = said_by("two_nodes.py")
     assert "node" in said["reason"]
     assert said["accepted"] > said["rejected"] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -70,6 +71,18 @@ def test_an_error_arrives_as_itself(shared, build, where, function):
         assert f"in {function}" in str(caught.value.__cause__)
         assert "worker 0 on Ray" in str(caught.value.__cause__)
         wait_until(lambda: workers.ask_statuses()[0].phase == "ended", "the end")
+
+
+def build_namesake(place):
+    return build_ready(replace(place, name="another"))
+
+
+def test_a_worker_has_the_name_of_its_place(shared):
+    with (
+        RayRollouts(build_namesake, 1, *shared, QUARTER) as workers,
+        pytest.raises(ValueError, match=r"producer=place.name, 'worker 0', got 'another'"),
+    ):
+        publish_until_error(workers)
 
 
 def test_arguments_are_refused_at_once(shared):

@@ -62,7 +62,8 @@ def living(workers):
 
 
 def test_kills(ray_here):
-    options = WorkerOptions(cpus=0.25, restarts=10 * TRIALS)
+    # Pauses double with each restart that counts: few do here.
+    options = WorkerOptions(cpus=0.25, restarts=10 * TRIALS, within_s=10.0)
     arguments = {"make_env": CountingEnv, "processes": True, "restarts": 10 * TRIALS}
     begun, killed, memory, dead = time.monotonic(), 0, [], []
     with rollouts(build_ready, N_WORKERS, capacity=CAPACITY, options=options, **arguments) as (
