@@ -118,12 +118,16 @@ class HostNames:
             names.add("localhost")
         if self._any_address:
             names.add(socket.gethostname())
-        self._names = {name.lower().strip("[]").removesuffix(".") for name in names}
+        self._names = {_plain(name) for name in names}
 
     def __contains__(self, host: str) -> bool:
-        if host in self._names:
-            return True
         address = as_address(host)
-        if address is None:
-            return False
-        return self._any_address or (self._loopback and address.is_loopback)
+        if address is not None and (self._any_address or (self._loopback and address.is_loopback)):
+            return True
+        return _plain(host) in self._names
+
+
+def _plain(name: str) -> str:
+    bare = name.lower().strip("[]").removesuffix(".")
+    address = as_address(bare)
+    return bare if address is None else str(address)

@@ -15,7 +15,8 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from parllel.web.access_log import log_access
@@ -49,10 +50,18 @@ class Route:
     path: str
     handlers: Mapping[str, Handler]
     content_types: tuple[str, ...] = (JSON,)
-    _allow: bytes = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_allow", ", ".join(sorted(self.handlers)).encode())
+    @cached_property
+    def allow(self) -> bytes:
+        """The verbs, as the header `Allow` has them."""
+        return ", ".join(sorted(self.handlers)).encode()
+
+    @cached_property
+    def on_loop(self) -> frozenset[str]:
+        """The verbs whose handlers are coroutine functions."""
+        return frozenset(
+            verb for verb, handler in self.handlers.items() if inspect.iscoroutinefunction(handler)
+        )
 
 
 def build_app(
@@ -152,8 +161,8 @@ class App:
             raise WebError(404, "nothing is served at this path")
         handler = route.handlers.get(method)
         if handler is None:
-            allowed = route._allow
-            raise WebError(405, f"expected {allowed.decode()} at this path", ((b"allow", allowed),))
+            expected = f"expected {route.allow.decode()} at this path"
+            raise WebError(405, expected, ((b"allow", route.allow),))
         check_length(headers, self.settings.max_body_bytes)
         content_type = media_type(headers, route.content_types)
         body = await read_body(receive, self.settings.max_body_bytes)
@@ -167,7 +176,7 @@ class App:
             scope["query_string"],
             headers,
         )
-        if inspect.iscoroutinefunction(handler):
+        if method in route.on_loop:
             return _reply_of(await handler(call))
         reply: Reply = await self._pool.submit(_handle, handler, call)
         return reply

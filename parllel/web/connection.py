@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from parllel.web.joined_writes import JoinedWrites
 from parllel.web.server_settings import ServerSettings
 from parllel.wire import json_bytes
 
@@ -38,6 +39,12 @@ class _ParsedRequests(h11.Connection):
 
     _parts = 0
     _nbytes = 0
+    _much = False
+
+    def receive_data(self, data: bytes) -> None:
+        # h11 limits headers that are not complete; these may come in one piece.
+        self._much = len(data) > _MOST_HEADERS
+        super().receive_data(data)
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -48,6 +55,8 @@ class _ParsedRequests(h11.Connection):
                 raise h11.RemoteProtocolError("a body in parts that are too small")
         elif isinstance(event, h11.Request):
             self._parts = self._nbytes = 0
+            if self._much and _nbytes_of(event) > _MOST_HEADERS:
+                raise h11.RemoteProtocolError("headers that are too long")
         return event
 
 
@@ -73,7 +82,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or refuse with 503 if there are too many connections and none is idle."""
-        super().connection_made(transport)
+        self._joined = JoinedWrites(transport, self.loop)
+        super().connection_made(cast("asyncio.Transport", self._joined))
         self._enter("header")
         if len(self.connections) > self.settings.max_connections:
             idle = [one for one in _ours(self.connections) if one.phase == "idle"]
@@ -98,6 +108,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Go on to the next request."""
+        self._joined.flush()
         super().on_response_complete()
         self._update_phase()
 
@@ -167,6 +178,10 @@ class Connection(H11Protocol):
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def _nbytes_of(request: h11.Request) -> int:
+    return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
 
 
 def check_connections(connections: Iterable[object], now: float) -> None:
