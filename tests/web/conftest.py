@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 import httpx2
@@ -22,11 +23,14 @@ def sleep(call):
     return "slept"
 
 
-ROUTES = (
-    Route("/", {"POST": echo, "GET": lambda call: call.query}),
-    Route("/loop", {"POST": echo_on_loop}),
-    Route("/sleep", {"POST": sleep}),
-)
+def routes(gate):
+    return (
+        Route("/", {"POST": echo, "GET": lambda call: call.query}),
+        Route("/loop", {"POST": echo_on_loop}),
+        Route("/sleep", {"POST": sleep}),
+        # Answers, "passed", once the test has set `server.gate`.
+        Route("/gate", {"POST": lambda call: "passed" if gate.wait(60) else "stuck"}),
+    )
 
 
 @pytest.fixture
@@ -34,9 +38,13 @@ def serve():
     """Return a function that starts a server with some settings; all are closed at the end."""
     with contextlib.ExitStack() as stack:
 
-        def start(*routes, ready=True, **settings):
-            app = build_app(routes or ROUTES, ServerSettings(**settings), ready=ready)
-            return stack.enter_context(WebServer(app))
+        def start(*given, ready=True, **settings):
+            gate = threading.Event()
+            app = build_app(given or routes(gate), ServerSettings(**settings), ready=ready)
+            server = stack.enter_context(WebServer(app))
+            server.gate = gate
+            stack.callback(gate.set)
+            return server
 
         yield start
 
@@ -47,7 +55,7 @@ def client():
     with contextlib.ExitStack() as stack:
 
         def connect(server, **arguments):
-            arguments = {"timeout": 20.0, "trust_env": False, **arguments}
+            arguments = {"timeout": 60.0, "trust_env": False, **arguments}
             return stack.enter_context(httpx2.Client(base_url=server.url, **arguments))
 
         yield connect

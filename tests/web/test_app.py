@@ -129,12 +129,13 @@ def test_a_value_that_json_does_not_have_is_a_mistake(serve, client, caplog):
 
 def test_a_blocking_handler_holds_up_no_other_request(serve, client):
     server = serve()
-    slow = threading.Thread(target=client(server).post, args=("/sleep",), kwargs={"json": 1.0})
+    slow = threading.Thread(target=client(server).post, args=("/gate",))
     slow.start()
-    time.sleep(0.1)
-    http = client(server)
-    assert http.post("/", json=1).json() == 1
+    while not server.app.running:
+        time.sleep(0.01)
+    assert client(server).post("/", json=1).json() == 1
     assert slow.is_alive()
+    server.gate.set()
     slow.join()
 
 
@@ -142,9 +143,7 @@ def test_beyond_the_pool_the_reply_is_503(serve, client):
     server = serve(handler_threads=1, waiting_requests=1)
     replies = []
     callers = [
-        threading.Thread(
-            target=lambda: replies.append(client(server).post("/sleep", json=0.7).status_code)
-        )
+        threading.Thread(target=lambda: replies.append(client(server).post("/gate").status_code))
         for _ in range(2)
     ]
     for caller in callers:
@@ -156,6 +155,7 @@ def test_beyond_the_pool_the_reply_is_503(serve, client):
     assert reply.json() == {"error": "all handlers are busy; try again later"}
     # What needs no thread is answered.
     assert client(server).post("/loop", json=1).json() == 1
+    server.gate.set()
     for caller in callers:
         caller.join()
     assert replies == [200, 200]

@@ -158,11 +158,14 @@ def test_a_half_closed_body_is_given_up(serve):
 
 
 def test_a_whole_request_before_a_half_close_is_answered(serve):
-    with RawConnection(serve()) as connection:
-        connection.send(request(b"0.3", path=b"/sleep"))
-        time.sleep(0.1)
+    server = serve()
+    with RawConnection(server) as connection:
+        connection.send(request(path=b"/gate"))
+        while not server.app.running:
+            time.sleep(0.01)
         connection.half_close()
-        assert connection.reply() == (200, "slept")
+        server.gate.set()
+        assert connection.reply() == (200, "passed")
         assert connection.is_closed()
 
 
@@ -211,19 +214,20 @@ def test_beyond_the_most_connections_the_idle_make_room(serve):
     with contextlib.ExitStack() as stack:
         busy = [stack.enter_context(RawConnection(server)) for _ in range(2)]
         for connection in busy:
-            connection.send(request(b"1.5", path=b"/sleep"))
+            connection.send(request(path=b"/gate"))
         idle = stack.enter_context(RawConnection(server))
         idle.send(request(b"[1]"))
         assert idle.reply() == (200, [1])
         fourth = stack.enter_context(RawConnection(server))
-        fourth.send(request(b"1.5", path=b"/sleep"))
+        fourth.send(request(path=b"/gate"))
         assert idle.is_closed()
         while server.app.running < 3:
             time.sleep(0.01)
         fifth = stack.enter_context(RawConnection(server))
         assert fifth.reply() == (503, {"error": "too many connections; try again later"})
         assert fifth.is_closed()
-        assert [one.reply() for one in (*busy, fourth)] == [(200, "slept")] * 3
+        server.gate.set()
+        assert [one.reply() for one in (*busy, fourth)] == [(200, "passed")] * 3
     assert still_answers(server)
 
 
