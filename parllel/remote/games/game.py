@@ -23,6 +23,7 @@ class Game(Closing):
         specification: a dict, see `docs/remote.md`. What all games have is added to it: `episodeSteps`,
             `actTimeout`, `runTimeout`, `agentTimeout`, `maxLogLength` and `seed` of the configuration, and
             `step` and `remainingOverageTime` of the observation.
+        checks_schema: whether actions are checked by the schema; else `check_action` alone does it.
         agents: built-in agents by name, functions of (observation, configuration). Of a class an instance is
             made for each agent, which can remember.
         observed: whether observations are the whole state of the game, so that it can go on from any of
@@ -36,6 +37,7 @@ class Game(Closing):
     """
 
     specification: Mapping[str, Any]
+    checks_schema: bool = True
     agents: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     observed: bool = True
     configuration: dict[str, Any]

@@ -13,11 +13,11 @@ from parllel.remote.games.game import Game
 from parllel.remote.games.rps import RockPaperScissors
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
-# Names that begin so stand for environments of other libraries: where the class is that makes games of them.
+# Names that begin so stand for environments of other libraries, of which this function makes games.
 _FAMILIES = {
-    "gymnasium": ("parllel.remote.games.gymnasium_game", "GymnasiumGame"),
-    "pettingzoo": ("parllel.remote.games.pettingzoo_game", "PettingZooGame"),
-    "mpe2": ("parllel.remote.games.pettingzoo_game", "PettingZooGame"),
+    "gymnasium": ("parllel.remote.games.gymnasium_game", "gymnasium_game"),
+    "pettingzoo": ("parllel.remote.games.pettingzoo_module", "pettingzoo_game"),
+    "mpe2": ("parllel.remote.games.pettingzoo_module", "pettingzoo_game"),
 }
 _games: dict[str, Callable[[], Game]] = {"rps": RockPaperScissors, "connectx": ConnectX}
 
@@ -62,7 +62,7 @@ def new_game(name: str) -> Game:
     # Only plain names: gymnasium would import whatever stands before a colon.
     if rest and family in _FAMILIES and _NAME.fullmatch(name):
         module, function = _FAMILIES[family]
-        made: Game = getattr(importlib.import_module(module), function).named(name)
+        made: Game = getattr(importlib.import_module(module), function)(name)
         return made
     known = ", ".join(environments())
     raise ValueError(

@@ -155,7 +155,7 @@ class Specification:
             seats.append(
                 Seat(
                     {field: value for field, value in own.items() if value is not _NONE},
-                    self.default_action(),
+                    self.default_action(number),
                     _or_none(_default(self.values["reward"], number)),
                     status
                     if (status := _default(self.values["status"], number)) is not _NONE
@@ -164,9 +164,9 @@ class Specification:
             )
         return Position(seats, {f: value for f, value in shared.items() if value is not _NONE})
 
-    def default_action(self) -> Any:
-        """Return what an agent without an action plays; None if the schema has no default."""
-        return plain_json(self.values["action"].get("default"))
+    def default_action(self, number: int) -> Any:
+        """Return what the agent of a seat plays if it has no action; None if the schema has no default."""
+        return _or_none(_default(self.values["action"], number))
 
     def check_row(self, row: Any, number: int) -> list[dict[str, Any]]:
         """Return a step of a replay from elsewhere, with defaults for what it lacks.

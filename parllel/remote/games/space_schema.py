@@ -1,0 +1,105 @@
+"""Spaces of gymnasium as JSON schemas, and actions in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from parllel.envs import zero_of
+from parllel.types import Tree
+from parllel.wire import from_json, to_json
+
+
+def space_schema(space: gym.Space[Any]) -> dict[str, Any]:
+    """Return a JSON schema of the values that `to_json` makes of a space's.
+
+    Of a Box it says the shape alone: observations exceed bounds at times, and actions are clipped to them.
+
+    Raises:
+        ValueError: for a space that has no JSON.
+    """
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        return {"type": "integer", "minimum": first, "maximum": first + int(space.n) - 1}
+    if isinstance(space, spaces.Box):
+        # Those that are not finite are texts.
+        kind = "integer" if space.dtype.kind in "iu" else ["number", "string"]
+        return _nested({"type": kind}, space.shape)
+    if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return _nested({"type": "integer"}, space.shape)
+    if isinstance(space, spaces.Text):
+        return {"type": "string"}
+    if isinstance(space, spaces.Dict):
+        parts = {str(name): space_schema(part) for name, part in space.spaces.items()}
+        return {"type": "object", "properties": parts, "required": list(parts)}
+    if isinstance(space, (spaces.Tuple, spaces.OneOf)):
+        return {"type": "array"}
+    if isinstance(space, spaces.Sequence) and not space.stack:
+        return {"type": "array"}
+    raise ValueError(f"expected a space whose values have JSON, got {space}")
+
+
+def _nested(schema: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    for length in reversed(shape):
+        schema = {"type": "array", "items": schema, "minItems": length, "maxItems": length}
+    return schema
+
+
+def action_schema(space: gym.Space[Any]) -> dict[str, Any]:
+    """Return the schema of an action space; its default is 0, or the nearest that the space has."""
+    try:
+        return {**space_schema(space), "default": default_action(space)}
+    except TypeError:  # of texts and sequences, which have no such value
+        return space_schema(space)
+
+
+def default_action(space: gym.Space[Any]) -> Any:
+    """Return the JSON of 0, or of the nearest that an action space has.
+
+    Raises:
+        TypeError: for spaces whose elements have no fixed size.
+    """
+    return to_json(space, zero_of(space))
+
+
+def action_of(space: gym.Space[Any], values: Any) -> Tree:
+    """Return an action of the space that JSON values stand for, clipped to the bounds of Boxes.
+
+    Raises:
+        ValueError: if they stand for none.
+    """
+    # As cages do with what an agent chooses: a Gaussian policy exceeds every bound now and then.
+    action = _clipped(space, from_json(space, values))
+    if not space.contains(action):
+        raise ValueError(f"expected one of {space}, got {str(values)[:200]}")
+    return action
+
+
+def _clipped(space: gym.Space[Any], action: Tree) -> Tree:
+    if isinstance(space, spaces.Box):
+        return np.clip(action, space.low, space.high)
+    if isinstance(space, spaces.Dict):
+        return {name: _clipped(part, action[name]) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_clipped(part, a) for part, a in zip(space.spaces, action, strict=True))
+    # As cages hand them to environments.
+    return int(action) if isinstance(space, spaces.Discrete) else action
+
+
+def mask_of(*places: Any) -> list[int] | None:
+    """Return the first `action_mask` in these mappings, as 0 and 1; None if there is none."""
+    for place in places:
+        if isinstance(place, dict) and "action_mask" in place:
+            return [int(allowed) for allowed in np.asarray(place["action_mask"]).reshape(-1)]
+    return None
+
+
+def check_mask(space: gym.Space[Any], mask: list[int] | None, action: Any) -> None:
+    """Raise ValueError for an action that its mask forbids."""
+    if mask is None or not isinstance(space, spaces.Discrete):
+        return
+    if not mask[int(action) - int(space.start)]:
+        raise ValueError(f"expected an action that action_mask allows, got {action}")
