@@ -7,6 +7,7 @@ from parllel.policies.opponent_env import OpponentEnv
 from parllel.policies.play_episodes import Episode, play_episodes
 from parllel.policies.policy import Policy
 from parllel.policies.policy_agent import PolicyAgent
+from parllel.policies.policy_file import policy_in_file, policy_in_module
 from parllel.policies.random_policy import RandomPolicy
 from parllel.policies.run_policy import RunPolicy
 from parllel.policies.specification import code_of, policy_of, register_scheme
@@ -23,6 +24,8 @@ __all__ = [
     "code_of",
     "load_policy",
     "play_episodes",
+    "policy_in_file",
+    "policy_in_module",
     "policy_of",
     "register_scheme",
 ]

@@ -23,21 +23,27 @@ def policy_in_file(file: Path, name: str | None) -> Any:
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file}: there is no such file")
-    module = import_script(file)
+    return policy_in_module(import_script(file), str(file), name)
+
+
+def policy_in_module(module: ModuleType, where: str, name: str | None) -> Any:
+    """Return what a module defines under a name; without one the last function or Policy that it defines.
+
+    where: the module's name in messages.
+
+    Raises:
+        ValueError: if there is no such thing.
+    """
     found = _defined_in(module)
     if name is None:
         if not found:
-            raise ValueError(
-                f"{file}: expected a function of one observation or a Policy, got none"
-            )
+            raise ValueError(f"{where}: expected a function or a Policy, got none")
         return list(found.values())[-1]
     if not hasattr(module, name):
-        raise ValueError(f"{file}: there is no {name!r}; it defines {list(found)}")
+        raise ValueError(f"{where}: there is no {name!r}; it defines {list(found)}")
     thing = getattr(module, name)
     if not _acts(thing):
-        raise ValueError(
-            f"{file}: {name}: expected a function of one observation or a Policy, got {thing!r}"
-        )
+        raise ValueError(f"{where}: {name}: expected a function or a Policy, got {thing!r}")
     return thing
 
 

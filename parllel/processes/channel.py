@@ -41,11 +41,15 @@ class Channel:
         connection: this end; the channel uses it but does not close it.
         death: descriptor or handle that becomes ready when the other side ends. None in a child, which
             the system kills when its parent ends, see `liveness`.
+        most_bytes: of a message that is read, from a side that may announce any length.
     """
 
-    def __init__(self, connection: Connection, death: int | None = None) -> None:
+    def __init__(
+        self, connection: Connection, death: int | None = None, *, most_bytes: int = sys.maxsize
+    ) -> None:
         self._connection = connection
         self._death = death
+        self._most_bytes = most_bytes
         self._ahead: list[bytes] = []  # what was read of the next message, in parts
         self._readable = False  # whether `poll` has seen bytes that were not read since
         self._handles: list[Connection | int] = [connection]
@@ -136,6 +140,7 @@ class Channel:
         Raises:
             TimeoutError: if the message is not complete in time.
             EOFError: if the pipe or the other side ended first.
+            ValueError: if a longer message than `most_bytes` comes; the pipe cannot be used again.
 
         If an exception interrupts the read, KeyboardInterrupt included, the next call continues with the
         part of the message that has come.
@@ -156,6 +161,8 @@ class Channel:
         if len(first) >= end:
             self._ahead = [first[end:]] if len(first) > end else []
             return first[start:end]
+        if not 0 <= size <= self._most_bytes:
+            raise ValueError(f"a message of {size} bytes, of {self._most_bytes} allowed")
         self._fill(end, left_s)
         parts, self._ahead = self._ahead, []
         parts[0] = first[start:]

@@ -4,25 +4,10 @@ Raises:
     ImportError: if a library of the extra is not installed; names it.
 """
 
-try:
-    import google.protobuf as _protobuf  # noqa: F401
-    import httpx2 as _httpx2  # noqa: F401
-    import jsonschema as _jsonschema  # noqa: F401
-    import msgspec as _msgspec  # noqa: F401
-    import starlette as _starlette  # noqa: F401
-    import uvicorn as _uvicorn  # noqa: F401
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in (
-        *("google", "httpx2", "jsonschema", "msgspec", "starlette", "uvicorn"),
-    ):
-        raise
-    raise ImportError(
-        f"parllel.remote needs {error.name}: pip install 'parllel[remote]'"
-    ) from error
-
+from parllel.remote import libraries as _libraries  # noqa: F401
 from parllel.remote.agent import Agent
 from parllel.remote.agent_context import AgentContext
-from parllel.remote.build_agent import build_agent
+from parllel.remote.build_agent import build_agent, kind_of
 from parllel.remote.environment import Environment, make
 from parllel.remote.episode_runner import EpisodeRunner
 from parllel.remote.evaluate import evaluate
@@ -35,6 +20,9 @@ from parllel.remote.games import (
     import_module_of_user,
     register,
 )
+from parllel.remote.http_client import HttpError
+from parllel.remote.protobuf_agent import ProtobufAgent
+from parllel.remote.url_agent import UrlAgent
 
 __all__ = [
     "Agent",
@@ -43,12 +31,16 @@ __all__ = [
     "Environment",
     "EpisodeRunner",
     "Game",
+    "HttpError",
     "Position",
+    "ProtobufAgent",
     "Seat",
+    "UrlAgent",
     "build_agent",
     "environments",
     "evaluate",
     "import_module_of_user",
+    "kind_of",
     "make",
     "register",
 ]

@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from time import perf_counter
 from typing import Any
 
+from parllel.errors import ClosedError, ParllelError
 from parllel.remote.agent_context import AgentContext
+from parllel.remote.agent_process import AgentCode, AgentProcess
 from parllel.remote.build_agent import build_agent
+from parllel.remote.call_agent import ask, number_of_arguments
 from parllel.remote.failure import AgentFailure
+from parllel.remote.http_client import redacted
+from parllel.remote.plain_values import plain
+from parllel.remote.policy_call import PolicyCall
+from parllel.remote.printed_here import printed
+from parllel.remote.protobuf_agent import ProtobufAgent
+from parllel.remote.remote_reply import act_seconds
+from parllel.remote.url_agent import UrlAgent
 from parllel.types import Closing
+from parllel.wire import WireError
+
+_MOST_LOG = 1 << 18  # characters, where maxLogLength says nothing or more
+_START_S = 60.0
 
 
 class Agent(Closing):
-    """Act for a specification, in time, and keep what goes wrong to itself.
+    """Act for a specification, in time, and keep to itself what goes wrong.
+
+    The code of a file, of source text and of a run is executed now, in a process of its own, which is ended
+    when it exceeds the time of an act, and started anew, with the code executed again, at the next act.
+    Functions act in this process: they are the caller's own code, and cannot be ended.
 
     Args:
         raw: the specification, see `build_agent`.
-        environment: what it acts in.
-        memory_limit_bytes: for agents in processes of their own; None is no limit.
+        environment: what it acts in. Its configuration is read at each act.
+        memory_limit_bytes: of private memory that a process of the agent's can write to, Python included,
+            which takes some 150 MB. Each process that it starts has the same limit. None is no limit.
 
     Attributes:
         raw: the specification.
-        kind: "proto", "builtin", "callable", "constant", "url", "run", "file" or "source".
+        kind: of specification, see `build_agent`.
+        recurrent: whether it remembers episodes: a run whose policy does.
+
+    Raises:
+        ValueError: for a specification that cannot be understood, and code that fails when it is executed.
+        FileNotFoundError: if what it names is not there.
+        WorkerTimeoutError, WorkerDiedError: if the code does not come to its end in `agentTimeout`.
+
+    One act is made at a time; threads wait for each other, and not for other agents.
     """
 
     def __init__(
@@ -30,28 +58,188 @@ class Agent(Closing):
     ) -> None:
         self.raw = raw
         self._environment = environment
-        self._callable, self.kind = build_agent(raw, environment)
+        made, self.kind = build_agent(raw, environment)
+        self._process: AgentProcess | None = None
+        self._acts: Any = made
+        self._n_arguments = 2
         self._lock = threading.Lock()
+        self._closed = False
+        self._asked = False
+        if isinstance(made, AgentCode):
+            self._process = AgentProcess(
+                made,
+                self._configuration(made),
+                start_s=_number(environment.configuration.get("agentTimeout"), _START_S),
+                # In UTF-8 a character takes up to four bytes.
+                text_bytes=4 * self._log_length(),
+                memory_limit_bytes=memory_limit_bytes,
+            )
+        elif not isinstance(made, (UrlAgent, ProtobufAgent, PolicyCall)):
+            self._n_arguments = number_of_arguments(made)
+        self.recurrent = self._process is not None and self._process.recurrent
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The specification for messages, without the secrets of a URL."""
+        if self.kind in ("url", "proto"):
+            return str(self._acts.url)
+        return (
+            redacted(self.raw)
+            if isinstance(self.raw, str) and "://" in self.raw
+            else _short(self.raw)
+        )
+
+    # ------------------------------------------------------------------ acting
 
     def act(self, observation: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the action for an observation, or an AgentFailure, and its log.
+        """Return the action for an observation, or an AgentFailure, and the log of it.
 
-        The log has `duration` in seconds, and `stdout` and `stderr`, cut at `maxLogLength` characters.
+        The action consists of JSON values; arrays and numbers of numpy become such. It may take `actTimeout`
+        and the observation's `remainingOverageTime`; where that is missing, the first act may take
+        `agentTimeout` in its place. The log has `duration`, in seconds and without the start of a process,
+        and `stdout` and `stderr`, cut at `maxLogLength` characters.
+
+        Raises:
+            ClosedError: after `close`.
         """
         actions, log = self.act_batch([observation])
         return actions[0], log
 
     def act_batch(self, observations: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return an action or AgentFailure for each observation, and the log of all."""
-        began = perf_counter()
-        actions: list[Any] = []
+        """Return an action or AgentFailure for each observation, and one log of all.
+
+        It may take the time of all acts, and the most overage that one of them has left.
+
+        Raises:
+            ClosedError: after `close`.
+        """
         with self._lock:
-            for observation in observations:
-                try:
-                    actions.append(self._callable(observation, self._environment.configuration))
-                except Exception as error:
-                    actions.append(AgentFailure("ERROR", f"{type(error).__name__}: {error}"))
-        return actions, {"duration": perf_counter() - began, "stdout": "", "stderr": ""}
+            self._check_open()
+            configuration = self._environment.configuration
+            first_s = 0.0 if self._asked else _number(configuration.get("agentTimeout"), _START_S)
+            seconds = act_seconds(observations, configuration, first_s)
+            self._asked = True
+            if self._process is not None:
+                return self._in_process(self._process, observations, seconds)
+            if isinstance(self._acts, (UrlAgent, ProtobufAgent)):
+                return self._behind_url(observations, configuration)
+            return self._here(observations, configuration, seconds)
+
+    def _in_process(
+        self, process: AgentProcess, observations: list[Any], seconds: float
+    ) -> tuple[list[Any], dict[str, Any]]:
+        configuration = self._configuration(process.code)
+        began = perf_counter()
+        if not process.running:
+            try:
+                process.start(configuration)
+            except (ParllelError, ValueError, OSError) as error:
+                # As after any other failure: the next act tries again.
+                failure = AgentFailure("ERROR", str(error))
+                return [failure] * len(observations), self._log(perf_counter() - began)
+            began = perf_counter()
+        answers, stdout, stderr = process.act(observations, configuration, seconds)
+        duration = perf_counter() - began
+        if not (stdout or stderr):
+            return answers, self._log(duration)
+        texts = (text.decode("utf-8", "replace") for text in (stdout, stderr))
+        return answers, self._log(duration, *texts)
+
+    def _behind_url(
+        self, observations: list[Any], configuration: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        began = perf_counter()
+        if len(observations) == 1 or not isinstance(self._acts, UrlAgent):
+            answers = [self._acts(observation, configuration) for observation in observations]
+        else:
+            answers = self._acts.act_batch(observations, configuration)
+        return [_checked(answer) for answer in answers], self._log(perf_counter() - began)
+
+    def _here(
+        self, observations: list[Any], configuration: dict[str, Any], seconds: float
+    ) -> tuple[list[Any], dict[str, Any]]:
+        began = perf_counter()
+        with printed(self._log_length()) as (stdout, stderr):
+            if isinstance(self._acts, PolicyCall):
+                answers = self._acts.asked(observations, stderr)
+            else:
+                answers = [
+                    ask(self._acts, self._n_arguments, observation, configuration, stderr)
+                    for observation in observations
+                ]
+        duration = perf_counter() - began
+        if duration > seconds:
+            late = AgentFailure(
+                "TIMEOUT", f"no action within {seconds:g} s; it took {duration:g} s"
+            )
+            answers = [late] * len(answers)
+        return answers, self._log(duration, stdout.getvalue(), stderr.getvalue())
+
+    def _log(self, duration: float, stdout: str = "", stderr: str = "") -> dict[str, Any]:
+        if self._environment.debug:
+            # On standard error both, as standard output holds the results of commands.
+            sys.stderr.write(stdout + stderr)
+        longest = self._log_length()
+        return {
+            "duration": round(duration, 6),
+            "stdout": stdout[:longest],
+            "stderr": stderr[:longest],
+        }
+
+    def _log_length(self) -> int:
+        given = self._environment.configuration.get("maxLogLength")
+        return int(min(max(_number(given, _MOST_LOG), 0), _MOST_LOG))
+
+    def _configuration(self, code: AgentCode) -> dict[str, Any]:
+        """Return what the agent is shown of the configuration."""
+        if code.kind == "source":
+            return self._environment.configuration
+        return {**self._environment.configuration, "__raw_path__": code.text}
+
+    # ------------------------------------------------------------------ ending
 
     def close(self) -> None:
-        """End its process, or close its connections; may be called twice."""
+        """End its process, or close its connections; may be called twice.
+
+        An act that another thread waits for ends with a failure, unless it is made in this process.
+        """
+        self._closed = True
+        if self._process is None:
+            if hasattr(self._acts, "close") and self.kind in ("url", "proto"):
+                self._acts.close()
+            return
+        if not self._lock.acquire(blocking=False):
+            self._process.interrupt()
+            self._lock.acquire()
+        try:
+            self._process.close()
+        finally:
+            self._lock.release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self!r}: used after it was closed")
+
+
+def _checked(answer: Any) -> Any:
+    """Return what a server answered as JSON values: protobuf can hold others."""
+    if isinstance(answer, AgentFailure):
+        return answer
+    try:
+        return plain(answer)
+    except WireError as error:
+        return AgentFailure("INVALID", f"returned what is no action: {error}")
+
+
+def _number(value: Any, default: float) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return default
+
+
+def _short(raw: Any) -> str:
+    text = raw if isinstance(raw, str) else repr(raw)
+    return text if len(text) <= 80 else f"{text[:77]}..."

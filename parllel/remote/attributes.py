@@ -1,0 +1,41 @@
+"""Observations and configurations as agents get them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+class Attributes(dict[str, Any]):
+    """A dict whose keys can be written as attributes: `observation.step` is `observation["step"]`."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"there is no {name!r}; there are {list(self)[:20]}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        try:
+            del self[name]
+        except KeyError:
+            raise AttributeError(f"there is no {name!r}") from None
+
+
+def with_attributes(value: Any) -> Any:
+    """Return a copy of JSON values, and arrays, in which every dict has attributes."""
+    kind = type(value)
+    if kind is list:
+        return [with_attributes(item) for item in value]
+    if kind is tuple:
+        return tuple(with_attributes(item) for item in value)
+    if isinstance(value, Mapping):
+        return Attributes({key: with_attributes(item) for key, item in value.items()})
+    if kind is np.ndarray:
+        return value.copy()
+    return value

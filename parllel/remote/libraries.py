@@ -1,0 +1,14 @@
+"""Look for the libraries of the extra, on import.
+
+They are imported where they are used: all together they take longer than this package.
+"""
+
+from importlib.util import find_spec
+
+for _library in ("httpx2", "jsonschema", "msgspec", "google.protobuf", "starlette", "uvicorn"):
+    try:
+        _found = find_spec(_library)
+    except ModuleNotFoundError:  # there is no google
+        _found = None
+    if _found is None:
+        raise ImportError(f"parllel.remote needs {_library}: pip install 'parllel[remote]'")

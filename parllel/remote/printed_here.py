@@ -1,0 +1,113 @@
+"""What functions print in this process, each thread for itself.
+
+    a thread in `printed()`    its prints go to a text of its own
+    all other threads          print as before
+
+sys.stdout and sys.stderr are replaced from the first thread that begins until the last one ends.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+_own = threading.local()
+_lock = threading.Lock()
+_n_open = 0
+_before: tuple[TextIO, TextIO] = (sys.stdout, sys.stderr)
+
+
+class _Limited(io.StringIO):
+    """A text that drops what exceeds its length."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self._left = longest
+
+    def write(self, text: str) -> int:
+        taken = text[: self._left]
+        self._left -= len(taken)
+        super().write(taken)
+        return len(text)
+
+
+class _ByThread(io.TextIOBase):
+    """Stand in for sys.stdout (0) or sys.stderr (1)."""
+
+    def __init__(self, place: int, before: TextIO) -> None:
+        self._place, self._before = place, before
+
+    def _text(self) -> Any:
+        texts = getattr(_own, "texts", None)
+        return self._before if texts is None else texts[self._place]
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        written: int = self._text().write(text)
+        return written
+
+    def flush(self) -> None:
+        self._text().flush()
+
+    def isatty(self) -> bool:
+        return bool(self._text().isatty())
+
+    def fileno(self) -> int:
+        return self._before.fileno()
+
+    def close(self) -> None:
+        """Do nothing: it belongs to all threads."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._before.encoding or "utf-8"
+
+    @property
+    def buffer(self) -> Any:
+        return self._before.buffer
+
+
+@contextmanager
+def printed(longest: int) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """Collect what this thread prints to sys.stdout and sys.stderr.
+
+    longest: characters to keep of each.
+
+    It may be used inside itself: the inner block has its own texts.
+    """
+    outer = getattr(_own, "texts", None)
+    texts = _Limited(longest), _Limited(longest)
+    _begin()
+    _own.texts = texts
+    try:
+        yield texts
+    finally:
+        _own.texts = outer
+        _end()
+
+
+def _begin() -> None:
+    global _n_open, _before
+    with _lock:
+        if _n_open == 0:
+            _before = (sys.stdout, sys.stderr)
+            sys.stdout, sys.stderr = (_ByThread(i, text) for i, text in enumerate(_before))
+        _n_open += 1
+
+
+def _end() -> None:
+    global _n_open
+    with _lock:
+        _n_open -= 1
+        # Left alone if others have replaced it meanwhile.
+        if _n_open == 0:
+            if isinstance(sys.stdout, _ByThread):
+                sys.stdout = _before[0]
+            if isinstance(sys.stderr, _ByThread):
+                sys.stderr = _before[1]

@@ -1,0 +1,84 @@
+"""What the reply of a server to `act` means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parllel.remote.failure import AgentFailure
+
+_LATE = "DeadlineExceeded"
+_RAISED = "BaseException::"
+_NO_ACTION = 'answered without "action"'
+_EXTRA_S = 1.0  # of a client, for the way there and back
+_STATUSES = ("ERROR", "TIMEOUT", "INVALID")
+
+
+def action_in(reply: Any) -> Any:
+    """Return the action that a reply holds, or an AgentFailure.
+
+    An action "DeadlineExceeded", or one that begins with "BaseException::", is how every server reports a
+    failure; `status` and `reason` beside it say more.
+    """
+    if not isinstance(reply, Mapping):
+        return AgentFailure("ERROR", f"answered with {type(reply).__name__} instead of an object")
+    if "error" in reply:
+        return AgentFailure("ERROR", f"answered: {reply['error']}")
+    if reply.get("status") in _STATUSES:
+        return AgentFailure(reply["status"], str(reply.get("reason", "without a reason")))
+    if "action" not in reply:
+        return AgentFailure("ERROR", _NO_ACTION)
+    return _read(reply["action"])
+
+
+def actions_in(reply: Any, n: int) -> list[Any]:
+    """Return the actions, or AgentFailures, that the reply to a batch holds."""
+    actions = reply.get("actions") if isinstance(reply, Mapping) else None
+    if not isinstance(actions, list) or len(actions) != n:
+        one = action_in(reply)
+        if not isinstance(one, AgentFailure) or one.reason == _NO_ACTION:
+            one = AgentFailure("ERROR", f'answered without {n} "actions"')
+        return [one] * n
+    failures = reply.get("failures")
+    found = [_read(action) for action in actions]
+    for index, failure in failures.items() if isinstance(failures, Mapping) else ():
+        if isinstance(failure, Mapping) and str(index).isdecimal() and int(index) < n:
+            found[int(index)] = action_in({"action": None, "status": "ERROR", **failure})
+    return found
+
+
+def _read(action: Any) -> Any:
+    if action == _LATE:
+        return AgentFailure("TIMEOUT", "its server says that it was too late")
+    if isinstance(action, str) and action.startswith(_RAISED):
+        return AgentFailure("ERROR", action.removeprefix(_RAISED) or "raised an exception")
+    return action
+
+
+def patience_s(observations: list[Any], configuration: Mapping[str, Any]) -> float:
+    """Return how long to wait for a reply: the time of all acts, what is left of overage, and a second."""
+    return act_seconds(observations, configuration) + _EXTRA_S
+
+
+def act_seconds(
+    observations: list[Any], configuration: Mapping[str, Any], overage_s: float = 0.0
+) -> float:
+    """Return how long acting for observations may take.
+
+    overage_s: what may be used up beyond `actTimeout` where observations do not say it.
+    """
+    left = [
+        observation.get("remainingOverageTime", overage_s)
+        for observation in observations
+        if isinstance(observation, Mapping)
+    ]
+    each_s = _seconds(configuration.get("actTimeout"), 1.0)
+    return each_s * len(observations) + max(
+        (_seconds(value, overage_s) for value in left), default=overage_s
+    )
+
+
+def _seconds(value: Any, default: float) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e7:
+        return float(value)
+    return default
