@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, cast
 
 import h11
@@ -162,21 +163,23 @@ class Connection(H11Protocol):
 
     def _refuse(self, status: int, message: str) -> None:
         """Reply without the application, unless a reply has begun, and end the connection."""
-        cycle = self.cycle
+        cycle, head = self.cycle, False
         if cycle is not None and not cycle.response_complete:
+            head = cycle.scope["method"] == "HEAD"
             # The application, which may be waiting for more of the body, must not reply too.
             cycle.disconnected = True
             cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json_bytes({"error": message})
-            headers = [
-                (b"content-type", b"application/json"),
-                (b"content-length", b"%d" % len(body)),
-                (b"connection", b"close"),
-            ]
-            response = h11.Response(status_code=status, headers=headers, reason=b"")
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+            lines = (
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+                "content-type: application/json",
+                f"content-length: {len(body)}",
+                "connection: close\r\n\r\n",
+            )
+            self.transport.write("\r\n".join(lines).encode())
+            if not head:
+                self.transport.write(body)
         self.transport.close()
 
 

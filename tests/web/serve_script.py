@@ -16,6 +16,7 @@ def sleep(call):
 def main() -> None:
     app = build_app(
         [
+            Route("/", {"POST": lambda call: call.json()}),
             Route("/sleep", {"POST": sleep}),
             Route("/running", {"GET": lambda call: app.running}),
         ],

@@ -209,6 +209,17 @@ def test_what_is_not_http_gets_a_400(serve, data):
     assert still_answers(server)
 
 
+def test_a_wrong_body_after_head_gets_a_400_without_one(serve, caplog):
+    with RawConnection(serve()) as connection:
+        connection.send(request(b"zz\r\n", CHUNKED, method=b"HEAD", path=b"/"))
+        received = b""
+        while part := connection.socket.recv(65536):
+            received += part
+    assert received.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert received.endswith(b"\r\n\r\n")
+    assert not caplog.records
+
+
 def test_beyond_the_most_connections_the_idle_make_room(serve):
     server = serve(max_connections=3)
     with contextlib.ExitStack() as stack:

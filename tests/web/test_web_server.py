@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import httpx2
 import pytest
 from raw_http import RawConnection, request
+from served import Served
 
 from parllel.errors import ClosedError, WrongStateError
 from parllel.web import Route, WebServer, build_app
@@ -79,34 +77,6 @@ def test_a_handler_that_does_not_return_is_waited_for_so_long(serve):
             assert connection.is_closed()
     finally:
         release.set()
-
-
-SCRIPT = Path(__file__).parent / "serve_script.py"
-
-
-class Served:
-    """The script as a process, as a context."""
-
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.url = self.process.stdout.readline().strip()
-
-    def end(self):
-        """Return the exit status, and what was printed since the URL."""
-        out, err = self.process.communicate(timeout=20)
-        return self.process.returncode, out, err
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
