@@ -28,14 +28,16 @@ def build(config: dict[str, Any], stack: ExitStack, folder: Any, console: Any) -
 
     seeds, make_env = Seeds(config["seed"]), partial(gym.make, "CartPole-v1")
     cages = build_cages(make_env, 8, seeds=seeds, stack=stack)
-    handler = TorchHandler(agent_for(cages[0].spaces, seeds=seeds))
+    agent = agent_for(cages[0].spaces, seeds=seeds)
     steps, batch_spec = [NormalizeObservations()], BatchSpec(64, 8)
-    sampler = build_sampler(batch_spec, cages, handler, steps, [EstimateAdvantage(0.98, 0.9)])
+    sampler = build_sampler(
+        batch_spec, cages, TorchHandler(agent), steps, [EstimateAdvantage(0.98, 0.9)]
+    )
     eval_cages = build_cages(make_env, 4, seeds=seeds, name="evaluation", stack=stack)
     return OnPolicyRunner(
         batch_spec,
         sampler,
-        PPO(handler.agent, **PPO_DEFAULTS, seed=seeds.integer("ppo")),
+        PPO(agent, **PPO_DEFAULTS, seed=seeds.integer("ppo")),
         n_steps=N_STEPS,
         logger=stack.enter_context(Logger([])),
         log_interval_steps=N_STEPS,
