@@ -2,6 +2,7 @@
 
 from parllel.policies.constant_policy import ConstantPolicy
 from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.label_actions import LabelActions
 from parllel.policies.load_policy import load_policy
 from parllel.policies.opponent_env import OpponentEnv
 from parllel.policies.play_episodes import Episode, play_episodes
@@ -16,6 +17,7 @@ __all__ = [
     "ConstantPolicy",
     "Episode",
     "FunctionPolicy",
+    "LabelActions",
     "OpponentEnv",
     "Policy",
     "PolicyAgent",

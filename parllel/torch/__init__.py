@@ -20,7 +20,7 @@ from parllel.torch.agents import (
     PgAgent,
     RecurrentPgAgent,
 )
-from parllel.torch.algos import PPO, MultiAgentPPO, RecurrentPPO
+from parllel.torch.algos import PPO, BehaviorCloning, MultiAgentPPO, RecurrentPPO
 from parllel.torch.cpu_sampling_handler import CpuSamplingHandler
 from parllel.torch.distributions import (
     Categorical,
@@ -54,6 +54,7 @@ __all__ = [
     "CONVOLUTIONS_2015",
     "CONVOLUTIONS_SMALL",
     "PPO",
+    "BehaviorCloning",
     "Categorical",
     "CategoricalEncoderPgModel",
     "CategoricalPgAgent",

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from parllel.algos import Algorithm
 from parllel.buffers import Samples
 from parllel.torch.agents import PgAgent
+from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
 from parllel.torch.module_state import load_optimizer_state, optimizer_state
 from parllel.types import BatchSpec, State
@@ -75,8 +75,9 @@ class PPO(Algorithm):
                 f"{type(self).__name__}: agent: expected an agent with a model, "
                 f"got a {type(agent).__name__}"
             )
-        _check_counts(epochs=epochs, minibatches=minibatches)
-        _check_positive(
+        check_counts("PPO", epochs=epochs, minibatches=minibatches)
+        check_positive(
+            "PPO",
             learning_rate=learning_rate,
             learning_rate_anneal_steps=learning_rate_anneal_steps,
             ratio_clip=ratio_clip,
@@ -84,8 +85,7 @@ class PPO(Algorithm):
             clip_grad_norm=clip_grad_norm,
             kl_limit=kl_limit,
         )
-        if isinstance(seed, (int, np.integer)) and seed < 0:
-            raise ValueError(f"PPO: seed: expected 0 or more, got {seed}")
+        check_seed("PPO", seed)
         self.agent = agent
         self.learning_rate = learning_rate
         self.learning_rate_anneal_steps = learning_rate_anneal_steps
@@ -319,22 +319,3 @@ def explained_variance(inputs: PpoInputs) -> float:
     variance = float(return_.var(correction=0))
     residual = float((return_ - value).var(correction=0))
     return 1 - residual / variance if variance > 0 else math.nan
-
-
-def _check_positive(**arguments: float | None) -> None:
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        if not isinstance(value, Real):
-            raise TypeError(f"PPO: {name}: expected a number above 0, got {value!r}")
-        # Not `value <= 0`, which lets NaN pass.
-        if not value > 0:
-            raise ValueError(f"PPO: {name}: expected a number above 0, got {value!r}")
-
-
-def _check_counts(**arguments: int) -> None:
-    for name, value in arguments.items():
-        if not isinstance(value, (int, np.integer)):
-            raise TypeError(f"PPO: {name}: expected a whole number, got {value!r}")
-        if value < 1:
-            raise ValueError(f"PPO: {name}: expected a number above 0, got {value}")

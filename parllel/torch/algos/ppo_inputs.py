@@ -73,8 +73,10 @@ def paths_of_steps(samples: Samples) -> dict[str, str]:
     return paths
 
 
-def tensors(samples: Samples, path: str, device: torch.device) -> Any:
+def tensors(samples: Samples, path: str, device: torch.device, who: str = "PPO") -> Any:
     """Return the field at `path` as tensors [T, B, ...]; on the CPU these are views of the samples.
+
+    who: needs it, for the message.
 
     Raises:
         ValueError: if there is no such field, or it is None; the message says which there are.
@@ -82,9 +84,9 @@ def tensors(samples: Samples, path: str, device: torch.device) -> Any:
     try:
         field = field_at(samples, path)
     except ValueError as error:
-        raise ValueError(f"PPO needs samples.{path}: {error}") from None
+        raise ValueError(f"{who} needs samples.{path}: {error}") from None
     if field is None:
-        raise ValueError(f"PPO needs samples.{path}, which is None")
+        raise ValueError(f"{who} needs samples.{path}, which is None")
     return named_map(lambda leaf: torch.from_numpy(np.asarray(leaf)).to(device), field)
 
 
@@ -109,10 +111,10 @@ def action_tensors(samples: Samples, device: torch.device) -> Any:
     return named_map(filled, action)
 
 
-def flat_tensors(samples: Samples, path: str, device: torch.device) -> Any:
+def flat_tensors(samples: Samples, path: str, device: torch.device, who: str = "PPO") -> Any:
     """Return what `tensors` does with T and B as one dimension, [T * B, ...].
 
     On the CPU these are views of the samples, unless a field's rows do not lie in one piece.
     """
     # `view` would raise where rows do not lie in one piece.
-    return buffer_map(lambda leaf: leaf.flatten(0, 1), tensors(samples, path, device))
+    return buffer_map(lambda leaf: leaf.flatten(0, 1), tensors(samples, path, device, who))

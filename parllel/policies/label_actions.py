@@ -1,0 +1,109 @@
+"""What an expert would have done, beside what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers import (
+    Field,
+    Samples,
+    buffer_map,
+    dotted,
+    field_at,
+    leaf_paths,
+    named_map,
+    part_at,
+)
+from parllel.policies.policy import Policy
+from parllel.policies.space_trees import as_in_space
+from parllel.transforms import BatchTransform, body_of, optional_body_of
+from parllel.types import Tree
+
+
+class LabelActions(BatchTransform):
+    """Write an expert's actions for the observations of a batch, as DAgger learns from (Ross et al. 2011).
+
+    The expert is asked once for the whole batch: one request, where it acts behind a URL. `BehaviorCloning`
+    learns from the field. Steps that are not valid are not labelled: their cells become 0.
+
+    Args:
+        expert: a policy, see `policy_of`, which is not closed here. It sees what the environments gave.
+        source: path of what it sees, [T, B, ...].
+        target: path of the field to write, a tree like `agent.action`, [T, B, ...].
+
+    Raises:
+        TypeError: if `expert` is no policy.
+        ValueError: if it remembers episodes, as rows of a batch are none.
+    """
+
+    def __init__(
+        self,
+        expert: Policy,
+        source: str = "env.observation",
+        target: str = "agent.expert_action",
+    ) -> None:
+        if not isinstance(expert, Policy):
+            raise TypeError(
+                f"LabelActions: expert: expected a Policy, got {expert!r}; policy_of makes one of a "
+                "specification"
+            )
+        if expert.recurrent:
+            raise ValueError(
+                "LabelActions: expert: expected a policy without a memory, got one that remembers "
+                "episodes: the steps of a batch are labelled all at once"
+            )
+        self.expert = expert
+        self._source, self._target = source, target
+        self.reads = (source,)
+
+    def fields(self, samples: Samples) -> Mapping[str, Tree]:
+        """Declare the target, with the shapes and types of `agent.action`."""
+        like = samples.agent.action
+        return {
+            self._target: named_map(lambda leaf: Field(np.zeros(leaf.shape[2:], leaf.dtype)), like)
+        }
+
+    def transform_batch(self, samples: Samples) -> None:
+        """Label all steps that were made.
+
+        Raises:
+            ValueError: if the expert's actions have other parts or shapes than the agent's.
+            Exception: what the expert raises.
+        """
+        valid = optional_body_of(samples, "env.valid")
+        shape = body_of(samples, "env.reward").shape
+        steps = np.flatnonzero(np.ones(shape, bool) if valid is None else valid)
+        target = field_at(samples, self._target)
+        for _, leaf in leaf_paths(target):
+            np.asarray(leaf)[...] = 0
+        if not len(steps):
+            return
+        rows, columns = np.unravel_index(steps, shape)
+        seen = buffer_map(
+            lambda leaf: np.asarray(leaf)[rows, columns], field_at(samples, self._source)
+        )
+        seen = as_in_space(seen, self.expert.observation_space)
+        # Each step is an environment of its own to the expert, which forgets nothing between them.
+        action = self.expert.act(seen, np.arange(len(steps)))
+        for path, leaf in leaf_paths(target):
+            np.asarray(leaf)[rows, columns] = self._part(
+                action, path, (len(steps), *leaf.shape[2:])
+            )
+
+    def _part(self, action: Tree, path: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return a leaf of the expert's actions, which has a shape."""
+        try:
+            part = np.asarray(part_at(action, path))
+        except KeyError as error:
+            raise ValueError(f"LabelActions: the expert's actions: {error.args[0]}") from None
+        # Before it is written, which would broadcast another shape.
+        if part.shape != shape:
+            raise ValueError(
+                f"LabelActions: {dotted(path, 'the expert action')}: expected shape {list(shape)}, as the "
+                f"agent's actions have, got {list(part.shape)}"
+            )
+        return part

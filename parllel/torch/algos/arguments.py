@@ -1,0 +1,40 @@
+"""Checks of the numbers that algorithms are given."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+
+def check_positive(who: str, **arguments: float | None) -> None:
+    """Raise unless each is a number above 0, or None; `who` is named in the message.
+
+    Raises:
+        TypeError: for what is no number.
+        ValueError: for 0, less, and NaN.
+    """
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if not isinstance(value, Real):
+            raise TypeError(f"{who}: {name}: expected a number above 0, got {value!r}")
+        # Not `value <= 0`, which lets NaN pass.
+        if not value > 0:
+            raise ValueError(f"{who}: {name}: expected a number above 0, got {value!r}")
+
+
+def check_counts(who: str, **arguments: int) -> None:
+    """Raise TypeError unless each is a whole number, ValueError unless it is at least 1."""
+    for name, value in arguments.items():
+        if not isinstance(value, (int, np.integer)):
+            raise TypeError(f"{who}: {name}: expected a whole number, got {value!r}")
+        if value < 1:
+            raise ValueError(f"{who}: {name}: expected a number above 0, got {value}")
+
+
+def check_seed(who: str, seed: Any) -> None:
+    """Raise ValueError for a negative number; what else a seed may be is numpy's to say."""
+    if isinstance(seed, (int, np.integer)) and seed < 0:
+        raise ValueError(f"{who}: seed: expected 0 or more, got {seed}")

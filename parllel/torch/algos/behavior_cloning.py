@@ -1,0 +1,153 @@
+"""Learn to do what an expert does."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from parllel.algos import Algorithm
+from parllel.buffers import Samples, buffer_map
+from parllel.torch.agents import EnsembleAgent, PgAgent
+from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
+from parllel.torch.algos.ppo_inputs import flat_tensors
+from parllel.torch.module_state import load_optimizer_state, optimizer_state
+from parllel.types import BatchSpec, State
+
+
+class BehaviorCloning(Algorithm):
+    """Maximise the likelihood of an expert's actions with Adam.
+
+    Reads `agent.observation`, the expert's actions, and `env.valid` if it is there. With `LabelActions` the
+    agent samples and the expert labels, so that it learns what to do where it gets to itself (Ross et al.
+    2011). Where the expert samples, its actions are in `agent.action`. Values are not trained. The agent
+    is left in sample mode.
+
+    Args:
+        agent: what is trained: a policy of one agent, without a memory.
+        learning_rate: of Adam.
+        epochs: passes over a batch.
+        minibatches: updates per pass; steps are shuffled and split as evenly as possible.
+        clip_grad_norm: largest norm of all gradients together; None only measures it.
+        labels: path of the expert's actions.
+        seed: of the shuffling.
+
+    Raises:
+        ValueError: if an argument is out of range.
+        TypeError: if the agent is of another kind, an argument is not a number, or `epochs` or `minibatches`
+            is not an integer.
+    """
+
+    def __init__(
+        self,
+        agent: PgAgent,
+        *,
+        learning_rate: float = 1e-3,
+        epochs: int = 4,
+        minibatches: int = 4,
+        clip_grad_norm: float | None = None,
+        labels: str = "agent.expert_action",
+        seed: int,
+    ) -> None:
+        check_counts("BehaviorCloning", epochs=epochs, minibatches=minibatches)
+        check_positive(
+            "BehaviorCloning", learning_rate=learning_rate, clip_grad_norm=clip_grad_norm
+        )
+        check_seed("BehaviorCloning", seed)
+        # The log probabilities of several agents are a tree, and steps of a memory cannot be shuffled.
+        if not isinstance(agent, PgAgent) or isinstance(agent, EnsembleAgent) or agent.recurrent:
+            raise TypeError(
+                "BehaviorCloning: agent: expected one with a policy for a single agent without a memory, "
+                f"got a {type(agent).__name__}"
+            )
+        self.agent = agent
+        self.epochs, self.n_minibatches = epochs, minibatches
+        self.clip_grad_norm = math.inf if clip_grad_norm is None else clip_grad_norm
+        self.labels = labels
+        self._generator = np.random.default_rng(seed)
+        self._parameters = list(agent.model.parameters())
+        self.optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, fused=True)
+
+    def check_batch_spec(self, batch_spec: BatchSpec) -> None:
+        """Raise ValueError if batches of this size have fewer steps than there are minibatches."""
+        if self.n_minibatches > batch_spec.size:
+            raise ValueError(
+                f"BehaviorCloning: minibatches: expected at most {batch_spec.size}, the steps of a batch "
+                f"(T={batch_spec.T}, B={batch_spec.B}), got {self.n_minibatches}"
+            )
+
+    def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
+        """Run the epochs and return means over minibatches: `loss`, `entropy`, `gradient_norm`.
+
+        `loss` is the negative log-likelihood of the expert's actions, `gradient_norm` is taken before
+        clipping.
+
+        Raises:
+            ValueError: if a field is missing, or there are fewer valid steps than minibatches.
+            FloatingPointError: if a loss or gradient is not finite; the parameters are unharmed.
+        """
+        device, who = self.agent.device, "BehaviorCloning"
+        observation = flat_tensors(samples, "agent.observation", device, who)
+        labels = flat_tensors(samples, self.labels, device, who)
+        steps = self._steps(samples)
+        history: dict[str, list[float]] = defaultdict(list)
+        self.agent.train_mode()
+        try:
+            for _ in range(self.epochs):
+                shuffled = torch.from_numpy(self._generator.permutation(steps)).to(device)
+                for indices in shuffled.tensor_split(self.n_minibatches):
+                    chosen = buffer_map(
+                        lambda leaf, indices=indices: leaf.index_select(0, indices),
+                        (observation, labels),
+                    )
+                    for name, value in self._update(*chosen).items():
+                        history[name].append(value)
+        # Also after an error: what is sampled later must not be sampled with dropout.
+        finally:
+            self.agent.sample_mode()
+        return {name: math.fsum(values) / len(values) for name, values in history.items()}
+
+    def _steps(self, samples: Samples) -> Any:
+        """Return the numbers of the steps that count."""
+        valid = getattr(samples.env, "valid", None)
+        steps = (
+            np.arange(np.asarray(samples.env.reward).size)
+            if valid is None
+            else np.flatnonzero(np.asarray(valid))
+        )
+        if len(steps) < self.n_minibatches:
+            raise ValueError(
+                f"BehaviorCloning: expected at least one step for each of {self.n_minibatches} "
+                f"minibatches, got {len(steps)} valid steps"
+            )
+        return steps
+
+    def _update(self, observation: Any, labels: Any) -> dict[str, float]:
+        """Take one step of the optimiser, and return what it was taken by."""
+        log_prob, entropy, _ = self.agent.evaluate(observation, labels)
+        loss = -log_prob.mean()
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.clip_grad_norm).item()
+        if not math.isfinite(loss.item()) or not math.isfinite(norm):
+            raise FloatingPointError(
+                f"BehaviorCloning: expected finite numbers, got loss {loss.item()}, gradient norm {norm}"
+            )
+        self.optimizer.step()
+        return {"loss": loss.item(), "entropy": entropy.mean().item(), "gradient_norm": norm}
+
+    def state(self) -> State:
+        """Return the optimiser and the state of the shuffling."""
+        return {
+            "optimizer": optimizer_state(self.optimizer),
+            "generator": self._generator.bit_generator.state,
+        }
+
+    def load_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+        load_optimizer_state(self.optimizer, state["optimizer"])
+        self._generator.bit_generator.state = state["generator"]
