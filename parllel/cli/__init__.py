@@ -1,4 +1,4 @@
-"""The `parllel` command: inspect runs, continue them and plot them."""
+"""The `parllel` command: runs, and episodes between agents."""
 
 from parllel.cli.command import main
 

@@ -12,6 +12,7 @@ from parllel.errors import ParllelError
 from parllel.version import __version__
 
 INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
+_DESCRIPTION = "Inspect runs, continue them and plot them; play episodes between agents."
 USER_ERROR = 2  # argparse's own exit status
 
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
 
 
 def _parse(argv: Sequence[str] | None, declarations: Sequence[str]) -> argparse.Namespace:
-    parser = CommandParser(prog="parllel", description="Inspect runs, continue them and plot them.")
+    parser = CommandParser(prog="parllel", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"parllel {__version__}")
     add_declared(parser, declarations)
     arguments, rest = parser.parse_known_args(argv)

@@ -1,0 +1,216 @@
+"""The commands that play episodes of agents, and serve them; and their arguments.
+
+Nothing but argparse is imported here: `parllel --help` imports every module that declares commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_AGENT = (
+    "name of a built-in agent, file.py or file.py:name, folder of a run, http://... of a server of agents, "
+    'or JSON: {"type": "proto", "url": ...}, a constant action, or null for no agent'
+)
+_EXECUTES = "Files, and the scripts that folders of runs name, are executed."
+
+
+def add_commands(commands: Any) -> None:
+    """Add `run`, `evaluate`, `step`, `load`, `list` and `http-server`."""
+    _add_run(commands)
+    _add_evaluate(commands)
+    _add_step(commands)
+    _add_load(commands)
+    _add_list(commands)
+    _add_http_server(commands)
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="play an episode between agents",
+        description=f"Play an episode between agents and print it. {_EXECUTES} The exit status is 1 if an "
+        "agent failed.",
+    )
+    _call(run, "run")
+    _add_environment(run)
+    _add_agents(run)
+    _add_start(run)
+    _add_render(run)
+    _add_output(run)
+
+
+def _add_evaluate(commands: Any) -> None:
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="play several episodes between agents, and print the rewards",
+        description=f"Play episodes between agents and print the rewards of each. {_EXECUTES} The exit "
+        "status is 1 if an agent failed.",
+    )
+    _call(evaluate, "evaluate")
+    _add_environment(evaluate)
+    _add_agents(evaluate)
+    _add_start(evaluate)
+    evaluate.add_argument("--episodes", type=int, default=1, metavar="N", help="default: 1")
+    evaluate.add_argument(
+        "--statuses", action="store_true", help="print the agents' statuses beside the rewards"
+    )
+    evaluate.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
+
+
+def _add_step(commands: Any) -> None:
+    step = commands.add_parser(
+        "step",
+        help="advance an episode by one step",
+        description="Print the state that follows an episode's last one, by actions or by what agents do.",
+    )
+    _call(step, "step")
+    _add_environment(step)
+    choice = step.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--actions", metavar="JSON", help="one for each agent")
+    _add_agents(choice)
+    _add_start(step)
+    step.add_argument("--in", dest="in_file", metavar="FILE", help="episode that `run` wrote")
+    step.add_argument("--state", metavar="JSON", help="last state, in place of --steps")
+    step.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
+
+
+def _add_load(commands: Any) -> None:
+    load = commands.add_parser("load", help="show an episode that was played before")
+    _call(load, "load")
+    load.add_argument("--in", dest="in_file", metavar="FILE", help="episode that `run` wrote")
+    _add_environment(load, required=False)
+    _add_start(load)
+    _add_render(load)
+    _add_output(load, log_help="read the agents' logs from there")
+
+
+def _add_list(commands: Any) -> None:
+    names = commands.add_parser("list", help="list the environments for agents")
+    _call(names, "list_environments")
+    _add_import(names)
+
+
+def _add_http_server(commands: Any) -> None:
+    server = commands.add_parser(
+        "http-server",
+        help="serve agents, and episodes between them, over HTTP",
+        description="Serve agents over HTTP until SIGTERM or Ctrl-C. What requests may name is decided here: "
+        "without a flag that allows more, built-in agents and constant actions.",
+    )
+    server.set_defaults(call="parllel.remote.server.serve_command:run", extra="remote")
+    server.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    server.add_argument("--port", type=int, default=8000, help="0 takes a free one; default: 8000")
+    server.add_argument(
+        "--agent", metavar="SPEC", help=f"load this one at the start, for --environment: {_AGENT}"
+    )
+    server.add_argument("--environment", metavar="NAME", help="that --agent plays in")
+    server.add_argument("--configuration", metavar="JSON", help="of that environment")
+    server.add_argument(
+        "--agent-root",
+        metavar="DIR",
+        help="let requests name files and folders of runs below DIR, which are executed",
+    )
+    server.add_argument(
+        "--allow-source", action="store_true", help="let requests send agents as Python source"
+    )
+    server.add_argument(
+        "--allow-url", action="store_true", help="let requests name agents behind URLs"
+    )
+    server.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="token that clients must send; default: the variable PARLLEL_TOKEN, if it is set",
+    )
+    server.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name that clients may call this machine by; may be given several times",
+    )
+    server.add_argument(
+        "--max-body-bytes", type=int, default=1 << 20, metavar="BYTES", help="default: 1 MiB"
+    )
+    server.add_argument(
+        "--max-sessions", type=int, default=64, metavar="N", help="agents at a time; default: 64"
+    )
+    server.add_argument(
+        "--idle",
+        type=float,
+        default=3600,
+        metavar="SECONDS",
+        help="unused agents end; default: 3600",
+    )
+    server.add_argument(
+        "--memory", type=int, metavar="MIB", help="limit of an agent in a process of its own"
+    )
+    server.add_argument("--rate", type=float, metavar="N", help="requests a second of one client")
+    _add_import(server)
+    _add_debug(server)
+    server.add_argument("--access-log", action="store_true", help="log each request on stderr")
+
+
+def _call(parser: argparse.ArgumentParser, function: str) -> None:
+    parser.set_defaults(call=f"parllel.remote.server.episode_commands:{function}", extra="remote")
+
+
+def _add_environment(parser: Any, *, required: bool = True) -> None:
+    parser.add_argument(
+        "--environment", required=required, metavar="NAME", help="one that `parllel list` names"
+    )
+
+
+def _add_agents(parser: Any) -> None:
+    parser.add_argument("--agents", nargs="*", default=[], metavar="SPEC", help=f"each: {_AGENT}")
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--configuration", metavar="JSON", help="of the environment")
+    parser.add_argument("--info", metavar="JSON", help="to keep with the episode")
+    parser.add_argument("--steps", metavar="JSON", help="the episode so far")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="token for agents behind URLs that have none; default: the variable PARLLEL_TOKEN",
+    )
+    _add_import(parser)
+    _add_debug(parser)
+
+
+def _add_render(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--render",
+        default="json",
+        metavar="MODE",
+        help='json, ansi or html, or {"mode": ...}; default: json',
+    )
+
+
+def _add_output(
+    parser: argparse.ArgumentParser, log_help: str = "write the agents' logs there"
+) -> None:
+    parser.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
+    parser.add_argument("--log", metavar="FILE", help=log_help)
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module, or file.py, which registers environments; may be given several times",
+    )
+
+
+def _add_debug(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--debug",
+        nargs="?",
+        const="true",
+        default="false",
+        metavar="true|false",
+        help="repeat what agents print on stderr",
+    )

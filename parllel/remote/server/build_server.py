@@ -1,0 +1,86 @@
+"""How requests reach the actions: JSON and protobuf in, JSON and protobuf out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parllel.remote.proto import read_request, response_bytes
+from parllel.remote.server.actions import Actions
+from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, build_app
+
+PROTOBUF = "application/x-protobuf"
+SESSION = "Parllel-Session"  # header
+_ENDPOINT = "process_turn"
+_TEXT = "text/plain; charset=utf-8"
+_HTML = "text/html; charset=utf-8"
+
+
+def build_server(
+    settings: ServerSettings | None = None, actions: Actions | None = None, *, ready: bool = True
+) -> App:
+    """Return an ASGI application that serves agents and plays episodes.
+
+    actions: closed by the caller, after the server.
+    """
+    wire = _Wire(actions or Actions())
+    handlers = {"GET": wire.get, "POST": wire.post}
+    return build_app([Route("/", handlers, ("application/json", PROTOBUF))], settings, ready=ready)
+
+
+class _Wire:
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+
+    def get(self, call: Call) -> Any:
+        """Answer `list`, the only action without effects."""
+        if call.query.get("action", "list") != "list":
+            raise WebError(405, "GET answers the action list alone; use POST")
+        return self._actions.action_list({})
+
+    def post(self, call: Call) -> Reply:
+        """Answer one action."""
+        if call.content_type == PROTOBUF:
+            return self._proto(call)
+        args = call.json()
+        if not isinstance(args, dict):
+            raise WebError(400, "expected a JSON object with the field action")
+        session = call.header(SESSION)
+        if session is not None and args.get("session") is None:
+            args["session"] = session
+        return _json_reply(self._actions.handle(args), args)
+
+    def _proto(self, call: Call) -> Reply:
+        name, values, named = read_request(call.body, call.limits)
+        if name != _ENDPOINT:
+            return _proto_reply({"error": f"expected the endpoint {_ENDPOINT}"}, 404)
+        given = dict(zip(("observation", "configuration"), values, strict=False))
+        if len(values) > 2 or named.keys() & given.keys() or named.keys() - _FIELDS:
+            message = f"{_ENDPOINT}: expected the arguments observation and configuration"
+            return _proto_reply({"error": message}, 400)
+        given.update(named)
+        args: dict[str, Any] = {
+            "state": {"observation": given.get("observation")},
+            "configuration": given.get("configuration"),
+            "session": call.header(SESSION),
+        }
+        try:
+            return _proto_reply(self._actions.action_act(args))
+        except WebError as error:
+            return _proto_reply({"error": str(error)}, error.status)
+
+
+_FIELDS = {"observation", "configuration"}
+
+
+def _json_reply(value: Any, args: dict[str, Any]) -> Reply:
+    if isinstance(value, str):  # of dispose, or an episode that is rendered
+        mode = (args.get("render") or {}).get("mode", "json")
+        if args["action"] == "dispose":
+            return Reply(value.encode(), content_type=_TEXT)
+        kinds = {"json": "application/json", "ansi": _TEXT, "html": _HTML}
+        return Reply(value.encode("utf-8", "replace"), content_type=kinds[mode])
+    return Reply.of(value)
+
+
+def _proto_reply(value: dict[str, Any], status: int = 200) -> Reply:
+    return Reply(response_bytes(value), status, PROTOBUF)

@@ -1,0 +1,57 @@
+"""`parllel http-server`: serve agents, and episodes between them, until a signal."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from parllel.remote.games import import_module_of_user
+from parllel.remote.server.actions import Actions
+from parllel.remote.server.build_server import build_server
+from parllel.remote.server.command_values import agent_spec, flag_value, json_value
+from parllel.remote.server.permissions import Permissions
+from parllel.web import ServerSettings, WebServer, read_token
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    if (arguments.agent is None) != (arguments.environment is None):
+        raise ValueError("--agent SPEC and --environment NAME: expected both or none")
+    settings = ServerSettings(
+        host=arguments.host,
+        port=arguments.port,
+        token=read_token(arguments.token_file),
+        allowed_hosts=tuple(arguments.allow_host),
+        max_body_bytes=arguments.max_body_bytes,
+        requests_per_s=arguments.rate,
+        # One for each agent that may never answer, and as many for the others.
+        handler_threads=2 * arguments.max_sessions,
+        access_log=arguments.access_log,
+    )
+    permissions = Permissions(
+        None if arguments.agent_root is None else Path(arguments.agent_root),
+        allow_source=arguments.allow_source,
+        allow_url=arguments.allow_url,
+    )
+    for module in arguments.modules:
+        import_module_of_user(module)
+    memory = None if arguments.memory is None else arguments.memory * 2**20
+    with Actions(
+        permissions,
+        sessions=arguments.max_sessions,
+        idle_s=arguments.idle,
+        memory_limit_bytes=memory,
+        debug=flag_value(arguments.debug, "--debug"),
+    ) as actions:
+        # Before the agent is made, which may take long: a port that is in use is said at once.
+        server = WebServer(build_server(settings, actions))
+        try:
+            if arguments.agent is not None:
+                configuration = json_value(arguments.configuration, "--configuration", dict)
+                actions.load_agent(
+                    agent_spec(arguments.agent), arguments.environment, configuration
+                )
+            server.run(lambda: print(f"serving on {server.url}", flush=True))
+        finally:
+            server.close()
+    return 0

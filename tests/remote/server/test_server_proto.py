@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from asking import post
+
+from parllel.remote.proto import read_response, request_bytes
+from parllel.remote.server import Permissions
+
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+OBSERVATION = {"step": 2, "remainingOverageTime": 60}
+
+
+def initialize(url, agent, **fields):
+    request = {"action": "initialize_agents", "environment": "rps", "agents": [agent], **fields}
+    return post(url, request)
+
+
+def turn(url, *values, name="process_turn", session=None, **named):
+    """Return the status and the payload of the reply to one turn."""
+    headers = PROTOBUF if session is None else {**PROTOBUF, "Parllel-Session": session}
+    reply = post(url, body=request_bytes(name, values, named), headers=headers)
+    assert reply.content_type == "application/x-protobuf"
+    return reply.status, read_response(reply.body)
+
+
+def test_an_agent_acts_by_protobuf_as_by_json(serve, agents):
+    url = serve(Permissions(agents))
+    assert turn(url, OBSERVATION, {}) == (
+        200,
+        {"error": "No agent initialized. Call initialize_agents first."},
+    )
+    initialize(url, "by_step.py")
+    assert turn(url, OBSERVATION, {}) == (200, {"action": 2})
+    assert turn(url, observation=OBSERVATION, configuration=None) == (200, {"action": 2})
+    assert turn(url, OBSERVATION) == (200, {"action": 2})
+
+
+def test_failures_are_those_of_json(serve, agents):
+    url = serve(Permissions(agents))
+    initialize(url, "failing.py")
+    status, reply = turn(url, OBSERVATION, {})
+    assert status == 200
+    assert reply["action"].startswith("BaseException::")
+    assert "no idea" in reply["action"]
+    initialize(url, "sleeping.py")
+    configuration = {"actTimeout": 0.1}
+    status, reply = turn(url, {"step": 0, "remainingOverageTime": 0}, configuration)
+    assert (status, reply["action"]) == (200, "DeadlineExceeded")
+
+
+def test_a_session_is_named_in_a_header(serve):
+    url = serve()
+    initialize(url, "paper", session="one")
+    assert turn(url, OBSERVATION, {}, session="one") == (200, {"action": 1})
+    assert "error" in turn(url, OBSERVATION, {})[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "named", "message"),
+    [
+        ((1,), {}, "observation: expected an object"),
+        (({}, {}, {}), {}, "expected the arguments observation and configuration"),
+        (({},), {"observation": {}}, "expected the arguments observation and configuration"),
+        ((), {"state": {}}, "expected the arguments observation and configuration"),
+        (({}, [1]), {}, "configuration: expected an object"),
+    ],
+)
+def test_mistakes_are_refused(serve, values, named, message):
+    url = serve()
+    initialize(url, "paper")
+    status, reply = turn(url, *values, **named)
+    assert status == 400
+    assert message in reply["error"]
+
+
+def test_another_endpoint_is_not_there(serve):
+    status, reply = turn(serve(), name="shutdown")
+    assert status == 404
+    assert "process_turn" in reply["error"]
+
+
+@pytest.mark.parametrize("body", [b"", b"junk", b"\x0a\xff\xff\xff\xff\x0f", b"\x12\x02\x52\x00"])
+def test_bad_messages_are_refused(serve, body):
+    reply = post(serve(), body=body, headers=PROTOBUF)
+    assert reply.status in (400, 404)
+    assert b"Traceback" not in reply.body

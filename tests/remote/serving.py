@@ -1,0 +1,75 @@
+"""`parllel http-server`, and the server of kaggle-environments, as processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from waiting import LONG_S
+
+ENDED = 0  # exit status after SIGTERM
+
+
+def free_port(host: str = "127.0.0.1", wanted: int = 0) -> int:
+    """Return the port that is wanted if it is free there, else one that is."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((host, port))
+                return int(probe.getsockname()[1])
+    raise AssertionError("there is no free port")
+
+
+@contextlib.contextmanager
+def http_server(*flags: object, cwd: Path | None = None, **variables: str) -> Iterator[str]:
+    """Serve, and yield the URL that the command prints; it must end in order."""
+    command = [sys.executable, "-m", "parllel.cli", "http-server", *map(str, flags)]
+    if "--port" not in flags:
+        command += ["--port", "0"]
+    environment = {**os.environ, **variables}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=cwd)
+    assert process.stdout is not None
+    try:
+        found = re.fullmatch(r"serving on (http://\S+)\n", process.stdout.readline())
+        assert found, "it did not start"
+        yield found[1]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG_S) == ENDED
+        assert process.stdout.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def kaggle_server(python: Path) -> Iterator[str]:
+    """Serve with the package, which knows no end in order, and yield the URL."""
+    port = free_port()
+    command = [python.parent / "kaggle-environments", "http-server", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        limit = time.monotonic() + LONG_S
+        while True:
+            try:
+                urllib.request.urlopen(url, timeout=LONG_S).close()
+                break
+            except OSError:
+                assert process.poll() is None, "it ended"
+                assert time.monotonic() < limit, "it did not start"
+                time.sleep(0.05)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
