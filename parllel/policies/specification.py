@@ -4,6 +4,7 @@ a Policy                        itself
 a class derived from Policy     constructed with (observation_space, action_space)
 any other callable              FunctionPolicy: called with one observation
 "random", "noop"                RandomPolicy, ConstantPolicy.noop
+"http://...", "https://..."     RemotePolicy: the agent of a server acts
 "scheme:..."                    what was registered for the scheme
 "file.py", "file.py:name"       the last function or Policy that the file defines, or the one of that name
 a path                          the policy of the run in that folder
@@ -39,7 +40,9 @@ class _Scheme:
     extra: str | None
 
 
-_SCHEMES: dict[str, _Scheme] = {}
+# Named here, as a door registers nothing until it is imported.
+_REMOTE = _Scheme("parllel.remote.remote_policy:remote_policy", "remote")
+_SCHEMES: dict[str, _Scheme] = {"http": _REMOTE, "https": _REMOTE}
 _WORDS = ("random", "noop")
 
 
@@ -150,7 +153,8 @@ def _policy_of_scheme(
         found = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
         hint = "" if scheme.extra is None else f": pip install 'parllel[{scheme.extra}]'"
-        raise ImportError(f"policy {spec!r}: needs {error.name}{hint}", name=error.name) from error
+        name = spec.partition(":")[0]  # alone, as the rest may hold the password of a URL
+        raise ImportError(f"policy {name}:...: needs {error.name}{hint}", name=error.name) from error
     policy = found(spec, observation_space=observation_space, action_space=action_space)
     if not isinstance(policy, Policy):
         raise TypeError(f"{scheme.target}: expected it to return a Policy, got {policy!r}")

@@ -22,6 +22,7 @@ from parllel.remote.games import (
 )
 from parllel.remote.http_client import HttpError
 from parllel.remote.protobuf_agent import ProtobufAgent
+from parllel.remote.remote_policy import RemoteError, RemotePolicy
 from parllel.remote.url_agent import UrlAgent
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "HttpError",
     "Position",
     "ProtobufAgent",
+    "RemoteError",
+    "RemotePolicy",
     "Seat",
     "UrlAgent",
     "build_agent",

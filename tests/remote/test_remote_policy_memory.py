@@ -1,0 +1,88 @@
+"""Agents on a server that remember episodes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from served_policy import ServedPolicy, frequency_policy
+
+from parllel import BatchSpec
+from parllel.agents import NumpyHandler
+from parllel.cages import Cage
+from parllel.policies import OpponentEnv, PolicyAgent
+from parllel.remote import RemotePolicy
+from parllel.samplers import RecurrentSampler
+from parllel.testing import RockPaperScissorsEnv
+from parllel_patterns import allocate_samples
+
+NUMBERS = [0, 2, 5, 3]
+ROUNDS = 5
+RESETS = ([0], [2, 3], [0])  # after so many rounds each
+
+
+def spaces_of(served):
+    return served.policy.observation_space, served.policy.action_space
+
+
+def play(policy):
+    """Return the moves [rounds, 4] of a policy, and where one is the first of an episode."""
+    rng = np.random.default_rng(0)
+    moves, first = [], []
+    for reset in (NUMBERS, *RESETS):
+        policy.reset(reset)
+        for i in range(ROUNDS):
+            seen = np.tile(np.eye(3, dtype=np.float32)[rng.integers(3, size=4)], 2)
+            moves.append(policy.act(seen, NUMBERS))
+            first.append([i == 0 and number in reset for number in NUMBERS])
+    return np.stack(moves), np.array(first)
+
+
+def test_what_an_agent_remembers_stays_apart_for_environments_and_clients():
+    served = ServedPolicy(frequency_policy())
+    with served.serving() as url:
+        one, two = (RemotePolicy(url, *spaces_of(served)) for _ in range(2))
+        assert one.recurrent
+        # The second has seen nothing of the first one's episodes.
+        found = [play(policy)[0] for policy in (one, two)]
+        one.close()
+        two.close()
+    expected, first = play(frequency_policy())
+    # First moves are drawn, and the rest follows from what was seen in the episode.
+    for moves in found:
+        np.testing.assert_array_equal(moves[~first], expected[~first])
+
+
+def test_episodes_of_a_recurrent_agent_begin_anew_after_a_resume():
+    served = ServedPolicy(frequency_policy())
+    with served.serving() as url, RemotePolicy(url, *spaces_of(served)) as policy:
+        seen = np.zeros((1, 6), np.float32)
+        policy.act(seen, [3])
+        policy.act(seen, [3])
+        state = policy.state()
+        assert state == {"steps": {"3": 2}}
+        policy.load_state(state)
+        policy.act(seen, [3])
+        assert [rows[0]["step"] for rows in served.rows] == [0, 1, 0]
+
+
+def test_a_recurrent_agent_is_told_where_episodes_begin():
+    served = ServedPolicy(frequency_policy())
+    with served.serving() as url:
+        policy = RemotePolicy(url, *spaces_of(served))
+
+        def make_env():
+            return OpponentEnv(RockPaperScissorsEnv(), "red", {"blue": "random"})
+
+        cages = [Cage(make_env, index=i, reset_automatically=False) for i in range(2)]
+        handler, spec = NumpyHandler(PolicyAgent(policy)), BatchSpec(8, 2)
+        samples = allocate_samples(cages, spec, handler)
+        with RecurrentSampler(spec, cages, handler, samples) as sampler:
+            for _ in range(6):
+                sampler.collect_batch(0)
+    rows = [row for rows in served.rows for row in rows if not row["env_index"] & 1]
+    steps = [row["step"] for row in rows if row["env_index"] & 0xFFFFF == 2]
+    # Episodes go on from batch to batch, and begin anew after their ends.
+    ends = [i for i in range(1, len(steps)) if steps[i] == 0]
+    assert len(ends) > 1
+    assert all(step in (0, before + 1) for before, step in pairwise(steps))
