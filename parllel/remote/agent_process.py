@@ -5,7 +5,7 @@
     act       --- [number, observations, ...] ->    calls the agent
     _await    <-- [number, answers] ------------
               <-- what is printed, by pipes and by shared memory, which is taken after each answer
-    kill      ---------------------------------X    at a deadline, or after an answer that makes no sense
+    close     ---------------------------------X    at a deadline, or after an answer that makes no sense
 
 One thread asks at a time; the lock is the caller's. `interrupt` alone may be called beside it.
 """
@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from parllel.counted_time import SLICE_S, counted_s
-from parllel.errors import ParllelError, WorkerDiedError, WorkerTimeoutError
+from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.processes import Channel, Child, preload_in_forkserver
 from parllel.remote.failure import AgentFailure
 from parllel.remote.in_agent_process import run_agent
@@ -34,7 +34,6 @@ from parllel.wire import Limits, WireError, decode, encode
 
 MOST_BYTES = 16 << 20  # of a reply
 _LIMITS = Limits(nbytes=MOST_BYTES, items=2_000_000)
-_GOODBYE_S = 0.5
 
 # Executed in the fork server, so that its modules are there when an agent starts.
 preload_in_forkserver("parllel.remote.in_agent_process")
@@ -103,7 +102,7 @@ class AgentProcess(Closing):
 
         Raises: as the constructor does.
         """
-        self.kill()
+        self.close()
         brief = {
             **vars(self.code),
             "configuration": dict(configuration),
@@ -130,7 +129,7 @@ class AgentProcess(Closing):
             )
             self._check_first()
         except BaseException:
-            self.kill()
+            self.close()
             raise
 
     def _check_first(self) -> None:
@@ -152,24 +151,16 @@ class AgentProcess(Closing):
             raise ValueError(f"{self.code.title}: {name}{text}")
         self.recurrent = bool(first[1])
 
-    def kill(self) -> None:
+    def close(self) -> None:
         """End the process at once; may be called twice."""
         child, self._child = self._child, None
         if child is not None:
+            # Nothing is lost: children of a fork server run no exit functions anyway.
             child.kill()
-        self._close_outputs()
-
-    def close(self) -> None:
-        """Let the process leave, and end it if it does not; may be called twice."""
-        child, self._child = self._child, None
-        if child is not None:
-            try:
-                # It runs its exit functions then, which may write files of the agent.
-                with contextlib.suppress(ParllelError):
-                    child.send_bytes(b"", _GOODBYE_S)
-            finally:
-                child.end(_GOODBYE_S)
-        self._close_outputs()
+        for name in ("_text", "_pipes"):
+            output = self.__dict__.pop(name, None)
+            if output is not None:
+                output.close()
 
     def interrupt(self) -> None:
         """Kill the process while another thread waits for it, which then sees it die."""
@@ -177,12 +168,6 @@ class AgentProcess(Closing):
         if child is not None and child.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
-
-    def _close_outputs(self) -> None:
-        for name in ("_text", "_pipes"):
-            output = self.__dict__.pop(name, None)
-            if output is not None:
-                output.close()
 
     # ------------------------------------------------------------------ asking
 
@@ -214,7 +199,7 @@ class AgentProcess(Closing):
         if isinstance(answers, AgentFailure):
             # Whatever it is doing, and may still write, belongs to no other act.
             printed = self._printed()
-            self.kill()
+            self.close()
             return [answers] * len(observations), *printed
         return answers, *self._printed()
 

@@ -82,8 +82,6 @@ def _serve(
             message = connection.recv_bytes()
         except (EOFError, OSError):
             return
-        if not message:  # the agent is closed
-            return
         number, observations, changed = decode(message, _TRUSTED)
         configuration = changed or configuration
         output.begin()
