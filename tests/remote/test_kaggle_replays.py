@@ -1,0 +1,93 @@
+"""Replays of rps and connectx are those of kaggle-environments, for the same agents."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from kaggle_episodes import CASES, REACTING, agent, seen
+
+from parllel.remote import make
+
+SCRIPT = Path(__file__).with_name("kaggle_episodes.py")
+
+
+@pytest.fixture(scope="module")
+def kaggle(kaggle_python):
+    done = subprocess.run(
+        [kaggle_python, SCRIPT], capture_output=True, text=True, check=True, timeout=300
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def without_time(observations):
+    return [
+        [
+            {k: v for k, v in observation.items() if k != "remainingOverageTime"}
+            for observation in row
+        ]
+        for row in observations
+    ]
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_episodes_are_equal(kaggle, title):
+    name, configuration, agents = CASES[title]
+    with make(name, configuration) as env:
+        env.run([agent(given) for given in agents])
+        replay = env.to_json()
+    theirs = kaggle["played"][title]
+    assert seen(replay["steps"]) == theirs["steps"]
+    assert replay["rewards"] == theirs["rewards"]
+    assert replay["statuses"] == theirs["statuses"]
+    ours = [[state["observation"] for state in row] for row in replay["steps"]]
+    assert without_time(ours) == without_time(theirs["observations"])
+    assert sorted(replay) == theirs["keys"]
+
+
+def test_an_error_in_rps_is_an_error():
+    """kaggle-environments calls it INVALID there, and ERROR in connectx."""
+    with make("rps", {"episodeSteps": 6}) as env:
+        steps = env.run([agent([1, "raise"]), "rock"])
+    assert seen(steps)[-1] == [[None, None, "ERROR"], [0, 1, "DONE"]]
+
+
+@pytest.mark.parametrize("signs", [3, 5])
+@pytest.mark.parametrize("name", REACTING)
+def test_built_in_agents_answer_alike(kaggle, name, signs):
+    steps = kaggle["reactions"][f"{name} {signs}"]
+    with make("rps", {"signs": signs}) as env:
+        act = env.agents[name]
+        for number in range(39):
+            state = steps[number][0]
+            action = act(state["observation"], env.configuration)
+            theirs = steps[number + 1][0]["action"]
+            if number == 0:
+                if name == "counter_reactionary":
+                    act._last = theirs  # the first one is drawn
+                continue
+            assert action == theirs
+
+
+def test_the_specification_names_what_theirs_does(kaggle_python):
+    code = (
+        "import json; from kaggle_environments import make; "
+        "print(json.dumps([make(name).specification for name in ('rps', 'connectx')]))"
+    )
+    done = subprocess.run(
+        [kaggle_python, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    for theirs in json.loads(done.stdout.splitlines()[-1]):
+        with make(theirs["name"]) as env:
+            ours = env.specification
+        assert ours["version"] == theirs["version"]
+        assert ours["title"] == theirs["title"]
+        assert ours["agents"] == theirs["agents"]
+        for part in ("configuration", "observation"):
+            for field, schema in theirs[part].items():
+                # An obsolete copy of actTimeout.
+                if field != "timeout":
+                    assert ours[part][field].get("default") == schema.get("default"), field
+                    assert ours[part][field].get("type") == schema.get("type"), field
