@@ -113,4 +113,7 @@ document.addEventListener("keydown", (event) => {
     keys[event.key]();
   }
 });
-show(0);
+// page.html#12 begins at step 12.
+const named = () => go(Number(location.hash.slice(1)) || 0);
+window.addEventListener("hashchange", named);
+named();

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import re
+import zlib
+
+import nim  # noqa: F401 - registers the game
+import numpy as np
+import pytest
+from browser import Browser
+from playing import always, script
+
+from parllel.remote import make
+from parllel.remote.games import Position
+from parllel.remote.png import png_bytes
+from parllel.remote.render_html import _LARGEST, episode_page
+
+HOSTILE = "</script><script>document.title = 'taken'</script><!-- \u2028 & \\ \"'"
+PRINTED = {"duration": 0.5, "stdout": HOSTILE, "stderr": "<b>loud</b>"}
+
+
+def data_of(page):
+    """Return what the script of a page reads."""
+    return json.loads(re.search(r'id="episode">(.*?)</script>', page, re.DOTALL)[1])
+
+
+@pytest.fixture
+def browser(tmp_path):
+    with Browser(tmp_path) as browser:
+        yield browser
+
+
+def board_page():
+    with make("connectx", {"rows": 3, "columns": 3}, info={"TeamNames": [HOSTILE, "two"]}) as env:
+        env.run([script(0, 1, 7), script(0, 1)])
+        env.logs[1][0].update(PRINTED)
+        return env.render("html")
+
+
+def test_the_page_plays_an_episode(browser, tmp_path):
+    (tmp_path / "page.html").write_text(board_page(), "utf-8")
+    browser.open(tmp_path / "page.html")
+    assert browser.text("#title") == "ConnectX"
+    assert browser.text("#step") == "0 / 5"
+    circles = (
+        "atob(document.getElementById('picture').src.split(',')[1]).split('#1c7ed6').length - 1"
+    )
+    assert browser.run(circles) == 0
+    browser.run("document.getElementById('forward').click()")
+    assert browser.text("#step") == "1 / 5"
+    assert browser.run(circles) == 1
+    # A picture that the browser could not draw would have no size.
+    browser.until("document.getElementById('picture').naturalWidth > 0")
+    # It is in the page as text, and took nothing over.
+    assert browser.text("#agents td") == HOSTILE
+    assert browser.run("document.querySelectorAll('#logs pre')[0].textContent") == HOSTILE
+    assert browser.run("document.querySelectorAll('#logs pre')[1].textContent") == "<b>loud</b>"
+    assert browser.run("document.title") == "ConnectX"
+    assert browser.run("document.scripts.length") == 2
+    assert "500 ms" in browser.text("#agents tr")
+    # Played to its end, where it stops by itself.
+    browser.run("document.getElementById('speed').value = '60'")
+    browser.run("document.getElementById('play').click()")
+    browser.until("document.getElementById('step').textContent === '5 / 5'")
+    assert browser.text("#play") == "Play"
+    assert "INVALID" in browser.text("#agents tr")
+    assert "expected a column from 0 to 2, got 7" in browser.text("#agents tr")
+    # Back to where the slider is put, and by keys.
+    browser.run("const s = document.getElementById('slider'); s.value = 2; s.oninput()")
+    assert browser.text("#step") == "2 / 5"
+    browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'}))")
+    assert browser.text("#step") == "1 / 5"
+    assert browser.errors == []
+
+
+def test_a_page_of_pixels_and_one_of_text(browser, tmp_path):
+    with make("gymnasium/CartPole-v1", {"seed": 1}) as env:
+        env.run([always(0)])
+        n = len(env.steps) - 1
+        (tmp_path / "pole.html").write_text(env.render("html"), "utf-8")
+    browser.open(tmp_path / "pole.html", step=3)
+    assert browser.text("#step") == f"3 / {n}"
+    browser.until("document.getElementById('picture').naturalWidth === 300")
+    with make("nim") as env:
+        env.step([3, None])
+        (tmp_path / "nim.html").write_text(env.render("html"), "utf-8")
+    browser.open(tmp_path / "nim.html", step=1)
+    assert browser.text("#text").strip() == "||||"
+    assert browser.run("document.getElementById('picture').hidden")
+    assert browser.errors == []
+
+
+def test_the_page_asks_for_nothing_and_allows_no_other_script():
+    page = board_page()
+    assert not re.search(r"(src|href)=|https?://(?!www.w3.org)", page)
+    assert "default-src 'none'" in page
+    assert "unsafe" not in page
+    # Nothing of an agent ends the element that it is in.
+    assert page.count("</script>") == 2
+    assert data_of(page)["agents"] == [HOSTILE, "two"]
+
+
+def test_equal_pictures_are_in_the_page_once():
+    with make("connectx", {"rows": 3, "columns": 3}) as env:
+        env.run([script(0, 7), script(0)])
+        data = data_of(env.render("html"))
+    # The board stays as it is when a move is refused.
+    assert data["picture_of"] == [0, 1, 2, 2]
+    assert len(data["pictures"]) == 3
+
+
+class Noise:
+    """A game whose pictures do not compress."""
+
+    def __init__(self):
+        self.n = 0
+
+    def picture(self, position):
+        self.n += 1
+        return np.random.default_rng(self.n).integers(0, 256, (300, 300, 3), np.uint8)
+
+
+def test_pages_of_many_large_pictures_leave_some_out(monkeypatch):
+    monkeypatch.setattr("parllel.remote.render_html._MOST_BYTES", 3_000_000)
+    with make("nim") as env:
+        replay = env.to_json()
+    game = Noise()
+    replay["steps"] = replay["steps"] * 40
+    page = episode_page(replay, [], ((game, Position([])) for _ in range(40)))
+    assert len(page) < 4_500_000
+    shown = data_of(page)["picture_of"]
+    # 360 kB each: every fourth or eighth is left, and shown until the next.
+    assert len(shown) == 40
+    assert shown == sorted(shown)
+    assert 3 <= len(set(shown)) <= 10
+    assert len(data_of(page)["pictures"]) == len(set(shown))
+
+
+def test_pictures_are_exact_and_large_ones_are_reduced():
+    from parllel.remote.render_html import _reduced
+
+    picture = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    png = png_bytes(picture)
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    length = int.from_bytes(png[33:37], "big")
+    lines = np.frombuffer(zlib.decompress(png[41 : 41 + length]), np.uint8).reshape(5, 22)
+    # Each line is the difference to the one above.
+    np.testing.assert_array_equal(np.cumsum(lines[:, 1:], 0, np.uint8), picture.reshape(5, 21))
+    large = np.full((2 * _LARGEST, _LARGEST, 3), 7, np.uint8)
+    large[::2] = 9
+    assert _reduced(large).shape == (_LARGEST, _LARGEST // 2, 3)
+    assert (_reduced(large) == 8).all()
