@@ -22,7 +22,7 @@ from parllel.remote.built_in_agents import BuiltInAgents
 from parllel.remote.episode_runner import EpisodeRunner
 from parllel.remote.games import Episode, Game, Position, Specification, new_game
 from parllel.remote.games.episode import Row
-from parllel.remote.games.plain_json import plain_json
+from parllel.remote.plain_values import plain
 from parllel.remote.render import last_picture, last_text
 from parllel.remote.render_html import episode_page
 from parllel.remote.replay import checked_logs, replay_of
@@ -111,7 +111,7 @@ class Environment(Closing):
         """Return what one agent observes: its own fields and those that all see, in memory of its own."""
         names, first = self._specification.shared, self.state[0]["observation"]
         shared = {name: first[name] for name in names if name in first}
-        observation: dict[str, Any] = plain_json({**self.state[number]["observation"], **shared})
+        observation: dict[str, Any] = plain({**self.state[number]["observation"], **shared})
         return observation
 
     # ------------------------------------------------------------------ an episode
@@ -208,6 +208,7 @@ class Environment(Closing):
         try:
             if self._episode.position is None or self.done or len(found) != len(self.state):
                 self.reset(len(found))
+            self.info.pop("stopped", None)
             began, limit_s = perf_counter(), self.configuration["runTimeout"]
             with self.runner(found) as runner:
                 while not self.done:
@@ -232,7 +233,7 @@ class Environment(Closing):
     # ------------------------------------------------------------------ replays
 
     def to_json(self) -> dict[str, Any]:
-        """Return the replay: JSON values, in memory of their own."""
+        """Return the replay: JSON values. Its steps are the environment's own, which do not change."""
         return replay_of(
             self.specification,
             episode_id=self.id,
@@ -340,7 +341,7 @@ def _made_of(found: Sequence[Agent | None], given: Sequence[Any]) -> list[Agent]
 
 def _copied(what: str, values: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        copied: dict[str, Any] = plain_json(dict(values))
+        copied: dict[str, Any] = plain(dict(values))
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from None
     return copied

@@ -31,9 +31,7 @@ def plain(value: Any) -> Any:
 
 
 def _plain(value: Any, depth: int, left: list[int]) -> Any:
-    left[0] -= 1
-    if left[0] < 0:
-        raise WireError(f"expected at most {_MOST_ITEMS} values")
+    _count(left, 1)
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return _scalar(value)
     if depth < 1:
@@ -42,6 +40,9 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
         return _array(value, left)
     items: list[tuple[Any, Any]] = []
     if isinstance(value, (list, tuple)):
+        if _is_row(value):
+            _count(left, len(value))
+            return list(value)
         items = list(enumerate(value))
     elif isinstance(value, Mapping):
         items = list(value.items())
@@ -59,6 +60,21 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
     if not isinstance(value, Mapping):
         return made
     return {_key(key): item for (key, _), item in zip(items, made, strict=True)}
+
+
+def _count(left: list[int], n: int) -> None:
+    left[0] -= n
+    if left[0] < 0:
+        raise WireError(f"expected at most {_MOST_ITEMS} values")
+
+
+def _is_row(values: Any) -> bool:
+    """Return whether these are numbers of one kind, none of which has to be looked at by itself."""
+    # Boards and observations, in which most of the time would be spent; these loops are not Python's.
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return bool(min(values) >= -(1 << 63) and max(values) < 1 << 63)
+    return kinds == {bool} or (kinds == {float} and all(map(math.isfinite, values)))
 
 
 def _scalar(value: Any) -> Any:
@@ -98,9 +114,7 @@ def _key(key: Any) -> str:
 def _array(value: np.ndarray[Any, Any], left: list[int]) -> Any:
     if value.dtype.kind not in "biuf":
         raise WireError(f"expected an array of numbers, got one of {value.dtype}")
-    left[0] -= value.size
-    if left[0] < 0:
-        raise WireError(f"expected at most {_MOST_ITEMS} values")
+    _count(left, value.size)
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         raise WireError("expected finite numbers, got an array with others")
     return value.tolist()

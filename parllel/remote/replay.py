@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parllel.remote.games.episode import Row
-from parllel.remote.games.plain_json import plain_json
+from parllel.remote.plain_values import plain
 from parllel.version import __version__
 
 _IN_SPECIFICATION = (
@@ -25,25 +25,23 @@ def replay_of(
     info: Mapping[str, Any],
     steps: Sequence[Row],
 ) -> dict[str, Any]:
-    """Return a replay, in memory of its own."""
+    """Return a replay; its steps are those that were given."""
     last = steps[-1]
-    parts: dict[str, Any] = {
+    return {
         "id": episode_id,
         "name": specification["name"],
         "title": specification["title"],
         "description": specification["description"],
         "version": specification["version"],
         "module_version": __version__,
-        "configuration": dict(configuration),
+        "configuration": plain(dict(configuration)),
         "specification": {k: v for k, v in specification.items() if k in _IN_SPECIFICATION},
         "steps": list(steps),
         "rewards": [state["reward"] for state in last],
         "statuses": [state["status"] for state in last],
         "schema_version": 1,
-        "info": dict(info),
+        "info": plain(dict(info)),
     }
-    copied: dict[str, Any] = plain_json(parts)
-    return copied
 
 
 def checked_logs(logs: Any, n_steps: int) -> list[list[dict[str, Any]]]:
@@ -54,7 +52,7 @@ def checked_logs(logs: Any, n_steps: int) -> list[list[dict[str, Any]]]:
     """
     if not logs:
         return [[] for _ in range(n_steps)]
-    rows = plain_json(logs)
+    rows = plain(logs)
     if not isinstance(rows, list) or not all(
         isinstance(row, list) and all(isinstance(log, dict) for log in row) for row in rows
     ):

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from parllel.errors import WrongStateError, add_note
 from parllel.remote.failure import AgentFailure
 from parllel.remote.games.game import Game
-from parllel.remote.games.plain_json import plain_json
 from parllel.remote.games.position import FAILED, Position
 from parllel.remote.games.specification import Specification
+from parllel.remote.plain_values import plain
 
 # The states of all agents after one step, as a replay holds them.
 Row: TypeAlias = "list[dict[str, Any]]"
@@ -158,7 +158,7 @@ class Episode:
         if failure is None:
             try:
                 value = self._specification.default_action(number) if action is None else action
-                seat.action = plain_json(value)
+                seat.action = plain(value)
                 wrong = None
                 if self.game.checks_schema:
                     wrong = self._specification.action_error(seat.action)

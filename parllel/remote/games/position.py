@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from parllel.remote.games.plain_json import plain_json
+from parllel.remote.plain_values import plain
 
 ACTIVE, INACTIVE, DONE = "ACTIVE", "INACTIVE", "DONE"
 FAILED = ("ERROR", "INVALID", "TIMEOUT")
@@ -89,10 +89,10 @@ class Position:
         """Return it as a step of a replay, in memory of its own; the first seat has what is shared."""
         return [
             {
-                "action": plain_json(seat.action),
+                "action": plain(seat.action),
                 "reward": seat.reward,
-                "info": plain_json(seat.info),
-                "observation": plain_json(
+                "info": plain(seat.info),
+                "observation": plain(
                     seat.observation if number else {**seat.observation, **self.shared}
                 ),
                 "status": seat.status,
@@ -110,12 +110,12 @@ class Position:
         seats = [
             Seat(
                 # Also of the others, as a state from elsewhere may show them what the first sees.
-                {k: plain_json(v) for k, v in state["observation"].items() if k not in shared},
-                plain_json(state["action"]),
+                {k: plain(v) for k, v in state["observation"].items() if k not in shared},
+                plain(state["action"]),
                 state["reward"],
                 state["status"],
-                plain_json(state["info"]),
+                plain(state["info"]),
             )
             for state in row
         ]
-        return cls(seats, {k: plain_json(v) for k, v in first.items() if k in shared})
+        return cls(seats, {k: plain(v) for k, v in first.items() if k in shared})

@@ -8,8 +8,8 @@ from typing import Any
 
 import jsonschema
 
-from parllel.remote.games.plain_json import plain_json
 from parllel.remote.games.position import STATUSES, Position, Seat
+from parllel.remote.plain_values import plain
 
 # What is added to every game that does not say otherwise.
 _CONFIGURATION: dict[str, Any] = {
@@ -121,10 +121,10 @@ class Specification:
         Raises:
             ValueError: names what is not as its schema says.
         """
-        values = {} if configuration is None else plain_json(dict(configuration))
+        values = {} if configuration is None else plain(dict(configuration))
         for field, schema in self.values["configuration"].items():
             if "default" in schema:
-                values.setdefault(field, plain_json(schema["default"]))
+                values.setdefault(field, plain(schema["default"]))
         error = jsonschema.exceptions.best_match(self._configuration.iter_errors(values))
         if error is not None:
             raise ValueError(f"{self.name}: configuration{_where(error)}: {_what(error)}")
@@ -189,7 +189,7 @@ class Specification:
                 "observation": {},
                 "status": "ACTIVE",
             }
-            made.append(plain_json({**defaults, **state}))
+            made.append(plain({**defaults, **state}))
         error = jsonschema.exceptions.best_match(self._row.iter_errors(made))
         if error is not None:
             raise ValueError(f"{where}{_where(error)}: {_what(error)}")
@@ -203,8 +203,8 @@ def _default(schema: Mapping[str, Any], number: int) -> Any:
     """Return the default of a field for one seat: of a list `defaults` its own, or the last one."""
     if "defaults" in schema:
         defaults: list[Any] = schema["defaults"]
-        return plain_json(defaults[min(number, len(defaults) - 1)])
-    return plain_json(schema["default"]) if "default" in schema else _NONE
+        return plain(defaults[min(number, len(defaults) - 1)])
+    return plain(schema["default"]) if "default" in schema else _NONE
 
 
 def _or_none(value: Any) -> Any:
