@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-side-by-side soak bench bench-peers bench-end-to-end docs wheel train clean
+.PHONY: help install format lint type test test-side-by-side soak bench bench-peers bench-end-to-end bench-rollouts bench-remote docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -68,6 +68,10 @@ bench-end-to-end: install  ## train PPO beside Stable-Baselines3 and CleanRL
 bench-rollouts: install  ## compare rollouts in threads and on Ray with others on Ray, write benchmarks/results/rollouts.*
 	$(BIN)/python benchmarks/peers/venvs.py rollouts
 	$(BIN)/python -m benchmarks.rollouts $(ARGS)
+
+bench-remote: install  ## compare agents behind URLs with kaggle-environments, write benchmarks/results/remote.json
+	$(BIN)/python benchmarks/peers/venvs.py kaggle
+	$(BIN)/python -m benchmarks.remote $(ARGS)
 
 docs: install  ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

@@ -80,6 +80,7 @@ def sections() -> list[Section]:
     from benchmarks import figures, summary
     from benchmarks.end_to_end import report
     from benchmarks.peers import figures as peers
+    from benchmarks.remote import report as remote
     from benchmarks.rollouts import report as rollouts
 
     all_sections = [
@@ -87,6 +88,7 @@ def sections() -> list[Section]:
         Section("peers", MEASURED, ("peers",), peers.figures),
         Section("end_to_end", MEASURED, ("end_to_end",), report.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
+        Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.figures),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
     ]

@@ -1,0 +1,1 @@
+"""Agents behind URLs: round trips beside kaggle-environments, batches, many sessions, what guards cost."""
