@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from parllel.remote.proto.count_fields import check_fields
 from parllel.remote.proto.descriptors import message_class
 from parllel.remote.proto.payload import fill, from_payload
 from parllel.wire import Limits, WireError
 
 _DEFAULT = Limits(nbytes=16 << 20)
+_SHORT = 1 << 18
 
 
 def request_bytes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -22,9 +24,9 @@ def request_bytes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     """
     request = message_class("KaggleEvaluationRequest")(name=name)
     for i, value in enumerate(args):
-        _fill(request.args.add(), value, f"args[{i}]")
+        _fill(request.args.add(), value, "args", i)
     for key, value in kwargs.items():
-        _fill(request.kwargs[key], value, key)
+        _fill(request.kwargs[key], value, "kwargs", key)
     return _serialized(request)
 
 
@@ -53,11 +55,11 @@ def read_response(message: bytes, limits: Limits = _DEFAULT) -> Any:
     return from_payload(_parsed("KaggleEvaluationResponse", message, limits).payload, limits)
 
 
-def _fill(payload: Any, value: Any, where: str) -> None:
+def _fill(payload: Any, value: Any, where: str, key: int | str) -> None:
     try:
         fill(payload, value)
     except WireError as error:
-        raise error.under(where) from None
+        raise error.under(key).under(where) from None
 
 
 def _serialized(message: Any) -> bytes:
@@ -68,6 +70,9 @@ def _serialized(message: Any) -> bytes:
 def _parsed(name: str, message: bytes, limits: Limits) -> Any:
     if len(message) > limits.nbytes:
         raise WireError(f"{len(message)} bytes, of {limits.nbytes} allowed (Limits.nbytes)")
+    # A short one cannot have many, and is parsed in far less time than it takes to count.
+    if len(message) > _SHORT:
+        check_fields(message, name, 4 * limits.items)
     made = message_class(name)()
     from google.protobuf.message import DecodeError  # as the classes: only where it is used
 
