@@ -20,8 +20,9 @@ from parllel.errors import WrongStateError
 from parllel.remote.agent import Agent
 from parllel.remote.built_in_agents import BuiltInAgents
 from parllel.remote.episode_runner import EpisodeRunner
-from parllel.remote.games import Episode, Game, Position, Specification, new_game
+from parllel.remote.games import Episode, Game, Position, new_game
 from parllel.remote.games.episode import Row
+from parllel.remote.games.specification import specification_of
 from parllel.remote.plain_values import plain
 from parllel.remote.render import last_picture, last_text
 from parllel.remote.render_html import episode_page
@@ -79,7 +80,7 @@ class Environment(Closing):
         self._made: list[Agent] = []
         with ExitStack() as stack:
             game = stack.enter_context(new_game(name))
-            self._specification = Specification(game.specification)
+            self._specification = specification_of(game)
             self.configuration = self._specification.configure(configuration)
             game.configuration = self.configuration
             self.agents = BuiltInAgents(game.agents)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jsonschema
 
+from parllel.remote.games.game import Game
 from parllel.remote.games.position import STATUSES, Position, Seat
 from parllel.remote.plain_values import plain
 
@@ -197,6 +199,20 @@ class Specification:
 
 
 _NONE = object()
+# Of classes whose specification is their own: a check of all schemas takes milliseconds.
+_known: WeakKeyDictionary[type[Game], tuple[Mapping[str, Any], Specification]] = WeakKeyDictionary()
+
+
+def specification_of(game: Game) -> Specification:
+    """Return the complete specification of a game; games of a class may share it."""
+    given, kind = game.specification, type(game)
+    known = _known.get(kind)
+    if known is not None and known[0] is given:
+        return known[1]
+    made = Specification(given)
+    if getattr(kind, "specification", None) is given:
+        _known[kind] = (given, made)
+    return made
 
 
 def _default(schema: Mapping[str, Any], number: int) -> Any:
