@@ -5,14 +5,14 @@ from __future__ import annotations
 
 def always(action):
     """Return an agent that does one thing."""
-    return lambda observation, configuration: action
+    return lambda observation: action
 
 
 def script(*actions):
     """Return an agent that does one thing after another; an exception is raised."""
     left = list(actions)
 
-    def act(observation, configuration):
+    def act(observation):
         action = left.pop(0)
         if isinstance(action, BaseException):
             raise action
