@@ -241,8 +241,16 @@ class FragmentSampler(PublishingSampler):
         return {**of_transforms, **tasks, **workers, **self._about_batch}
 
     def overview(self) -> str:
-        """Return some lines about the workers, for the terminal."""
-        return "" if self._workers is None else self._workers.overview()
+        """Return some lines about the last batch and the workers, for the terminal."""
+        of_workers = "" if self._workers is None else self._workers.overview()
+        if not of_workers:
+            return ""
+        about = self._about_batch
+        return (
+            f"batch {self._batches}: version {about['version_of_batch']} of {self._version}, waited "
+            f"{about['waited_s']:.2f} s; {about['dropped_fragments']:,} fragments too old in the buffer\n"
+            f"{of_workers}"
+        )
 
     def state(self, *, environments: bool = True) -> State:
         """Return the version of the weights, and the states of transforms and statistics.

@@ -9,7 +9,7 @@ from parllel.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.rollouts.worker_status import WorkerStatus
 
 # Lines about workers and environments that ended: a terminal has room for little.
-_MOST_ENDS = 3
+_MOST_ENDS, _MOST_CHARACTERS = 3, 160
 # Of the ledger of senders: produced = accepted + stale + rejected + lost + queued.
 _COUNTS = ("produced", "accepted", "stale", "rejected", "lost", "queued")
 
@@ -71,7 +71,8 @@ def _ends(statuses: Sequence[WorkerStatus]) -> list[str]:
 
 def _last_line(reason: str) -> str:
     # Where restarts are used up, the reason of the last is there.
-    return reason.strip().rpartition("\n")[2].strip()
+    line = reason.strip().rpartition("\n")[2].strip()
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
 
 
 def _counts(statuses: Sequence[WorkerStatus]) -> Counter[str]:

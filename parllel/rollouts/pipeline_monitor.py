@@ -131,8 +131,10 @@ class PipelineMonitor:
         full = {name: row[1] / row[3] for name, row in state["queues"].items() if row[3]}
         fullest = max(full, key=lambda name: full[name], default="")
         if full and full[fullest] >= _FULL:
+            # All that a turn completes is put at once, so it may be more than there is room for.
+            share = min(full[fullest], 1.0)
             return (
-                f"the queue of {fullest} is {full[fullest]:.0%} full on average, so workers wait for the "
+                f"the queue of {fullest} is {share:.0%} full on average, so workers wait for the "
                 f"{_ADVICE['hand_over']}"
             )
         total = sum(state["seconds"].values())

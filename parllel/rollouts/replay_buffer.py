@@ -188,7 +188,8 @@ class ReplayBuffer(ReplayBufferInterface):
             if self._incarnations.setdefault(producer, incarnation) != incarnation:
                 raise ValueError(
                     f"ReplayBuffer: add: expected fragments of one producer named {producer!r}, got those of "
-                    "another, which has the same numbers; give each RolloutWorker a producer name of its own"
+                    "another, which has the same numbers; give each RolloutWorker a producer name of its own "
+                    "and, as their workers have the same names, each Rollouts a buffer of its own"
                 )
 
     def _check_open(self, doing: str) -> None:

@@ -83,7 +83,7 @@ class _Bar(Progress):
         """Return the bar, and the lines if there are any."""
         yield from super().get_renderables()
         if self.below:
-            yield Text(self.below, style="dim", no_wrap=True, overflow="ellipsis")
+            yield Text(self.below, style="dim")
 
 
 class _Steps(ProgressColumn):

@@ -78,6 +78,7 @@ class Called(Rollouts):
 
     def __init__(self, publish_to, check_workers):
         self.publish_to, self.check_workers = publish_to, check_workers
+        self.said = []
 
     def load_weights(self, weights, version):
         for load_weights in self.publish_to:
@@ -87,6 +88,9 @@ class Called(Rollouts):
     def check(self):
         for check in self.check_workers:
             check()
+
+    def statuses(self):
+        return self.said
 
     def close(self):
         pass

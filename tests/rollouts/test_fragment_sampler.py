@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -22,7 +23,7 @@ from parllel.agents import NumpyHandler
 from parllel.buffers import Field, buffer_leaves, buffer_map
 from parllel.cages import VectorizedCage
 from parllel.errors import ClosedError, WorkerTimeoutError
-from parllel.rollouts import FragmentCutter, FragmentSampler, ReplayBuffer
+from parllel.rollouts import FragmentCutter, FragmentSampler, ReplayBuffer, WorkerStatus
 from parllel.samplers import RecurrentSampler
 from parllel.testing.dummy_agents import RecurrentCountingAgent
 from parllel.testing.dummy_envs import CountingEnv
@@ -283,6 +284,14 @@ def test_batches_say_how_old_their_oldest_step_is():
         assert sampler.stats["staleness"] == 0
         assert sampler.stats["dropped_fragments"] == 2 * B
         assert sampler.stats["waited_s"] < 5
+        assert sampler.overview() == ""
+        sampler._workers.said = [WorkerStatus("worker 0", "running")]
+        first, second, *_ = sampler.overview().splitlines()
+        assert re.fullmatch(
+            rf"batch 2: version 4 of 4, waited \d\.\d\d s; {2 * B} fragments too old in the buffer",
+            first,
+        )
+        assert second.startswith("workers: 1 running")
     assert [version for _, version in received] == [1, 2, 3, 4]
 
 

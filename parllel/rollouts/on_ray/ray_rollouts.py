@@ -117,10 +117,12 @@ class RayRollouts(Rollouts):
                 return layout
             self.check()
             left_s -= 1.0
+        ended = [status for status in self.ask_statuses() if status.reason]
+        hint = f"; {ended[-1].name} ended: {ended[-1].reason}" if ended else ""
         raise WorkerTimeoutError(
             f"RayRollouts: expected a worker to be built within {timeout_s:g} s, got "
             f"none; {free_resources()}, and each worker is to have {self._options.cpus:g} CPUs and "
-            f"{self._options.gpus:g} GPUs"
+            f"{self._options.gpus:g} GPUs{hint}"
         )
 
     def check(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 import ray._private.worker as ray_worker
+from ray.exceptions import RayError
 
 from parllel.errors import InsufficientMemoryError
 from parllel.rollouts.on_ray.answers import why
@@ -16,6 +17,7 @@ from parllel.types import Closing
 
 _SHARED_MEMORY = "/dev/shm"
 _CONNECT_S = 5.0
+_ATTEMPTS = 2
 
 
 class RaySession(Closing):
@@ -25,8 +27,9 @@ class RaySession(Closing):
     cluster that is connected with by its address.
 
     Args:
-        address: "host:port" of a cluster, or "auto" for the one that this machine is part of; None: the Ray
-            that this process is connected with, else one that is started here.
+        address: "host:port" of a cluster, or "auto" for the one that this machine is part of: that of
+            RAY_ADDRESS, else of the last `ray start`, else any Ray that runs here. None: the Ray that this
+            process is connected with, else one that is started here.
         num_cpus: that a Ray started here has to share out; by default as many as there are cores.
         object_store_bytes: shared memory of a Ray started here.
 
@@ -55,27 +58,18 @@ class RaySession(Closing):
         arguments: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
             _check_shared_memory(object_store_bytes)
-            try:
-                ray.init(
-                    "local",
-                    num_cpus=num_cpus,
-                    object_store_memory=object_store_bytes,
-                    include_dashboard=False,
-                    **arguments,
-                )
-            except Exception as error:  # Ray raises just that, if a process is not there in 30 s
-                ray.shutdown()  # those that are
-                raise ConnectionError(
-                    f"RaySession: Ray did not start here: {why(error)}"
-                ) from error
+            arguments |= {"num_cpus": num_cpus, "object_store_memory": object_store_bytes}
+            _start(**arguments, include_dashboard=False)
         else:
             _check_address(address)
             try:
                 ray.init(address, **arguments)
-            except (ConnectionError, RuntimeError) as error:
+            # No token where one is asked for is an error of Ray, and a wrong one a failed connection.
+            except (ConnectionError, RuntimeError, RayError) as error:
                 raise ConnectionError(
                     f"RaySession: address: expected that of a Ray cluster, got {address!r}: {why(error)}"
-                    "; one that was started with a token is to be given it: set RAY_AUTH_MODE=token"
+                    "; one that was started with a token is to be given the same: set RAY_AUTH_MODE=token, "
+                    "and RAY_AUTH_TOKEN_PATH to its file"
                 ) from None
         self._connected = True
         self._printed = _print_for_workers(False)
@@ -92,6 +86,22 @@ class RaySession(Closing):
             self._closed = True
             ray.shutdown()
             _print_for_workers(self._printed)
+
+
+def _start(**arguments: Any) -> None:
+    """Start a Ray on this machine."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            ray.init("local", **arguments)
+            return
+        # Ray raises just that, if one of its processes is not there within some seconds.
+        except Exception as error:
+            ray.shutdown()  # those that are
+            # On a busy machine it may be later, and the second time most is in memory.
+            if attempt == _ATTEMPTS:
+                raise ConnectionError(
+                    f"RaySession: Ray did not start here in {attempt} attempts: {why(error)}"
+                ) from error
 
 
 def _print_for_workers(enabled: bool) -> bool:
@@ -119,7 +129,8 @@ def _check_address(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    # "ray://" is Ray's client, whose actors could not be placed beside this process.
+    if not host or "/" in host or not port.isdecimal():
         raise ValueError(
             f"RaySession: address: expected 'host:port' of a cluster's head node, or 'auto', got {address!r}"
         )

@@ -235,6 +235,8 @@ class RolloutManager:
             # What it had reserved is for another.
             ray.kill(wrapper)
             if end is not None and end.kind == "unbuilt":
+                # At once, as there may be no worker at all until the restarts are used up.
+                self._tell(f"{name} could not be built: {end.text}")
                 raise _EndedError(f"it could not be built: {end.text}")
             return end
         except asyncio.TimeoutError:

@@ -40,27 +40,39 @@ def driver(*arguments):
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+def end(process, number):
+    """Send a signal, and wait for the end by it."""
+    # A terminal sends Ctrl-C to all processes of the group.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    assert process.wait(60) == -number
+
+
+# The second only seldom, as each starts a Ray: closing is the same as with that of others.
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.soak),
+    ],
+)
 def test_a_ray_of_its_own_goes_with_it(ray_folder, number):
     with driver() as (process, workers):
         children = psutil.Process(process.pid).children(recursive=True)
         agents = [child for child in children if child.cmdline()[0] in AGENTS]
         started = [child.pid for child in children if child not in agents]
         assert set(workers) < set(started)
-        # A terminal sends Ctrl-C to all processes of the group.
-        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-        assert process.wait(60) == -number
+        end(process, number)
         wait_until(lambda: all(map(gone, started)), "the end of what it started")
         for agent in agents:
             with suppress(psutil.NoSuchProcess):
                 agent.kill()
 
 
-def test_a_ray_of_others_loses_its_actors(ray_here):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+def test_a_ray_of_others_loses_its_actors(ray_here, number):
     address = ray.get_runtime_context().gcs_address
     with driver(address) as (process, workers):
-        process.kill()
-        process.wait()
+        end(process, number)
         wait_until(lambda: all(map(gone, workers)), "the end of its worker")
     assert ray.is_initialized()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import ray
@@ -43,7 +43,14 @@ def raise_in_handler(step):
         raise ScriptError(4, "handler")
 
 
-def build_raising(place):
+def build_any(place):
+    """Put a worker together that fails, each in another way."""
+    if place.name == "worker 0":
+        return build_ready(place, progress_handler=raise_in_handler)
+    if place.name == "worker 1":
+        return build_ready(place, make_env=RaisingEnv)
+    if place.name == "worker 2":
+        return build_ready(replace(place, name="another"))
     raise ScriptError(5, "build")
 
 
@@ -54,35 +61,28 @@ def shared(ray_here):
         yield buffer, statistics
 
 
-@pytest.mark.parametrize(
-    ("build", "where", "function"),
-    [
-        (partial(build_ready, progress_handler=raise_in_handler), "handler", "raise_in_handler"),
-        (partial(build_ready, make_env=RaisingEnv), "environment", "step"),
-        (build_raising, "build", "build_raising"),
-    ],
-    ids=["handler", "environment", "build"],
-)
-def test_an_error_arrives_as_itself(shared, build, where, function):
-    with RayRollouts(build, 1, *shared, QUARTER) as workers:
-        with pytest.raises(ScriptError, match=where) as caught:
-            publish_until_error(workers)
-        assert caught.value.args[1] == where
-        assert f"in {function}" in str(caught.value.__cause__)
-        assert "worker 0 on Ray" in str(caught.value.__cause__)
-        wait_until(lambda: workers.ask_statuses()[0].phase == "ended", "the end")
-
-
-def build_namesake(place):
-    return build_ready(replace(place, name="another"))
-
-
-def test_a_worker_has_the_name_of_its_place(shared):
-    with (
-        RayRollouts(build_namesake, 1, *shared, QUARTER) as workers,
-        pytest.raises(ValueError, match=r"producer=place.name, 'worker 0', got 'another'"),
-    ):
-        publish_until_error(workers)
+def test_errors_arrive_as_themselves(shared):
+    errors = {}
+    with RayRollouts(build_any, 4, *shared, QUARTER) as workers:
+        while len(errors) < 4:
+            try:
+                publish_until_error(workers)
+            except (ScriptError, ValueError) as error:
+                trace = str(error.__cause__)
+                errors[re.search(r"worker (\d) on Ray", trace)[1]] = error, trace
+        for number, where, function in (
+            ("0", "handler", "raise_in_handler"),
+            ("1", "environment", "step"),
+            ("3", "build", "build_any"),
+        ):
+            error, trace = errors[number]
+            assert type(error) is ScriptError
+            assert error.args[1] == where
+            assert f"in {function}" in trace
+        assert "producer=place.name, 'worker 2', got 'another'" in str(errors["2"][0])
+        wait_until(
+            lambda: {status.phase for status in workers.ask_statuses()} == {"ended"}, "the end"
+        )
 
 
 def test_arguments_are_refused_at_once(shared):

@@ -32,56 +32,57 @@ class LateEnv(SlowEnv):
         super().__init__()
 
 
-def build_one_dying(place):
-    """Put worker 0 together with one environment that dies, worker 1 with nothing else."""
-    makes = [SlowEnv if place.name == "worker 0" else DyingEnv, DyingEnv]
+def build_dying(place, flag):
+    """Put worker 0 together with one environment that dies, worker 1 with nothing else, worker 2 at last."""
+    makes = {
+        "worker 0": [SlowEnv, DyingEnv],
+        "worker 1": [DyingEnv, DyingEnv],
+    }.get(place.name, [partial(LateEnv, flag)])
     return build_ready(place, makes=makes, processes=True, restarts=0)
 
 
-def test_parked_environments_are_reported(recwarn):
-    with rollouts(build_one_dying, 2) as (buffer, _, workers):
+PARKED = "is parked: 0 restarts .*exited with code 3"
+SAID = (
+    f"worker 0: environment 1 {PARKED}",
+    f"worker 1 is parked: environment . {PARKED}",
+    f"worker 1: environment 0 {PARKED}",
+    f"worker 1: environment 1 {PARKED}",
+    "worker 2 could not be built: .*exited with code 4",
+)
+
+
+def test_the_others_go_on_and_the_reasons_arrive(tmp_path, recwarn):
+    build = partial(build_dying, flag=str(tmp_path / "flag"))
+    with rollouts(build, 3) as (buffer, _, workers):
         publish(workers, 1)
 
         def parked():
             workers.check()
             buffer.fetch(1, 0.1)
-            phases = [status.phase for status in workers.statuses()]
-            return len(recwarn) == 4 and phases == ["running", "parked"]
+            phases = {status.name: status.phase for status in workers.statuses()}
+            return len(recwarn) == 5 and phases == {
+                "worker 0": "running",
+                "worker 1": "parked",
+                "worker 2": "died",
+                "worker 2, start 2": "running",
+            }
 
-        wait_until(parked, "one parked worker, and one parked environment of the other")
+        wait_until(parked, "what is to be parked")
         said = sorted(str(warning.message).replace("\n", " ") for warning in recwarn)
-        dead = "is parked: 0 restarts .*exited with code 3"
-        for text, who in zip(
-            said,
-            (
-                "worker 0: environment 1",
-                "worker 1 is parked: environment .",
-                "worker 1: environment 0",
-                "worker 1: environment 1",
-            ),
-            strict=True,
-        ):
-            assert re.match(f"{who} {dead}", text), text
+        for text, expected in zip(said, SAID, strict=True):
+            assert re.match(expected, text), text
         assert workers.stats["workers/parked"] == 4
-        assert re.search(
-            r"worker 0: environment 1 is parked: .*exited with code 3", workers.overview()
-        )
-        # The others go on.
-        steps = workers.ask_statuses()[0].steps
-        wait_until(
-            lambda: buffer.fetch(1, 1.0) and workers.ask_statuses()[0].steps > steps + 8, "steps"
-        )
+        assert re.search(r"worker 0: environment 1 is parked: .*code 3", workers.overview())
+        reasons = {status.name: status.reason for status in workers.statuses()}
+        # Its environment's process ended before the worker was there.
+        assert re.search("it could not be built: .*exited with code 4", reasons["worker 2"])
+        steps = {status.name: status.steps for status in workers.ask_statuses()}
+
+        def gone_on():
+            buffer.fetch(2, 1.0)
+            now = {status.name: status.steps for status in workers.ask_statuses()}
+            return all(now[f"worker {n}"] > steps[f"worker {n}"] + 8 for n in ("0", "2, start 2"))
+
+        wait_until(gone_on, "steps of the others")
         workers.close()
         check_ledgers(workers.statuses(), buffer)
-
-
-def test_an_environment_that_dies_while_a_worker_is_built(tmp_path):
-    make_env = partial(LateEnv, str(tmp_path / "flag"))
-    with rollouts(n=1, make_env=make_env, processes=True) as (buffer, _, workers):
-        publish(workers, 1)
-        (fragment,) = buffer.fetch(1, 60)
-        assert fragment.producer == "worker 0, start 2"
-        died, _ = workers.ask_statuses()
-        assert died.phase == "died"
-        assert "could not be built" in died.reason
-        assert "exited with code 4" in died.reason

@@ -61,6 +61,7 @@ def test_ray_is_missing(setup, expected):
 REFUSED = [
     ("object_store_bytes=10**15", "InsufficientMemoryError: .* of shared memory to be free in"),
     ("'somewhere'", "ValueError: .* expected 'host:port' of a cluster's head node"),
+    ("'ray://127.0.0.1:1'", "ValueError: .* expected 'host:port' of a cluster's head node"),
     ("'127.0.0.1:1'", r"ConnectionError: .* got '127.0.0.1:1': \[Errno 111\] Connection refused"),
     ("'127.0.0.1:99999'", "ConnectionError: .* got '127.0.0.1:99999'"),
 ]
@@ -68,7 +69,7 @@ REFUSED = [
 
 def test_a_session_is_refused_in_one_sentence(tmp_path):
     code = [
-        "from parllel.rollouts.on_ray import RaySession",
+        "from parllel.rollouts.on_ray import RaySession, ray_session",
         "said = []",
     ]
     for arguments, _ in REFUSED:
@@ -76,9 +77,17 @@ def test_a_session_is_refused_in_one_sentence(tmp_path):
             f"try: RaySession({arguments})",
             "except Exception as error: said.append(f'{type(error).__name__}: {error}')",
         ]
-    code.append("raise SystemExit(repr(said))")
+    code += [
+        "attempts = iter(['too slow', 'too slow again'])",
+        "def init(*_, **__): raise Exception(next(attempts))",
+        "ray_session.ray.init = init",
+        "try: RaySession()",
+        "except Exception as error: said.append(f'{type(error).__name__}: {error}')",
+        "raise SystemExit(repr(said))",
+    ]
     said = ast.literal_eval(run("\n".join(code), RAY_TMPDIR=str(tmp_path), RAY_ADDRESS=""))
-    for (_, expected), sentence in zip(REFUSED, said, strict=True):
+    last = "ConnectionError: RaySession: Ray did not start here in 2 attempts: too slow again"
+    for expected, sentence in zip([*(one for _, one in REFUSED), last], said, strict=True):
         assert re.match(expected, sentence), sentence
         assert "\n" not in sentence
 
