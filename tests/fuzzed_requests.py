@@ -46,6 +46,20 @@ JSON = (
     b'""',
     b"\xef\xbb\xbf1", "1".encode("utf-16"), b"1 1", b"'a'", b"[" + b"0," * 30000 + b"0]", b"", b"\x00",
 )  # fmt: skip
+# What could stand there.
+LIKELY = (
+    b"0",
+    b"1",
+    b"-1",
+    b"2.5",
+    b"true",
+    b"null",
+    b'"rock"',
+    b'"a"',
+    b"[1]",
+    b'{"step":1}',
+    b"[]",
+)
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
 
 
@@ -113,8 +127,9 @@ def _exchanged(rng, body):
     if isinstance(node, dict) and rng.random() < 0.2:
         del node[key]
         return json.dumps(value).encode()
+    new = rng.choice(JSON if rng.random() < 0.5 else LIKELY)
     node[key] = "\x1aHERE\x1a"
-    return json.dumps(value).encode().replace(b'"\\u001aHERE\\u001a"', rng.choice(JSON))
+    return json.dumps(value).encode().replace(b'"\\u001aHERE\\u001a"', new)
 
 
 def _mutated(rng, data):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
 from fuzzed_requests import fuzzed_requests, resident_bytes, send_fuzzed
 from served import Served
 
+SCRIPT = Path(__file__).parent / "serve_script.py"
 BODIES = [
     json.dumps(value).encode()
     for value in (
@@ -23,7 +25,7 @@ MOST_GROWTH = 50 << 20
 
 
 def fuzz(seed, n):
-    with Served() as served:
+    with Served(SCRIPT) as served:
         warm = fuzzed_requests(seed + 1, 200, BODIES, b"application/json")
         send_fuzzed(served.url, warm)
         before = resident_bytes(served.process.pid)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -14,6 +15,8 @@ from served import Served
 
 from parllel.errors import ClosedError, WrongStateError
 from parllel.web import Route, WebServer, build_app
+
+SCRIPT = Path(__file__).parent / "serve_script.py"
 
 
 def test_it_ends_once_and_for_all(serve, client):
@@ -81,7 +84,7 @@ def test_a_handler_that_does_not_return_is_waited_for_so_long(serve):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(number):
-    with Served() as served:
+    with Served(SCRIPT) as served:
         replies = []
         slow = threading.Thread(
             target=lambda: replies.append(httpx2.post(f"{served.url}/sleep", json=1.0).json())
@@ -96,7 +99,7 @@ def test_a_signal_ends_it_in_order(number):
 
 
 def test_a_second_signal_does_not_wait():
-    with Served() as served:
+    with Served(SCRIPT) as served:
         slow = threading.Thread(
             target=lambda: httpx2.post(f"{served.url}/sleep", json=60.0, timeout=90)
         )
@@ -113,11 +116,11 @@ def test_a_second_signal_does_not_wait():
 
 
 def test_sigkill_leaves_the_port_free():
-    with Served() as served:
+    with Served(SCRIPT) as served:
         assert httpx2.get(f"{served.url}/health").is_success
         os.kill(served.process.pid, signal.SIGKILL)
         served.end()
-        with Served(served.url.rsplit(":", 1)[1]) as again:
+        with Served(SCRIPT, served.url.rsplit(":", 1)[1]) as again:
             assert again.url == served.url
             assert httpx2.get(f"{again.url}/health").is_success
 

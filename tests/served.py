@@ -1,33 +1,30 @@
-"""A server in a process of its own."""
+"""A server in a process of its own, which prints its URL at the end of its first line."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-
-SCRIPT = Path(__file__).parent / "serve_script.py"
 
 
 class Served:
-    """`serve_script.py` as a process, as a context.
+    """A process of this Python that serves, as a context.
 
     Args:
-        arguments: of the script.
+        arguments: of the command, after the interpreter.
     """
 
     def __init__(self, *arguments):
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, *arguments],
+            [sys.executable, *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.url = self.process.stdout.readline().strip()
+        self.url = self.process.stdout.readline().strip().rpartition(" ")[2]
 
-    def end(self):
+    def end(self, timeout_s=60):
         """Return the exit status, and what was printed since the URL."""
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, out, err
 
     def __enter__(self):
