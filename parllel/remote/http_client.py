@@ -173,30 +173,49 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TimedSocket:
-    """What `http.client` uses of a socket."""
+    """What `http.client` uses of a socket.
+
+    If the server is to close the connection, it closes this before it has read the reply. As with sockets
+    themselves, the last reader closes it then.
+    """
 
     def __init__(self, sock: socket.socket, connection: _Connection) -> None:
         self._sock, self._connection = sock, connection
+        self._readers = 0
+        self._closed = False
 
     def sendall(self, data: Any) -> None:
         self._sock.settimeout(self._connection.left_s())
         self._sock.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReader(self._sock, self._connection), 65536)
+        self._readers += 1
+        return io.BufferedReader(_TimedReader(self, self._sock, self._connection), 65536)
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def close(self) -> None:
-        self._sock.close()
+        self._closed = True
+        if not self._readers:
+            self._sock.close()
+
+    def reader_closed(self) -> None:
+        self._readers -= 1
+        if self._closed:
+            self.close()
 
 
 class _TimedReader(io.RawIOBase):
     """The bytes of a socket; closing it leaves the socket open for the next reply."""
 
-    def __init__(self, sock: socket.socket, connection: _Connection) -> None:
-        self._sock, self._connection = sock, connection
+    def __init__(self, owner: _TimedSocket, sock: socket.socket, connection: _Connection) -> None:
+        self._owner, self._sock, self._connection = owner, sock, connection
+
+    def close(self) -> None:
+        if not self.closed:
+            self._owner.reader_closed()
+        super().close()
 
     def readable(self) -> bool:
         return True
