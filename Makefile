@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-side-by-side soak bench bench-peers bench-end-to-end bench-rollouts bench-remote docs wheel train clean
+.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -51,6 +51,9 @@ test: install  ## lint, types, docs, all tests
 test-side-by-side: install
 	$(BIN)/python -m pytest -m "not alone and not soak" --dist worksteal \
 	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 1, 8))") $(ARGS)
+
+test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
+	$(BIN)/python -m pytest tests/remote/server/test_multiserver.py $(ARGS)
 
 soak: install  ## hours of steps and hundreds of killed workers: not part of test
 	$(BIN)/python -m pytest -m soak $(ARGS)

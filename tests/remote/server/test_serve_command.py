@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from asking import get, post
+from serving import http_server
+from waiting import LONG_S
+
+pytestmark = pytest.mark.timeout(120)
+
+COMMAND = [sys.executable, "-m", "parllel.cli", "http-server"]
+ACT = {"action": "act", "state": {"observation": {"step": 1, "remainingOverageTime": 60}}}
+
+
+def test_an_agent_is_loaded_at_the_start(agents):
+    flags = ("--agent", agents / "configured.py", "--environment", "rps")
+    with http_server(*flags, "--configuration", '{"episodeSteps": 7}') as url:
+        assert get(f"{url}/ready").json() == {"status": "ready"}
+        assert post(url, ACT).json() == {"action": 7}
+        # That the operator named it allows nothing to requests.
+        request = {"action": "initialize_agents", "environment": "rps", "agents": ["by_step.py"]}
+        assert post(url, request).status == 403
+
+
+def test_a_module_of_the_user_registers_environments(tmp_path):
+    (tmp_path / "games_of_mine.py").write_text(
+        "from parllel.remote import register\n"
+        "from parllel.remote.games import RockPaperScissors\n\n"
+        "register('my-rps', RockPaperScissors)\n"
+    )
+    with http_server("--import", tmp_path / "games_of_mine.py") as url:
+        assert "my-rps" in get(url).json()
+
+
+def test_the_token_comes_from_the_environment_and_is_in_no_argument():
+    token = "a-token-of-this-test"
+    with http_server(PARLLEL_TOKEN=token) as url:
+        assert post(url, {"action": "list"}).status == 401
+        assert post(url, {"action": "list"}, password=token).status == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--host", "0.0.0.0"), "--token-file FILE"),
+        (("--agent", "rock"), "--agent SPEC and --environment NAME: expected both or none"),
+        (("--agent", "nowhere.py", "--environment", "rps"), "nowhere.py"),
+        (("--agent", "{agents}/broken.py", "--environment", "rps"), "broken.py"),
+        (("--agent-root", "nowhere"), "--agent-root nowhere: there is no such folder"),
+        (("--token-file", "nowhere"), "nowhere"),
+        (("--import", "nowhere_at_all"), "nowhere_at_all"),
+        (("--max-sessions", "0"), "--max-sessions"),
+        (("--idle", "0"), "--idle"),
+        (("--port", "{taken}"), "is in use"),
+    ],
+)
+def test_mistakes_are_one_sentence(agents, flags, message):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = [flag.format(agents=agents, taken=port) for flag in flags]
+        if "--port" not in told:
+            told += ["--port", "0"]
+        done = subprocess.run([*COMMAND, *told], capture_output=True, text=True, timeout=LONG_S * 2)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("parllel: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_server_that_is_killed_leaves_no_agent(agents):
+    (agents / "pid.py").write_text("import os\n\ndef agent(observation):\n    return os.getpid()\n")
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--agent", agents / "pid.py", "--environment", "rps"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = process.stdout.readline().split()[-1]
+        pid = post(url, ACT).json()["action"]
+        os.kill(pid, 0)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    # The guard of each test looks for what is left.
