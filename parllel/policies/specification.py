@@ -154,7 +154,9 @@ def _policy_of_scheme(
     except ModuleNotFoundError as error:
         hint = "" if scheme.extra is None else f": pip install 'parllel[{scheme.extra}]'"
         name = spec.partition(":")[0]  # alone, as the rest may hold the password of a URL
-        raise ImportError(f"policy {name}:...: needs {error.name}{hint}", name=error.name) from error
+        raise ImportError(
+            f"policy {name}:...: needs {error.name}{hint}", name=error.name
+        ) from error
     policy = found(spec, observation_space=observation_space, action_space=action_space)
     if not isinstance(policy, Policy):
         raise TypeError(f"{scheme.target}: expected it to return a Policy, got {policy!r}")

@@ -17,6 +17,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     if (arguments.agent is None) != (arguments.environment is None):
         raise ValueError("--agent SPEC and --environment NAME: expected both or none")
+    for flag in ("max_sessions", "idle", "memory"):
+        value = getattr(arguments, flag)
+        if value is not None and not value > 0:
+            raise ValueError(f"--{flag.replace('_', '-')}: expected more than 0, got {value:g}")
     settings = ServerSettings(
         host=arguments.host,
         port=arguments.port,

@@ -9,7 +9,8 @@ import sys
 import pytest
 from asking import get, post
 from serving import http_server
-from waiting import LONG_S
+
+from parllel.cli import main
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -55,21 +56,24 @@ def test_the_token_comes_from_the_environment_and_is_in_no_argument():
         (("--token-file", "nowhere"), "nowhere"),
         (("--import", "nowhere_at_all"), "nowhere_at_all"),
         (("--max-sessions", "0"), "--max-sessions"),
-        (("--idle", "0"), "--idle"),
+        (("--idle", "0"), "--idle: expected more than 0, got 0"),
+        (("--idle", "nan"), "--idle: expected more than 0, got nan"),
+        (("--memory", "-1"), "--memory: expected more than 0, got -1"),
         (("--port", "{taken}"), "is in use"),
     ],
 )
-def test_mistakes_are_one_sentence(agents, flags, message):
+def test_mistakes_are_one_sentence(agents, flags, message, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         told = [flag.format(agents=agents, taken=port) for flag in flags]
         if "--port" not in told:
             told += ["--port", "0"]
-        done = subprocess.run([*COMMAND, *told], capture_output=True, text=True, timeout=LONG_S * 2)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("parllel: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+        status = main(["http-server", *told])
+    said = capsys.readouterr()
+    assert (status, said.out) == (2, "")
+    assert said.err.startswith("parllel: ")
+    assert message in said.err
+    assert said.err.count("\n") == 1
 
 
 def test_a_server_that_is_killed_leaves_no_agent(agents):
