@@ -38,7 +38,7 @@ class Agent(Closing):
         raw: the specification, see `build_agent`.
         environment: what it acts in. Its configuration is read at each act.
         memory_limit_bytes: of private memory that a process of the agent's can write to, Python included,
-            which takes some 150 MB. Each process that it starts has the same limit. None is no limit.
+            which takes some 80 MB. Each process that it starts has the same limit. None is no limit.
 
     Attributes:
         raw: the specification.
