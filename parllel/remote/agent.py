@@ -25,6 +25,7 @@ from parllel.wire import WireError
 
 _MOST_LOG = 1 << 18  # characters, where maxLogLength says nothing or more
 _START_S = 60.0
+_LOOK_S = 0.01  # for an act to end by itself before it is ended
 
 
 class Agent(Closing):
@@ -211,9 +212,9 @@ class Agent(Closing):
             if hasattr(self._acts, "close") and self.kind in ("url", "proto"):
                 self._acts.close()
             return
-        if not self._lock.acquire(blocking=False):
+        # Again and again: the other thread may just be starting the process anew.
+        while not self._lock.acquire(timeout=_LOOK_S):
             self._process.interrupt()
-            self._lock.acquire()
         try:
             self._process.close()
         finally:

@@ -70,7 +70,8 @@ def _kind_of_text(text: str) -> str:
     # One line may be source, or a path or a name that is misspelled.
     try:
         statements = ast.parse(text).body
-    except (SyntaxError, ValueError):
+    # The last two for what is nested too deeply, as a request may be.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "file"
     return "source" if any(isinstance(node, _DEFINES) for node in statements) else "file"
 

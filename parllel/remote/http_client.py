@@ -56,6 +56,7 @@ class HttpClient(Closing):
             pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
             self._headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         self._idle: list[_Connection] = []  # appending and popping are safe in any thread
+        self._closed = False
 
     def post(
         self, body: bytes, headers: Mapping[str, str], seconds: float
@@ -68,6 +69,8 @@ class HttpClient(Closing):
             TimeoutError: if that takes longer, once the server was reached.
             HttpError: if the server cannot be reached in time, or the reply is none, too long or a redirect.
         """
+        if self._closed:
+            raise HttpError(f"{self.shown}: used after it was closed")
         connection = self._connection()
         deadline = connection.deadline = monotonic() + seconds
         try:
@@ -90,6 +93,8 @@ class HttpClient(Closing):
             raise
         if connection.sock is not None:
             self._idle.append(connection)
+        if self._closed:  # meanwhile, by another thread, which has not seen this connection
+            self.close()
         if 300 <= response.status < 400:
             raise HttpError(
                 f"{self.shown}: answered with a redirect ({response.status}), which is not followed"
@@ -107,17 +112,20 @@ class HttpClient(Closing):
         raise HttpError(f"its reply has more than {self._most_bytes} bytes")
 
     def _connection(self) -> _Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.fresh():
-                return connection
-            connection.close()
+        with contextlib.suppress(IndexError):  # other threads take from them too
+            while True:
+                connection = self._idle.pop()
+                if connection.fresh():
+                    return connection
+                connection.close()
         return _Connection(self._host, self._port, self._secure)
 
     def close(self) -> None:
-        """Close the connections that are open; may be called twice. Another request opens one again."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close the connections that are open, one in use after its request; may be called twice."""
+        self._closed = True
+        with contextlib.suppress(IndexError):  # another thread may close them too
+            while True:
+                self._idle.pop().close()
 
 
 class _Connection(http.client.HTTPConnection):

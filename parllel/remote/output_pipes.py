@@ -9,7 +9,6 @@ What Python itself prints there takes the way of `SharedText` instead, which cos
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import sys
@@ -40,6 +39,8 @@ class OutputPipes:
             os.set_blocking(fd, False)
             # Fewer wake-ups for an agent that prints much; the system may refuse more than its own size.
             if sys.platform == "linux":
+                import fcntl
+
                 with contextlib.suppress(OSError):
                     fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from agent_setup import context
@@ -208,3 +210,23 @@ def test_an_agent_asks_it_and_shows_no_secret():
             assert (action, log["stdout"], agent.kind) == ([1], "", "url")
             assert agent.name == server.url
             assert "secret" not in repr(agent)
+
+
+def test_closing_while_a_request_is_made_leaves_no_connection():
+    asking, closed = threading.Event(), threading.Event()
+
+    def answer(body):
+        asking.set()
+        assert closed.wait(30)
+        return reply('{"action": 1}')
+
+    with Answering(answer) as server, ThreadPoolExecutor() as pool:
+        agent = UrlAgent(server.url, "rps")
+        acting = pool.submit(agent, OBSERVATION, CONFIGURATION)
+        assert asking.wait(30)
+        agent.close()
+        closed.set()
+        assert acting.result(30) == 1
+        assert not agent._client._idle
+        failure = agent(OBSERVATION, CONFIGURATION)
+        assert failure == AgentFailure("ERROR", f"{server.url}: used after it was closed")
