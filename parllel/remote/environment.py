@@ -72,7 +72,7 @@ class Environment(Closing):
     ) -> None:
         self.name = name
         self.debug = debug
-        self.id = str(uuid.uuid1())
+        self.id = str(uuid.uuid4())
         self.info: dict[str, Any] = _copied("info", info or {})
         self.steps: list[Row] = []
         self.logs: list[list[dict[str, Any]]] = []

@@ -40,7 +40,9 @@ function showAgents() {
     status.append(element("span", state.status, state.status));
     if (state.reason) status.append(element("div", state.reason, "reason"));
     row.append(status, element("td", number(state.reward, 4)));
-    row.append(element("td", now ? JSON.stringify(state.action) : "–"));
+    // Others have an action as well, the default of the schema, which they did not choose.
+    const acted = now && episode.steps[now - 1][seat].status === "ACTIVE";
+    row.append(element("td", acted ? JSON.stringify(state.action) : "–"));
     row.append(element("td", "duration" in log ? number(1000 * log.duration, 1) + " ms" : "–"));
     row.append(element("td", state.left_s === null ? "–" : number(state.left_s, 1) + " s"));
     rows.push(row);
