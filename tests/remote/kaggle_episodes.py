@@ -105,21 +105,15 @@ def main():
     for title, (name, configuration, agents) in CASES.items():
         env = make(name, configuration)
         env.run([agent(given) for given in agents])
-        replay = env.toJSON()
-        played[title] = {
-            "steps": seen(replay["steps"]),
-            "observations": [[s["observation"] for s in row] for row in replay["steps"]],
-            "rewards": replay["rewards"],
-            "statuses": replay["statuses"],
-            "keys": sorted(replay),
-        }
+        played[title] = env.toJSON()
     reactions = {}
     for name in REACTING:
         for signs in (3, 5):
             env = make("rps", {"episodeSteps": 40, "signs": signs})
             env.run([name, agent([(i * i + i // 3) % signs for i in range(40)])])
             reactions[f"{name} {signs}"] = env.toJSON()["steps"]
-    print(json.dumps({"played": played, "reactions": reactions}))
+    specifications = [make(name).specification for name in ("rps", "connectx")]
+    print(json.dumps({"played": played, "reactions": reactions, "specifications": specifications}))
 
 
 if __name__ == "__main__":

@@ -104,6 +104,7 @@ def test_agents_that_cannot_play_are_refused(agents, error, message):
     [
         ({"sticks": 0}, r"nim: configuration.sticks: 0 is less than the minimum of 1"),
         ({"sticks": "x"}, r"nim: configuration.sticks: 'x' is not of type 'integer'"),
+        ({"episodeSteps": 10**9}, r"nim: configuration.episodeSteps: .* greater than the maximum"),
         ({"actTimeout": -1}, r"nim: configuration.actTimeout: -1 is less"),
         ({"other": {1, 2}}, r"expected JSON values.*set"),
     ],

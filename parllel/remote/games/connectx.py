@@ -25,7 +25,7 @@ class ConnectX(Game):
         "version": "1.0.1",
         "agents": [2],
         "configuration": {
-            "actTimeout": {"type": "number", "minimum": 0, "default": 2},
+            "actTimeout": {"default": 2},
             "columns": {
                 "description": "Columns of the board.",
                 "type": "integer",

@@ -23,7 +23,8 @@ from parllel.remote.games.space_schema import (
 from parllel.types import Tree
 from parllel.wire import to_json
 
-_MOST_STEPS = 10_000  # where the environment does not say
+_STEPS = 10_000  # where the environment does not say
+_MOST_STEPS = 99_999  # of any game
 
 
 class GymnasiumGame(Game):
@@ -58,13 +59,7 @@ class GymnasiumGame(Game):
             "description": f"{env_id} of gymnasium.",
             "version": "1.0.0",
             "agents": [1],
-            "configuration": {
-                "episodeSteps": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "default": (limit or _MOST_STEPS) + 1,
-                }
-            },
+            "configuration": {"episodeSteps": {"default": min(limit or _STEPS, _MOST_STEPS) + 1}},
             "observation": {
                 "observation": space_schema(self._observation_space),
                 "action_mask": {"type": "array"},

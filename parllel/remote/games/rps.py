@@ -26,7 +26,7 @@ class RockPaperScissors(Game):
         "version": "1.0.0",
         "agents": [2],
         "configuration": {
-            "episodeSteps": {"type": "integer", "minimum": 2, "default": 1000},
+            "episodeSteps": {"minimum": 2},
             "signs": {
                 "description": "How many signs there are.",
                 "type": "integer",

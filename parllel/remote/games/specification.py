@@ -19,6 +19,8 @@ _CONFIGURATION: dict[str, Any] = {
         "description": "The most steps of an episode, the first state included.",
         "type": "integer",
         "minimum": 1,
+        # A replay is in memory as a whole: with small observations this is 200 MB.
+        "maximum": 100_000,
         "default": 1000,
     },
     "actTimeout": {
@@ -98,8 +100,8 @@ class Specification:
         values.setdefault("title", name)
         values.setdefault("description", values["title"])
         values.setdefault("version", "1.0.0")
-        values["configuration"] = {**_CONFIGURATION, **values.get("configuration", {})}
-        values["observation"] = {**_OBSERVATION, **values.get("observation", {})}
+        values["configuration"] = _merged(_CONFIGURATION, values.get("configuration", {}))
+        values["observation"] = _merged(_OBSERVATION, values.get("observation", {}))
         values.setdefault("reward", dict(_REWARD))
         values.setdefault("action", {})
         values.setdefault("info", {})
@@ -213,6 +215,11 @@ def specification_of(game: Game) -> Specification:
     if getattr(kind, "specification", None) is given:
         _known[kind] = (given, made)
     return made
+
+
+def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas of fields: of those that all games have, a game may change a part."""
+    return {**common, **{field: {**common.get(field, {}), **own[field]} for field in own}}
 
 
 def _default(schema: Mapping[str, Any], number: int) -> Any:
