@@ -47,7 +47,7 @@ def end(process, number):
     assert process.wait(60) == -number
 
 
-# The second only seldom, as each starts a Ray: closing is the same as with that of others.
+# Each way with one Ray always, with the other one seldom, as they take long.
 @pytest.mark.parametrize(
     "number",
     [
@@ -68,7 +68,13 @@ def test_a_ray_of_its_own_goes_with_it(ray_folder, number):
                 agent.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="killed", marks=pytest.mark.soak),
+        pytest.param(signal.SIGINT, id="Ctrl-C"),
+    ],
+)
 def test_a_ray_of_others_loses_its_actors(ray_here, number):
     address = ray.get_runtime_context().gcs_address
     with driver(address) as (process, workers):
