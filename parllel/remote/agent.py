@@ -105,6 +105,7 @@ class Agent(Closing):
 
         Raises:
             ClosedError: after `close`.
+            WireError: for an observation that cannot be sent to where the agent acts; names its path.
         """
         actions, log = self.act_batch([observation])
         return actions[0], log

@@ -183,7 +183,10 @@ class AgentProcess(Closing):
         changed = None
         if configuration != self._configuration:
             changed = self._configuration = dict(configuration)
-        request = encode([self._number, observations, changed])
+        try:
+            request = encode([self._number, observations, changed])
+        except WireError:  # of what plain values can be made, such as the members of an enumeration
+            request = encode([self._number, [plain(seen) for seen in observations], changed])
         answers: list[Any] | AgentFailure
         try:
             self._channel.write(request, seconds)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from enum import IntEnum
 
 import pytest
 from agent_setup import context, file_agent
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
 from parllel.remote import Agent, AgentFailure
+from parllel.wire import WireError
 
 OBSERVATION = {"step": 1, "inner": {"list": [{"a": 2}]}, "remainingOverageTime": 0}
 
@@ -133,3 +135,20 @@ def test_its_input_is_empty_and_it_ends_when_it_is_closed(tmp_path):
     agent.close()
     with pytest.raises(ClosedError, match="used after it was closed"):
         agent.act(OBSERVATION)
+
+
+def test_observations_are_made_plain_where_they_have_to_be(tmp_path):
+    class Side(IntEnum):
+        LEFT = 3
+
+    class Struct(dict):
+        pass
+
+    source = "def agent(observation): return [observation.side, type(observation.side).__name__]"
+    with file_agent(tmp_path, source) as agent:
+        assert agent.act(Struct(side=Side.LEFT))[0] == [3, "int"]
+        with pytest.raises(
+            WireError, match=r"^side: expected JSON values or arrays, got builtins.set"
+        ):
+            agent.act({"side": {1}})
+        assert agent.act({"side": 1})[0] == [1, "int"]
