@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import multiprocessing
+from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -9,7 +11,16 @@ from served_policy import ServedPolicy, frequency_policy
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
-from parllel.policies import LabelActions, OpponentEnv, Policy, PolicyAgent, policy_of
+from parllel.cli import main
+from parllel.policies import (
+    FunctionPolicy,
+    LabelActions,
+    OpponentEnv,
+    Policy,
+    PolicyAgent,
+    play_episodes,
+    policy_of,
+)
 from parllel.remote import RemotePolicy, remote_policy
 from parllel.samplers import BasicSampler
 from parllel.testing import RockPaperScissorsEnv
@@ -186,6 +197,24 @@ def test_an_opponent_behind_a_url():
     # It plays paper against the rock that it has seen.
     assert rewards[2:] == [-1.0] * 4
     assert len(served.rows) == 6
+
+
+def lean(seen):
+    return int(seen[2] > 0)
+
+
+def test_parllel_play_takes_a_url(capsys):
+    with gym.make("CartPole-v1") as env:
+        policy = FunctionPolicy(lean, env.observation_space, env.action_space)
+    served = ServedPolicy(policy)
+    with served.serving() as url:
+        assert main(["play", url, "--env", "CartPole-v1", "--seeds", "0-2"]) == 0
+    episodes = play_episodes(policy, partial(gym.make, "CartPole-v1"), range(3))
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == [
+        f"seed {one.seed}: return {one.traj.return_:.2f} in {one.traj.length} steps"
+        for one in episodes
+    ]
 
 
 def act_once(policy, seen, pipe):
