@@ -40,7 +40,9 @@ def overview_of(statuses: Sequence[WorkerStatus]) -> str:
 
     Up to three say why the last that died, or are parked, did so.
     """
-    phases = Counter(status.phase for status in statuses)
+    phases: Counter[str] = Counter()
+    for status in statuses:
+        phases[status.phase] += status.starts
     said = ", ".join(f"{n} {phase}" for phase, n in sorted(phases.items()))
     versions = [status.version for status in statuses if status.phase == "running"]
     span = f"versions {min(versions)} to {max(versions)}" if versions else "no version yet"
@@ -97,4 +99,4 @@ def _parked(statuses: Sequence[WorkerStatus]) -> int:
 
 def _restarts(statuses: Sequence[WorkerStatus]) -> int:
     # Each start has a status of its own, and "died" means that another followed, or is to follow.
-    return sum(status.phase == "died" for status in statuses)
+    return sum(status.starts for status in statuses if status.phase == "died")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+
+from parllel.rollouts.pipeline_monitor import PipelineMonitor
 
 
 @dataclass
@@ -21,6 +24,7 @@ class WorkerStatus:
         monitor: `PipelineMonitor.state()`.
         where: the node, and the process.
         reason: why it died or is parked.
+        starts: how many starts this is the sum of; one, unless they are long past.
     """
 
     name: str
@@ -33,3 +37,22 @@ class WorkerStatus:
     monitor: dict[str, Any] | None = None
     where: str = ""
     reason: str = ""
+    starts: int = 1
+
+    def plus(self, other: WorkerStatus) -> WorkerStatus:
+        """Return the sum of what two starts that are over have done; the reason is that of the other."""
+        monitor = PipelineMonitor()
+        for state in (self.monitor, other.monitor):
+            if state is not None:
+                monitor.merge(state)
+        return WorkerStatus(
+            "earlier starts",
+            "died",
+            steps=self.steps + other.steps,
+            version=max(self.version, other.version),
+            env_restarts=self.env_restarts + other.env_restarts,
+            counts=dict(Counter(self.counts) + Counter(other.counts)),
+            monitor=monitor.state(),
+            reason=other.reason,
+            starts=self.starts + other.starts,
+        )

@@ -105,6 +105,20 @@ def test_lines_for_the_terminal():
     assert lines[-1].startswith("75% of the time goes to the environments")
 
 
+def test_ends_long_past_are_summed():
+    one = WorkerStatus(
+        "worker 0", "died", 9, 2, counts=counts(5, 4, lost=1), monitor=monitor(send=1), reason="one"
+    )
+    other = WorkerStatus(
+        "worker 1", "died", 3, 4, env_restarts=2, counts=counts(2, 2), reason="two"
+    )
+    total = one.plus(other).plus(WorkerStatus("worker 2", "died", reason="three"))
+    apart = Told([one, other, WorkerStatus("worker 2", "died")])
+    assert Told([total]).stats == apart.stats
+    assert (total.starts, total.reason) == (3, "three")
+    assert Told([total]).overview().splitlines()[:2] == apart.overview().splitlines()[:2]
+
+
 def test_lines_of_ends_are_few_and_the_last():
     died = [WorkerStatus(f"worker {n}", "died", reason=f"reason {n}") for n in range(9)]
     lines = Told(died).overview().splitlines()

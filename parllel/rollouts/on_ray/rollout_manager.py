@@ -37,6 +37,8 @@ _REPORTS_PER_S = 100.0
 _LONGEST_REPORT_S = 10.0
 # How long an actor may take to say how it is.
 _ANSWER_S = 2.0
+# Of starts that are over, all that are described each by itself: a run of weeks may have thousands.
+_MOST_ENDS = 300
 
 
 class Failure(NamedTuple):
@@ -73,6 +75,7 @@ class RolloutManager:
         # By name, in the order of their starts.
         self._statuses: dict[str, WorkerStatus] = {}
         self._added: dict[str, int] = {}  # fragments in the buffer, by name
+        self._earlier: WorkerStatus | None = None  # the sum of the oldest ends
         # Failures, and texts to warn of.
         self._notices: list[Failure | str] = []
         self._publication: Publication | None = None
@@ -118,7 +121,13 @@ class RolloutManager:
         # The trainer hears of a dead buffer from its workers.
         added: dict[str, int] | None = await _answered(self._buffer.actor.added.remote())
         self._added = self._added if added is None else added
-        return [_settled(one, self._added.get(name, 0)) for name, one in self._statuses.items()]
+        settled = [_settled(one, self._added.get(name, 0)) for name, one in self._statuses.items()]
+        earlier = [] if self._earlier is None else [self._earlier]
+        # Their last fragments have arrived or are lost by now, so that the sum stays as it is.
+        for one in [one for one in settled if one.phase == "died"][:-_MOST_ENDS]:
+            del self._statuses[one.name]
+            self._earlier = one if self._earlier is None else self._earlier.plus(one)
+        return [*earlier, *settled]
 
     async def stop(self, timeout_s: float) -> list[WorkerStatus]:
         """End all workers, those by force that do not end in time; return what there is to say of them."""
