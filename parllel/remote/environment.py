@@ -9,6 +9,7 @@ Agent          acts, here or elsewhere, or says why it has no action
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -274,7 +275,8 @@ class Environment(Closing):
         game = self._episode.game
         if game.observed:
             for row in self.steps:
-                yield game, self._episode.position_of(row)
+                # Without a check: those from elsewhere were checked when they came.
+                yield game, Position.of_row(row, self._specification.shared)
             return
         # In a game of its own, as this one may be in the middle of an episode.
         with new_game(self.name) as game:
@@ -291,6 +293,10 @@ class Environment(Closing):
         rows = [self._specification.check_row(row, number) for number, row in enumerate(steps)]
         if len({len(row) for row in rows}) != 1:
             raise ValueError(f"{self.name}: steps: expected some, with as many agents in each")
+        for state in itertools.chain.from_iterable(rows):
+            # One that was written by hand has no times.
+            all_s = self.configuration["agentTimeout"]
+            state["observation"].setdefault("remainingOverageTime", all_s)
         if self._episode.game.observed:
             for number, row in enumerate(rows):
                 try:

@@ -160,6 +160,11 @@ def test_an_episode_goes_on_from_any_state():
             "sticks": 2,
             "step": 2,
         }
+    by_hand = [{"observation": {"sticks": 1, "step": 4}}, {"status": "INACTIVE"}]
+    with make("nim", {"agentTimeout": 9}, steps=[by_hand]) as env:
+        env.run(["one", "one"])
+        assert env.to_json()["rewards"] == [-1, 1]
+        assert env.state[1]["observation"]["remainingOverageTime"] == 9
     with make("nim", steps=replay["steps"], logs=[[], [{"duration": 1.5}, {}]]) as env:
         assert len(env.steps) == 2
         assert env.logs[1][0] == {"duration": 1.5}

@@ -47,10 +47,6 @@ class Episode:
         Raises:
             ValueError: if it is none of this game.
         """
-        self.position = self.position_of(row)
-
-    def position_of(self, row: Row) -> Position:
-        """Return the position that a state describes; raises as `go_on` does."""
         shared = self._specification.shared
         missing = sorted(shared - set(row[0]["observation"]))
         if missing:
@@ -61,7 +57,7 @@ class Episode:
         # Of any kind, as the state of a stranger may be anything.
         except Exception as error:
             raise ValueError(f"no position of {self._specification.name}: {error}") from error
-        return position
+        self.position = position
 
     def advance(self, actions: Sequence[Any], durations_s: Sequence[float] = ()) -> Row:
         """Make one step, and return the state after it.

@@ -183,12 +183,12 @@ class Specification:
             numbers = " or ".join(str(n) for n in self.values["agents"])
             raise ValueError(f"{where}: expected a list of the states of {numbers} agents")
         made = []
-        for state in row:
+        for seat, state in enumerate(row):
             if not isinstance(state, dict):
                 raise ValueError(f"{where}: expected objects, got {type(state).__name__}")
             defaults: dict[str, Any] = {
                 "action": None,
-                "reward": None,
+                "reward": _or_none(_default(self.values["reward"], seat)),
                 "info": {},
                 "observation": {},
                 "status": "ACTIVE",
