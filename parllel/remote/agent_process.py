@@ -165,6 +165,7 @@ class AgentProcess(Closing):
     def interrupt(self) -> None:
         """Kill the process while another thread waits for it, which then sees it die."""
         child = self._child
+        # Only killed, and not ended: what belongs to the process is the other thread's to close.
         if child is not None and child.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -179,6 +180,7 @@ class AgentProcess(Closing):
         The process must be running. After a deadline, or an answer that makes no sense, it has ended.
         """
         assert self._child is not None
+        # Its answer has the same number: one that comes late, or is made up, must not be taken for another's.
         self._number += 1
         changed = None
         if configuration != self._configuration:
@@ -200,7 +202,8 @@ class AgentProcess(Closing):
         except (WireError, ValueError) as error:
             answers = AgentFailure("ERROR", f"its process did not answer as it should: {error}")
         if isinstance(answers, AgentFailure):
-            # Whatever it is doing, and may still write, belongs to no other act.
+            # Whatever it is doing, and may still write, belongs to no other act. What it has printed is
+            # taken before that: the memory goes with the process.
             printed = self._printed()
             self.close()
             return [answers] * len(observations), *printed
@@ -214,6 +217,7 @@ class AgentProcess(Closing):
         """
         while True:
             slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()
+            # For output as well: an agent that waits for room in a pipe would never answer.
             ready = {fd for fd, _ in self._poller.poll(slice_s * 1000)}
             left_s -= counted_s(began, slice_s)
             if not ready <= self._ready:

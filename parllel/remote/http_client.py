@@ -76,8 +76,8 @@ class HttpClient(Closing):
         try:
             if connection.sock is None:
                 connection.connect()
-            # In one piece: two would be two packets.
             connection.request("POST", self._target, body, {**self._headers, **headers})
+            connection.flush()
             response = connection.getresponse()
             data = self._read(response)
         except TimeoutError:
@@ -132,13 +132,13 @@ class _Connection(http.client.HTTPConnection):
     """One connection, on which every wait ends at `deadline`."""
 
     deadline = 0.0
-    # Else the headers would be sent before the body, and the server woken twice.
-    auto_open = 0
+    auto_open = 0  # `connect` is called with the deadline, and at no other time
 
     def __init__(self, host: str, port: int, secure: bool) -> None:
         super().__init__(host, port)
         self._secure = secure
         self.default_port = 443 if secure else 80  # which the header Host leaves out
+        self._parts: list[bytes] = []
 
     def connect(self) -> None:
         try:
@@ -166,6 +166,16 @@ class _Connection(http.client.HTTPConnection):
                 made.close()
                 error = problem
         raise error
+
+    def send(self, data: Any) -> None:
+        """Keep a part of the request."""
+        # In one piece, which wakes the server once: headers and body would be two packets.
+        self._parts.append(data)
+
+    def flush(self) -> None:
+        """Send the request."""
+        parts, self._parts = self._parts, []
+        self.sock.sendall(b"".join(parts))
 
     def left_s(self) -> float:
         left_s = self.deadline - monotonic()

@@ -54,6 +54,7 @@ def run_agent(
     pid = os.getpid()
     brief = decode(message, _TRUSTED)
     output = AgentOutput(*inherited)
+    # Before any code of the agent's. The parent's variables may hold the token of a server.
     for name in list(os.environ):
         if not any(fnmatchcase(name, pattern) for pattern in _PASSED):
             del os.environ[name]
@@ -83,11 +84,13 @@ def _serve(
         except (EOFError, OSError):
             return
         number, observations, changed = decode(message, _TRUSTED)
-        configuration = changed or configuration
+        if changed is not None:
+            configuration = changed
         output.begin()
         made = answers(observations, configuration)
-        if os.getpid() != pid:
+        if os.getpid() != pid:  # as above
             os._exit(0)
+        # Before the answer, at which the parent takes what was printed: later it would be the next act's.
         output.flush()
         connection.send_bytes(_reply(number, made, most_bytes))
 
@@ -98,6 +101,7 @@ def _reply(number: int, made: list[Any], most_bytes: int) -> bytes:
         for answer in made
     ]
     message = encode([number, answers])
+    # The parent would take it for an attack, and end this process.
     if len(message) > most_bytes:
         failure = ["INVALID", f"returned more than {most_bytes} bytes"]
         message = encode([number, [failure] * len(made)])
@@ -125,6 +129,7 @@ def _load(brief: dict[str, Any]) -> tuple[Answers, bool]:
         thing: Any = load_policy(text)
     elif kind == "file":
         file = Path(text)
+        # First: what stands beside the file goes before what is installed, as when a script is run.
         sys.path.insert(0, str(file.resolve().parent))
         thing = policy_in_file(file, name)
     else:

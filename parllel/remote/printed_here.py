@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+# By thread, as functions of several agents run at the same time, and sys.stdout is one for all.
 _own = threading.local()
 _lock = threading.Lock()
 _n_open = 0

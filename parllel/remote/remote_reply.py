@@ -22,6 +22,7 @@ def action_in(reply: Any) -> Any:
     """
     if not isinstance(reply, Mapping):
         return AgentFailure("ERROR", f"answered with {type(reply).__name__} instead of an object")
+    # First: where there is an error, an action beside it would be a default in disguise.
     if "error" in reply:
         return AgentFailure("ERROR", f"answered: {reply['error']}")
     if reply.get("status") in _STATUSES:

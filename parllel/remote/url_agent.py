@@ -89,6 +89,7 @@ class UrlAgent(Closing):
             return AgentFailure("ERROR", str(error))
         except WireError as error:
             return AgentFailure("ERROR", f"{self.url}: {error}")
+        # With any other status there is no action, whatever the body says.
         if status != 200:
             return AgentFailure("ERROR", f"{self.url}: {_refusal(status, reply)}")
         return reply
