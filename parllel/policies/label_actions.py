@@ -27,7 +27,7 @@ from parllel.types import Tree
 class LabelActions(BatchTransform):
     """Write an expert's actions for the observations of a batch, as DAgger learns from (Ross et al. 2011).
 
-    The expert is asked once for the whole batch: one request, where it acts behind a URL. `BehaviorCloning`
+    The expert is asked once for the whole batch: one request, where it acts on a server. `BehaviorCloning`
     learns from the field. Steps that are not valid are not labelled: their cells become 0.
 
     Args:
