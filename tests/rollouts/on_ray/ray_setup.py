@@ -112,10 +112,15 @@ def quiet_statuses(workers):
     return workers.ask_statuses()
 
 
-def gone(pid):
-    """Whether a process has ended; it need not have been waited for."""
+def gone(process):
+    """Whether a process has ended; it need not have been waited for.
+
+    process: its number, which is another's some time after its end, or a psutil.Process.
+    """
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        if not isinstance(process, psutil.Process):
+            process = psutil.Process(process)
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 

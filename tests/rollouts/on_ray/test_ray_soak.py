@@ -87,16 +87,17 @@ def test_kills(ray_here):
             statuses = wait_until(running, "all workers", BACK_S)
             if killed < TRIALS and time.monotonic() - begun > killed * SECONDS / TRIALS:
                 status = random.choice(statuses)
-                pids = env_pids(status)
+                # Not their numbers, which are those of others an hour later.
+                processes = [psutil.Process(pid) for pid in env_pids(status)]
                 whole = random.random() < 0.5
-                os.kill(actor_pid(status) if whole else pids[0], signal.SIGKILL)
-                dead += pids if whole else pids[:1]
+                os.kill(actor_pid(status) if whole else processes[0].pid, signal.SIGKILL)
+                dead += processes if whole else processes[:1]
                 killed += 1
                 if killed in (TRIALS // 5 + 1, TRIALS):
                     memory.append(psutil.Process().memory_info().rss + actor.memory_info().rss)
         workers.close()
         total = check_ledgers(workers.statuses(), buffer)
         assert buffer.counts()["accepted"] == consumer.n >= FRAGMENTS
+        print(f"{killed} kills, {total}, memory grew by {memory[-1] - memory[0]} bytes")
         wait_until(lambda: all(map(gone, dead)), "the end of all that was killed", 10.0)
-    print(f"{killed} kills, {total}, memory grew by {memory[-1] - memory[0]} bytes")
     assert memory[-1] - memory[0] < MAY_GROW
