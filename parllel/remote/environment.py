@@ -9,7 +9,6 @@ Agent          acts, here or elsewhere, or says why it has no action
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -290,22 +289,7 @@ class Environment(Closing):
         Raises:
             ValueError: if they are not of this game, or come out otherwise when they are played again.
         """
-        rows = [self._specification.check_row(row, number) for number, row in enumerate(steps)]
-        if len({len(row) for row in rows}) != 1:
-            raise ValueError(f"{self.name}: steps: expected some, with as many agents in each")
-        for state in itertools.chain.from_iterable(rows):
-            # One that was written by hand has no times.
-            all_s = self.configuration["agentTimeout"]
-            state["observation"].setdefault("remainingOverageTime", all_s)
-        if self._episode.game.observed:
-            for number, row in enumerate(rows):
-                try:
-                    self._episode.go_on(row)
-                except ValueError as error:
-                    raise ValueError(f"{self.name}: steps[{number}]: {error}") from error
-        else:
-            for _ in self._episode.again(rows, self._seed()):
-                pass
+        rows = self._episode.load(steps, self._seed)
         self.steps, self.logs = rows, checked_logs(logs, len(rows))
         self._episodes = 1
 

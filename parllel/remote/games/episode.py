@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from parllel.errors import WrongStateError, add_note
@@ -41,12 +42,35 @@ class Episode:
         self.game.start(position)
         return self._now(position)
 
-    def go_on(self, row: Row) -> None:
-        """Go on from a state that is the whole of the game.
+    def load(self, steps: Sequence[Any], seed: Callable[[], int]) -> list[Row]:
+        """Go on after these steps, and return them with defaults for what they lack.
+
+        seed: returns that of the episode, for a game that has to be played again.
 
         Raises:
-            ValueError: if it is none of this game.
+            ValueError: if they are not of this game, or come out otherwise when they are played again.
         """
+        name = self._specification.name
+        rows = [self._specification.check_row(row, number) for number, row in enumerate(steps)]
+        if len({len(row) for row in rows}) != 1:
+            raise ValueError(f"{name}: steps: expected some, with as many agents in each")
+        for state in itertools.chain.from_iterable(rows):
+            # One that was written by hand has no times.
+            all_s = self.game.configuration["agentTimeout"]
+            state["observation"].setdefault("remainingOverageTime", all_s)
+        if self.game.observed:
+            for number, row in enumerate(rows):
+                try:
+                    self.position = self._checked(row)
+                except ValueError as error:
+                    raise ValueError(f"{name}: steps[{number}]: {error}") from error
+        else:
+            for _ in self.again(rows, seed()):
+                pass
+        return rows
+
+    def _checked(self, row: Row) -> Position:
+        """Return the position that a state from elsewhere is the whole of."""
         shared = self._specification.shared
         missing = sorted(shared - set(row[0]["observation"]))
         if missing:
@@ -57,7 +81,7 @@ class Episode:
         # Of any kind, as the state of a stranger may be anything.
         except Exception as error:
             raise ValueError(f"no position of {self._specification.name}: {error}") from error
-        self.position = position
+        return position
 
     def advance(self, actions: Sequence[Any], durations_s: Sequence[float] = ()) -> Row:
         """Make one step, and return the state after it.
