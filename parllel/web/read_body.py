@@ -8,6 +8,8 @@ from typing import Any
 from parllel.web.call import JSON
 from parllel.web.web_error import WebError
 
+_SHOWN = 80  # characters of a type that a reply repeats
+
 
 class ClientGoneError(Exception):
     """The client has closed the connection; there is nothing to reply to."""
@@ -48,7 +50,9 @@ def media_type(headers: dict[bytes, bytes], allowed: tuple[str, ...]) -> str:
             if name.strip() == "charset" and value.strip(' "') not in ("utf-8", "utf8"):
                 raise WebError(415, "expected a body in UTF-8")
     if kind not in allowed:
-        raise WebError(415, f"expected a body of type {' or '.join(allowed)}")
+        # As printable text: it comes from anyone. curl sends a form unless it is told otherwise.
+        expected = " or ".join(allowed)
+        raise WebError(415, f"Content-Type: expected {expected}, got {ascii(kind[:_SHOWN])}")
     return kind
 
 

@@ -65,7 +65,7 @@ def test_head_is_answered_without_a_body(serve, client):
         ("PUT", "/", None, b"1", 405, "expected GET, POST at this path"),
         ("OPTIONS", "/", None, b"", 405, "expected GET, POST at this path"),
         ("POST", "/health", None, b"1", 405, "expected GET at this path"),
-        ("POST", "/", "text/plain", b"1", 415, "expected a body of type application/json"),
+        ("POST", "/", "text/plain", b"1", 415, "Content-Type: expected application/json, got 'text/plain'"),
         ("POST", "/", "application/json; charset=latin-1", b"1", 415, "expected a body in UTF-8"),
         ("POST", "/", None, b"[NaN]", 400, "expected JSON, which has no NaN"),
         ("POST", "/", None, b"\xff", 400, "expected JSON in UTF-8"),

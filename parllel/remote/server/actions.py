@@ -81,7 +81,8 @@ class Actions(Closing):
         name = args.get("action")
         action = self._by_name.get(name) if isinstance(name, str) else None
         if action is None:
-            raise WebError(400, f"action: expected one of {', '.join(self._by_name)}")
+            known, got = ", ".join(self._by_name), "nothing" if name is None else ascii(name)[:80]
+            raise WebError(400, f"action: expected one of {known}, got {got}")
         return action(args)
 
     def load_agent(self, raw: Any, environment: str, configuration: dict[str, Any] | None) -> None:
