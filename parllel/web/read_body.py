@@ -52,7 +52,7 @@ def media_type(headers: dict[bytes, bytes], allowed: tuple[str, ...]) -> str:
     if kind not in allowed:
         # As printable text: it comes from anyone. curl sends a form unless it is told otherwise.
         expected = " or ".join(allowed)
-        raise WebError(415, f"Content-Type: expected {expected}, got {ascii(kind[:_SHOWN])}")
+        raise WebError(415, f"Content-Type: expected {expected}, got {kind[:_SHOWN]!a}")
     return kind
 
 
