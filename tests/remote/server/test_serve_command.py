@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -9,8 +8,10 @@ import sys
 import pytest
 from asking import get, post
 from serving import http_server
+from waiting import until
 
 from parllel.cli import main
+from parllel.processes import descendants, process_runs
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -86,9 +87,11 @@ def test_a_server_that_is_killed_leaves_no_agent(agents):
     try:
         url = process.stdout.readline().split()[-1]
         pid = post(url, ACT).json()["action"]
-        os.kill(pid, 0)
+        started = descendants(process.pid)
+        assert pid in {entry.pid for entry in started}
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    # The guard of each test looks for what is left.
+    # On a busy machine for longer than the guard of each test waits, which then looks for what is left.
+    until(lambda: not any(process_runs(entry.pid) for entry in started))
