@@ -28,6 +28,7 @@ from parllel.web import WebError
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
 _MOST_EPISODES = 10_000  # of one request
+_MOST_STEPS = 100_000  # of one episode, which are all kept for its replay
 
 
 class Actions(Closing):
@@ -120,12 +121,10 @@ class Actions(Closing):
         """Return the rewards of each episode; with `statuses`, a dict of both for each."""
         given = Arguments(args)
         episodes = given.integer("episodes", 1, 1, _MOST_EPISODES)
-        with self._environment(given) as environment:
-            agents = self._allowed_agents(given, environment)
-        with self._refusing():
+        with self._environment(given) as environment, self._refusing():
             return evaluate(
                 given.environment(),
-                agents,
+                self._allowed_agents(given, environment),
                 given.mapping("configuration"),
                 episodes=episodes,
                 steps=given.steps(),
@@ -252,6 +251,9 @@ class Actions(Closing):
                     debug=self._debug,
                 )
             with environment:
+                if environment.configuration["episodeSteps"] > _MOST_STEPS:
+                    message = f"configuration.episodeSteps: expected at most {_MOST_STEPS:,}"
+                    raise WebError(400, message)
                 yield environment
         finally:
             self._episodes.release()
@@ -264,6 +266,9 @@ class Actions(Closing):
         try:
             self._go_on()
             yield
+        except ClosedError:
+            self._go_on()  # `close` came between two acts
+            raise
         finally:
             self._playing -= playing
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 import pytest
 from waiting import until
@@ -175,6 +176,10 @@ def test_one_step_is_made_by_actions_or_by_agents(actions):
         ({"action": "run", "environment": "rps", "agents": ["rock"]}, "agents"),
         ({"action": "evaluate", "environment": "rps", "agents": [], "episodes": 0}, "episodes"),
         ({"action": "load", "environment": "rps", "steps": [[1, 2]]}, "steps"),
+        (
+            {"action": "load", "environment": "rps", "configuration": {"episodeSteps": 100_001}},
+            "episodeSteps: expected at most 100,000",
+        ),
         ({"action": "load", "environment": "rps", "render": {"mode": "png"}}, "render.mode"),
         ({"action": "step", "environment": "rps", "actions": [1]}, "2 actions"),
     ],
@@ -186,21 +191,59 @@ def test_mistakes_are_refused_in_one_line(actions, request_, message):
     assert "\n" not in str(raised.value)
 
 
-def test_episodes_are_played_by_a_bounded_number_of_requests(agents):
-    slow = {"action": "run", "environment": "rps", "agents": ["sleeping.py", "rock"]}
-    slow["configuration"] = {"episodeSteps": 3, "actTimeout": 600}
+@pytest.mark.parametrize("action", ["run", "evaluate"])
+def test_episodes_are_played_by_a_bounded_number_of_requests(agents, action):
+    (agents / "slow.py").write_text(
+        "import time\n\ndef agent(o):\n    time.sleep(1)\n    return 1\n"
+    )
+    slow = {"environment": "rps", "agents": ["slow.py", "rock"]}
+    slow["configuration"] = {"episodeSteps": 3}
+    quick = {"action": "load", "environment": "rps"}
     with Actions(Permissions(agents), episodes=1) as actions:
-        refused = []
 
         def play():
-            try:
-                actions.handle(slow)
-            except WebError as error:
-                refused.append(error)
+            until(lambda: _accepted(actions, {"action": action, **slow}))
 
-        players = [threading.Thread(target=play, daemon=True) for _ in range(2)]
-        for player in players:
-            player.start()
-        until(lambda: refused)
-        assert [error.status for error in refused] == [503]
-        assert "other episodes are being played" in str(refused[0])
+        playing = threading.Thread(target=play)
+        playing.start()
+        refused = None
+        while refused is None and playing.is_alive():
+            time.sleep(0.05)  # or there would never be room for the slow one
+            try:
+                actions.handle(quick)
+            except WebError as error:
+                refused = error
+        playing.join()
+        assert refused is not None
+        assert refused.status == 503
+        assert "other episodes are being played" in str(refused)
+        actions.handle(quick)
+
+
+def test_the_end_of_a_server_ends_an_episode_whose_agent_hangs(agents):
+    request = {"action": "run", "environment": "rps", "agents": ["sleeping.py", "rock"]}
+    request["configuration"] = {"actTimeout": 600}
+    with Actions(Permissions(agents)) as actions:
+        playing = threading.Thread(target=lambda: ended.append(_refusal(actions, request)))
+        ended = []
+        playing.start()
+        until(lambda: actions._playing)
+    playing.join(30)
+    assert [error.status for error in ended] == [503]
+
+
+def _accepted(actions, request):
+    """Do what is asked for; return False if there is no room for it."""
+    try:
+        actions.handle(request)
+    except WebError as error:
+        if error.status != 503:
+            raise
+        return False
+    return True
+
+
+def _refusal(actions, request):
+    with pytest.raises(WebError) as raised:
+        actions.handle(request)
+    return raised.value
