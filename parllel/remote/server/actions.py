@@ -28,7 +28,6 @@ from parllel.web import WebError
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
 _MOST_EPISODES = 10_000  # of one request
-_MOST_STEPS = 100_000  # of one episode, which are all kept for its replay
 
 
 class Actions(Closing):
@@ -251,9 +250,6 @@ class Actions(Closing):
                     debug=self._debug,
                 )
             with environment:
-                if environment.configuration["episodeSteps"] > _MOST_STEPS:
-                    message = f"configuration.episodeSteps: expected at most {_MOST_STEPS:,}"
-                    raise WebError(400, message)
                 yield environment
         finally:
             self._episodes.release()

@@ -178,7 +178,7 @@ def test_one_step_is_made_by_actions_or_by_agents(actions):
         ({"action": "load", "environment": "rps", "steps": [[1, 2]]}, "steps"),
         (
             {"action": "load", "environment": "rps", "configuration": {"episodeSteps": 100_001}},
-            "episodeSteps: expected at most 100,000",
+            "episodeSteps: 100001 is greater than the maximum",
         ),
         ({"action": "load", "environment": "rps", "render": {"mode": "png"}}, "render.mode"),
         ({"action": "step", "environment": "rps", "actions": [1]}, "2 actions"),
