@@ -30,7 +30,6 @@ ROW_OF = {package: number for number, row in enumerate(ROWS) for package in row}
 RESERVED = {
     "torch": {"torch"},
     "ray": {"rollouts"},
-    "starlette": {"web", "remote", "operators"},
     "uvicorn": {"web", "remote", "operators"},
     "httpx2": {"remote", "operators"},
     "google": {"remote"},

@@ -12,10 +12,10 @@ import contextlib
 import http.client
 import io
 import ipaddress
-import select
 import socket
 import ssl
 from collections.abc import Mapping
+from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -185,9 +185,7 @@ class _Connection(http.client.HTTPConnection):
 
     def fresh(self) -> bool:
         """Return whether the server has neither closed the connection nor said what it was not asked."""
-        poller = select.poll()
-        poller.register(self.sock.fileno(), select.POLLIN)
-        return not poller.poll(0)
+        return not wait([self.sock.fileno()], 0.0)
 
 
 class _TimedSocket:

@@ -5,7 +5,7 @@ They are imported where they are used: all together they take longer than this p
 
 from importlib.util import find_spec
 
-for _library in ("jsonschema", "msgspec", "google.protobuf", "starlette", "uvicorn"):
+for _library in ("jsonschema", "msgspec", "google.protobuf", "uvicorn"):
     try:
         _found = find_spec(_library)
     except ModuleNotFoundError:  # there is no google
