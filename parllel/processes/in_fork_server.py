@@ -31,6 +31,10 @@ def _end_descendants(server: int, parent: int) -> None:
     # parent was killed halfway through a request, which is an exception as well.
     if not hasattr(sys, "last_value") or _lost(parent):
         kill_own_descendants(_PATIENCE_S)
+        # Registered first, this is the last exit function: what is left is to take all modules apart, for a
+        # second and more on a busy machine, while others wait for the end of this process.
+        if not hasattr(sys, "last_value"):
+            os._exit(0)
 
 
 def _lost(parent: int) -> bool:
