@@ -55,6 +55,12 @@ def server(agent, environment):
         process.stdout.close()
 
 
+def test_every_script_is_run_here():
+    """Here `reaction.py` is an agent that is served."""
+    scripts = {path.name for path in (EXAMPLES / "remote").rglob("*.py")}
+    assert scripts == {"clone.py", "play.py", "reaction.py", "train_against.py"}
+
+
 def example(script, *arguments, folder, status=0):
     """Run an example in a folder, and return what it printed."""
     command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
