@@ -233,7 +233,7 @@ def test_closing_ends_an_act_that_another_thread_waits_for(agent):
         agent.close()
         failure, _ = acting.result(30)
     assert failure == AgentFailure("ERROR", "its process was killed by SIGKILL")
-    assert not process_runs(pid)
+    until(lambda: not process_runs(pid))
 
 
 def test_no_secret_of_the_environment_reaches_an_agent(tmp_path, monkeypatch):
