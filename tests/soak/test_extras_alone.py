@@ -24,6 +24,7 @@ LIBRARIES = {
     "cli": "tyro",
     "wire": "msgspec",
     "rollouts": "ray",
+    "remote": "uvicorn",
 }
 PARLLEL = ("-m", "parllel.cli")
 # For each command: the extra that it needs, and what Python is called with in a folder of runs.
@@ -41,6 +42,7 @@ COMMANDS = {
     "flags": ("cli", [SCRIPT.name, "--part", "core"]),
     "wire": ("wire", ["-c", "import parllel.wire"]),
     "rollouts": ("rollouts", ["-c", "import parllel.rollouts.on_ray"]),
+    "remote": ("remote", [*PARLLEL, "run", "--environment", "rps", "--agents", "rock", "paper"]),
 }
 # Their code imports the library itself: the sentence names that, and for `python -c` it ends a traceback.
 OWN_CODE = {"multiagent": "mpe2"}
