@@ -1,4 +1,4 @@
-"""Agents behind a URL, by protobuf."""
+"""An agent on a server, asked over HTTP with protobuf."""
 
 from __future__ import annotations
 

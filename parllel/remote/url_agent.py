@@ -1,4 +1,4 @@
-"""Agents behind a URL, by JSON."""
+"""An agent on a server, asked over HTTP with JSON."""
 
 from __future__ import annotations
 

@@ -18,12 +18,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import uvicorn
 
 from parllel.errors import ClosedError, WrongStateError
+from parllel.types import Closing
 from parllel.web.address import listening_socket
 from parllel.web.app import App
 from parllel.web.connection import Connection, check_connections
@@ -33,7 +34,7 @@ _START_S = 30.0
 _CLOSE_S = 5.0  # for what remains once running requests have had their time
 
 
-class WebServer:
+class WebServer(Closing):
     """A server that is bound to its address at once, and answers after `start()` or in `run()`.
 
     Args:
@@ -115,14 +116,6 @@ class WebServer:
 
     def __enter__(self) -> WebServer:
         return self if self._thread is not None else self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "serving" if self._serving.is_set() else "bound"

@@ -19,7 +19,7 @@ from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer import ReplayBuffer
 
-# How long the next in line waits after a worker was told of room, whose fragments are on their way.
+# A worker that was given room is sending its fragments: the next in line waits this long for them.
 _PROMISED_S = 2e-3
 
 
