@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 # How long an example takes says more of the machine than of the code; there is a limit for each test.
-settings.register_profile("any machine", deadline=None)
+# A change is judged on the same examples each time; those of a developer differ from run to run.
+settings.register_profile("any machine", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("any machine")
 
 FAILED = pytest.StashKey[bool]()
