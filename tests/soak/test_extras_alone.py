@@ -25,6 +25,7 @@ LIBRARIES = {
     "wire": "msgspec",
     "rollouts": "ray",
     "remote": "uvicorn",
+    "operators": "chess",
 }
 PARLLEL = ("-m", "parllel.cli")
 # For each command: the extra that it needs, and what Python is called with in a folder of runs.
