@@ -5,7 +5,7 @@ from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.agents.examples import agent_examples, initial_state_example, noise_example
 from parllel.agents.handler import Handler
 from parllel.agents.numpy_handler import NumpyHandler
-from parllel.agents.random_agent import RandomAgent, draw_actions
+from parllel.agents.random_agent import RandomAgent
 from parllel.agents.row_views import RowViews
 from parllel.agents.row_writer import RowWriter
 from parllel.agents.shared_parameters import NEVER, SharedParameters
@@ -30,7 +30,6 @@ __all__ = [
     "agent_examples",
     "check_action_space",
     "check_example_action",
-    "draw_actions",
     "initial_state_example",
     "load_weights",
     "noise_example",

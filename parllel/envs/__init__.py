@@ -1,13 +1,15 @@
-"""Adapters that make other kinds of environments fit into cages."""
+"""Adapters that make other kinds of environments fit into cages, and elements of spaces."""
 
 from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
-from parllel.envs.parallel_env_adapter import ParallelEnvAdapter, multi_agent_info, zero_of
+from parllel.envs.parallel_env_adapter import ParallelEnvAdapter, multi_agent_info
+from parllel.envs.space_elements import draw_actions, zero_of
 
 __all__ = [
     "AroundParallelEnv",
     "ParallelEnv",
     "ParallelEnvAdapter",
+    "draw_actions",
     "multi_agent_info",
     "zero_of",
 ]

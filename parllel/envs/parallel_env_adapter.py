@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
+from parllel.envs.space_elements import zero_of
 from parllel.types import Tree
 
 
@@ -151,28 +151,6 @@ def multi_agent_info(agents: Iterable[str]) -> dict[str, dict[str, Any]]:
     for flag in ("alive", "terminated", "truncated"):
         info[flag] = dict.fromkeys(names, np.bool_(False))
     return info
-
-
-def zero_of(space: gym.Space[Any]) -> Tree:
-    """Return what stands for no observation: zeros, or the numbers of the space that are nearest to it.
-
-    Raises:
-        TypeError: for spaces whose elements have no fixed size.
-    """
-    if isinstance(space, spaces.Dict):
-        return {name: zero_of(inner) for name, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(zero_of(inner) for inner in space.spaces)
-    if isinstance(space, spaces.Discrete):
-        # A space need not hold 0, and gymnasium's checker warns of observations outside of it.
-        return np.clip(np.int64(0), space.start, space.start + space.n - 1)
-    if isinstance(space, spaces.MultiDiscrete):
-        return np.clip(np.zeros_like(space.nvec), space.start, space.start + space.nvec - 1)
-    if isinstance(space, spaces.Box):
-        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
-    if isinstance(space, spaces.MultiBinary):
-        return np.zeros(space.shape, space.dtype)
-    raise TypeError(f"space {space}: expected elements of a fixed size")
 
 
 def _names_of(parallel_env: ParallelEnv) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import draw_actions
+from parllel.envs import draw_actions
 from parllel.policies.env_numbers import checked_numbers
 from parllel.policies.policy import Policy
 from parllel.policies.space_trees import as_in_space
@@ -33,9 +33,8 @@ class RandomPolicy(Policy):
     """
 
     def __init__(self, action_space: gym.Space[Any], seed: int | None = None) -> None:
-        draw_actions(
-            action_space, np.random.default_rng(0), (1,)
-        )  # an unknown space is refused here
+        # An unknown space is refused here.
+        draw_actions(action_space, np.random.default_rng(0), (1,))
         self.action_space = self._space = action_space
         self._entropy = Seeds(seed).entropy
         self._generators: dict[int, np.random.Generator] = {}

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_runs import pendulum
 
-from parllel.agents import draw_actions
 from parllel.buffers import buffer_map
+from parllel.envs import draw_actions
 from parllel.policies import (
     ConstantPolicy,
     FunctionPolicy,
