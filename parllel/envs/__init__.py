@@ -3,13 +3,17 @@
 from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
 from parllel.envs.parallel_env_adapter import ParallelEnvAdapter, multi_agent_info
+from parllel.envs.pettingzoo_module import PettingZooMaker, action_mask_of, pettingzoo_maker
 from parllel.envs.space_elements import draw_actions, zero_of
 
 __all__ = [
     "AroundParallelEnv",
     "ParallelEnv",
     "ParallelEnvAdapter",
+    "PettingZooMaker",
+    "action_mask_of",
     "draw_actions",
     "multi_agent_info",
+    "pettingzoo_maker",
     "zero_of",
 ]

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.envs import action_mask_of
 from parllel.pictures import RenderedEnv
 from parllel.remote.games.game import Game
 from parllel.remote.games.position import Position, Seat
@@ -17,7 +18,6 @@ from parllel.remote.games.space_schema import (
     action_of,
     action_schema,
     check_mask,
-    mask_of,
     space_schema,
 )
 from parllel.types import Tree
@@ -104,7 +104,7 @@ class GymnasiumGame(Game):
 
     def _see(self, seat: Seat, observation: Tree, info: dict[str, Any]) -> None:
         seat.observation["observation"] = to_json(self._observation_space, observation)
-        self._mask = mask_of(info)
+        self._mask = action_mask_of(info)
         if self._mask is not None:
             seat.observation["action_mask"] = self._mask
 

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.envs import action_mask_of
 from parllel.pictures import RenderedEnv
 from parllel.remote.games.game import Game
 from parllel.remote.games.gymnasium_game import finite, random_action
@@ -23,7 +24,6 @@ from parllel.remote.games.space_schema import (
     action_schema,
     check_mask,
     default_action,
-    mask_of,
     space_schema,
 )
 from parllel.types import Tree
@@ -97,7 +97,7 @@ class PettingZooGame(Game):
         """Show an agent its observation."""
         fields = position.seats[number].observation
         fields["observation"] = to_json(self._spaces[number][0], observation)
-        self._masks[number] = mask = mask_of(observation, info)
+        self._masks[number] = mask = action_mask_of(observation, info)
         if mask is not None:
             fields["action_mask"] = mask
 

@@ -89,14 +89,6 @@ def _clipped(space: gym.Space[Any], action: Tree) -> Tree:
     return int(action) if isinstance(space, spaces.Discrete) else action
 
 
-def mask_of(*places: Any) -> list[int] | None:
-    """Return the first `action_mask` in these mappings, as 0 and 1; None if there is none."""
-    for place in places:
-        if isinstance(place, dict) and "action_mask" in place:
-            return [int(allowed) for allowed in np.asarray(place["action_mask"]).reshape(-1)]
-    return None
-
-
 def check_mask(space: gym.Space[Any], mask: list[int] | None, action: Any) -> None:
     """Raise ValueError for an action that its mask forbids."""
     if mask is None or not isinstance(space, spaces.Discrete):

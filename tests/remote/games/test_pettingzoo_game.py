@@ -95,6 +95,10 @@ def test_an_environment_of_both_kinds_is_played_at_once():
     ("name", "message"),
     [
         ("pettingzoo/classic/nothing_v3", "there is no module pettingzoo.classic.nothing_v3"),
+        (
+            "pettingzoo/tictactoe_v3",
+            "no module pettingzoo.tictactoe_v3; did you mean pettingzoo/classic/tictactoe_v3?",
+        ),
         ("pettingzoo/utils", "has neither parallel_env nor env"),
         ("mpe2/..os", "environment 'mpe2/..os'"),
     ],
