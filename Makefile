@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote docs wheel train clean
+.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -75,6 +75,9 @@ bench-rollouts: install  ## compare rollouts in threads and on Ray with others o
 bench-remote: install  ## compare agents behind URLs with kaggle-environments, write benchmarks/results/remote.json
 	$(BIN)/python benchmarks/peers/venvs.py kaggle
 	$(BIN)/python -m benchmarks.remote $(ARGS)
+
+bench-operators: install  ## compare operators with a loop in the style of MOSAIC, write benchmarks/results/operators.json
+	$(BIN)/python -m benchmarks.operators $(ARGS)
 
 docs: install  ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

@@ -63,7 +63,8 @@ def answer_cells(answer: dict[str, Any]) -> tuple[str, str, str, str]:
     goal = "-"
     if answer["at_least"] is not None:
         most = "at most " if answer["small_is_good"] else ""
-        goal = f"{most}{answer['at_least']:g}{unit} ({answer['aim']:g}{unit})"
+        aim = "" if answer["aim"] is None else f" ({answer['aim']:g}{unit})"
+        goal = f"{most}{answer['at_least']:g}{unit}{aim}"
     return answer["what"], measured, goal, met_words(answer["met"], answer["aim_met"])
 
 

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+OPERATORS = EXAMPLES / "operators"
+UNSOLVED = 1
+# A machine that does much else takes its time to load PyTorch.
+pytestmark = pytest.mark.timeout(400)
+
+
+def test_every_script_is_run_here():
+    """Here `room.py` is the environment of the others."""
+    scripts = {path.name for path in OPERATORS.rglob("*.py")}
+    assert scripts == {"foreign_worker.py", "room.py", "train_minigrid.py"}
+
+
+def example(script, *arguments, folder, status=0):
+    """Run an example in a folder, and return what it printed."""
+    command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def trained(script, folder, *arguments):
+    """Train for a moment, and return the folder of the run."""
+    example(script, *arguments, "--runs", "runs", folder=folder, status=UNSOLVED)
+    return next((folder / "runs").iterdir())
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory):
+    """A run that has learned a little: its episodes have different lengths."""
+    folder = tmp_path_factory.mktemp("cartpole")
+    return trained("cartpole/train_ppo.py", folder, "--n-steps", "10240", "--T", "64")
+
+
+@pytest.fixture(scope="module")
+def minigrid(tmp_path_factory):
+    budget = ["--n-steps", "1024", "--log-interval-steps", "512", "--n-eval-episodes", "2"]
+    return trained(
+        "operators/train_minigrid.py", tmp_path_factory.mktemp("minigrid"), "--T", "32", *budget
+    )
+
+
+def test_a_room_is_a_row_of_numbers_for_a_trained_policy(minigrid):
+    from parllel.policies import load_policy
+
+    with load_policy(minigrid) as policy:
+        env = policy.make_env()
+        observation, _ = env.reset(seed=3)
+        assert env.observation_space.contains(observation)
+        # Walls, the floor and colours; a goal where it is in sight.
+        assert observation.max() <= 1.0
+        assert len(set(observation.tolist())) > 3
+        assert env.action_space.contains(policy.act_one(observation))
+        env.close()
+
+
+def say(worker, *commands):
+    """Return the replies of a worker to some commands."""
+    lines = "".join(f"{json.dumps(command)}\n" for command in commands)
+    done = subprocess.run(worker, input=lines, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+FOREIGN = [sys.executable, "-I", "-S", str(OPERATORS / "foreign_worker.py")]
+
+
+def test_the_foreign_worker_ends_episodes_once_and_refuses_what_it_does_not_know():
+    replies = say(
+        [*FOREIGN, "--care", "0"],
+        {"cmd": "step", "id": "early"},
+        {"cmd": "reset", "seed": 5, "max_steps": 2},
+        {"cmd": "step"},
+        {"cmd": "step", "id": 7},
+        {"cmd": "step"},
+        ["step"],
+        {"cmd": "jump"},
+        {"cmd": "ping"},
+        {"cmd": "stop"},
+    )
+    kinds = [reply["type"] for reply in replies]
+    assert kinds[:6] == ["error", "ready", "step", "step", "episode_end", "error"]
+    assert kinds[6:] == ["error", "error", "pong", "stopped"]
+    assert (replies[0]["id"], replies[3]["id"], replies[4]["id"]) == ("early", 7, 7)
+    assert replies[3]["truncated"] is True
+    end = replies[4]
+    assert (end["episode_length"], end["terminated"], end["truncated"]) == (2, False, True)
+    assert end["total_reward"] == pytest.approx(-0.02)
+
+
+def test_the_foreign_worker_plays_the_same_episode_for_the_same_seed():
+    def episode(seed):
+        commands = [{"cmd": "reset", "seed": seed, "max_steps": 9}, *[{"cmd": "step"}] * 9]
+        replies = say([*FOREIGN, "--care", "0.5"], *commands)
+        return [reply.get("action") for reply in replies]
+
+    episodes = [episode(seed) for seed in range(6)]
+    assert episode(3) == episodes[3]
+    assert len({str(one) for one in episodes}) > 3
