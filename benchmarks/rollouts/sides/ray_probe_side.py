@@ -47,25 +47,27 @@ class RayProbeSide(ParllelSide):
         """Return seconds from a publication until all workers act by it, less those of a worker's batch."""
         weights, found = published_weights(self._workload, self._settings), []
         with self._consumer():
-            batch_s = self._batch_s()
+            self._await(self._all_run)
+            before, first = self._running(), time.monotonic()
             for _ in range(n):
                 self._version += 1
                 weights = buffer_map(lambda leaf: leaf + np.float32(1e-6), weights)
                 began = time.monotonic()
                 self._workers.load_weights(weights, self._version)
                 self._await(lambda: all(one.version == self._version for one in self._running()))
-                found.append(max(0.0, time.monotonic() - began - batch_s))
-        return {"weights": found}
+                found.append(time.monotonic() - began)
+            # Over the same time, as questions and publications make batches longer.
+            batch_s = self._batch_s(before, self._running(), time.monotonic() - first)
+        return {"weights": [max(0.0, seconds - batch_s) for seconds in found]}
 
-    def _batch_s(self) -> float:
-        """Return how long one worker takes for a batch of its own."""
-        self._await(self._all_run)
-        before, began = self._running(), time.monotonic()
-        time.sleep(2.0)
-        after, seconds = self._running(), time.monotonic() - began
+    def _batch_s(
+        self, before: list[WorkerStatus], after: list[WorkerStatus], seconds: float
+    ) -> float:
+        """Return how long the slowest worker took for a batch of its own."""
         batch = float(self._workload.T * self._workload.B // self._settings["n_workers"])
-        rates = [(new.steps - old.steps) / seconds for old, new in zip(before, after, strict=True)]
-        return float(batch / min(rates))
+        steps = min(new.steps - old.steps for old, new in zip(before, after, strict=True))
+        # At least one, which may have been the only one.
+        return seconds * batch / max(batch, steps)
 
     # ------------------------------------------------------------------ faults
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 import ray
 from ray_setup import build_ready, publish, rollouts, wait_until
+
+from parllel.rollouts.on_ray.publication import Publication
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
 LAST = 20
@@ -70,3 +73,22 @@ def test_publications_come_in_order_and_once(tmp_path, monkeypatch):
         wait_until(statistics.drain, "episodes")
         workers.close()
         workers.close()
+
+
+def test_weights_that_are_not_those_of_the_version_are_refused():
+    weights = {"model": {"weight": np.arange(6, dtype=np.float32).reshape(2, 3)}}
+    published = Publication.of(weights, 1)
+    np.testing.assert_array_equal(published.fetch()["model"]["weight"], weights["model"]["weight"])
+    almost = weights["model"]["weight"].copy()
+    almost[1, 2] = np.nextafter(almost[1, 2], np.float32(9))
+    for other in (
+        {"model": {"weight": almost}},
+        {"model": {"weight": weights["model"]["weight"].reshape(3, 2)}},
+        {"model": {"weight": weights["model"]["weight"].view(np.int32)}},
+        {"model": {"bias": weights["model"]["weight"]}},
+    ):
+        wrong = replace(published, reference=(ray.put(other),))
+        with pytest.raises(
+            ValueError, match=r"weights of version 1: expected the fingerprint \w{8}"
+        ):
+            wrong.fetch()
