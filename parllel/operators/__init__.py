@@ -1,0 +1,79 @@
+"""Operators: decision-makers in processes of their own, driven step by step over lines of JSON.
+
+Names are imported when they are first asked for: a worker is started for each operator, and executes this
+file.
+
+Raises:
+    ImportError: for a name that needs what the extra `operators` installs, if that is missing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from parllel.operators.env_named import env_named
+    from parllel.operators.interactive_runtime import InteractiveRuntime
+    from parllel.operators.messages import (
+        MessageError,
+        read_command,
+        read_reply,
+        write_command,
+        write_reply,
+    )
+    from parllel.operators.protocol_streams import protocol_streams
+    from parllel.operators.serve import load_failed, serve
+    from parllel.operators.worker_agent import Decision, WorkerAgent
+
+__all__ = [
+    "Decision",
+    "InteractiveRuntime",
+    "MessageError",
+    "WorkerAgent",
+    "env_named",
+    "load_failed",
+    "protocol_streams",
+    "read_command",
+    "read_reply",
+    "serve",
+    "write_command",
+    "write_reply",
+]
+
+# Where each name is found; one line per name, as all parts of this package add theirs.
+_PLACES = {
+    "Decision": "worker_agent",
+    "InteractiveRuntime": "interactive_runtime",
+    "MessageError": "messages",
+    "WorkerAgent": "worker_agent",
+    "env_named": "env_named",
+    "load_failed": "serve",
+    "protocol_streams": "protocol_streams",
+    "read_command": "messages",
+    "read_reply": "messages",
+    "serve": "serve",
+    "write_command": "messages",
+    "write_reply": "messages",
+}
+_EXTRA = ("msgspec", "PIL", "pettingzoo", "chess")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = _import_module(f"parllel.operators.{_PLACES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        raise ImportError(
+            f"parllel.operators.{name} needs {error.name}: pip install 'parllel[operators]'"
+        ) from error
+    found: object = getattr(module, name)
+    globals()[name] = found  # not asked for again
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

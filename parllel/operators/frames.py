@@ -1,0 +1,68 @@
+"""Pictures of an environment in replies, drawn only when a command asks for one."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+# Of zlib, from 0 to 9: more costs several times the time, and saves little of a picture that is drawn.
+_COMPRESSION = 1
+
+
+def check_can_render(env: gym.Env[Any, Any]) -> None:
+    """Raise ValueError if an environment draws no pictures."""
+    if env.render_mode != "rgb_array":
+        raise ValueError(
+            f"frame: expected an environment with the render mode rgb_array, got {env.render_mode}; make it "
+            'with {"render_mode": "rgb_array"} in env_kwargs'
+        )
+
+
+def frame_of(env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
+    """Return what an environment shows, as `render_payload` of a reply.
+
+    mode: "png": base64 of a PNG file in `data`; "rgb": lists of rows of [red, green, blue] in `rgb`.
+
+    Raises:
+        ValueError: if it returns no picture: uint8 [H, W, 3], [H, W, 4] or [H, W].
+        ImportError: for "png" without Pillow.
+    """
+    picture = _checked(env.render())
+    height, width = picture.shape[:2]
+    if mode == "rgb":
+        shown: dict[str, Any] = {"mode": "rgb", "rgb": picture.tolist()}
+    else:
+        shown = {"mode": "png", "data": base64.b64encode(png_bytes(picture)).decode()}
+    return {**shown, "width": width, "height": height}
+
+
+def png_bytes(picture: NDArray[np.uint8]) -> bytes:
+    """Return a picture, uint8 [H, W, 3], as a PNG file."""
+    try:
+        # A third of a second, for those who look.
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "frame: PNG needs Pillow: pip install 'parllel[operators]'; the mode rgb does not"
+        ) from error
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG", compress_level=_COMPRESSION)
+    return file.getvalue()
+
+
+def _checked(shown: Any) -> NDArray[np.uint8]:
+    picture = np.asarray(shown)
+    if picture.dtype == np.uint8 and picture.ndim == 2:
+        picture = np.repeat(picture[..., np.newaxis], 3, -1)
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
+        raise ValueError(
+            f"frame: expected uint8 [height, width, 3] from the environment's render, got {picture.dtype} "
+            f"{list(picture.shape)}"
+        )
+    # Without what is transparent: the source's lists have three numbers for a pixel.
+    return np.ascontiguousarray(picture[..., :3])

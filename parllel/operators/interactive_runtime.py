@@ -1,0 +1,261 @@
+"""The worker's side of the protocol: an environment and an agent, driven by commands.
+
+no episode  -- reset --> playing -- step --> playing ... -- step, episode_end --> ended
+ended, failed  -- reset --> playing;  a step is refused
+playing  -- the environment raises --> failed;  the agent raises --> playing, as nothing has moved
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+from msgspec import UNSET
+
+from parllel.errors import ParllelError, WrongStateError
+from parllel.operators.frames import check_can_render, frame_of
+from parllel.operators.given_action import GivenAction
+from parllel.operators.messages import (
+    PROTOCOL,
+    EpisodeEnd,
+    Error,
+    InitAgent,
+    MessageError,
+    Ping,
+    Pong,
+    Ready,
+    Reset,
+    SelectAction,
+    Step,
+    Stepped,
+    Stop,
+    Stopped,
+    read_command,
+    write_reply,
+)
+from parllel.operators.player_runtime import PlayerRuntime, SpacesOfPlayer, agent_seed
+from parllel.operators.worker_agent import Decision, worker_agent_of
+
+_LONGEST = 2000  # characters of an error's message
+
+
+class InteractiveRuntime:
+    """Answer commands, one line each.
+
+    Args:
+        agent: a WorkerAgent, a Policy, or a function of an observation.
+        env_factory: makes the environment, at once; None for a player alone.
+        run_id, env_id: for `ready`; default of the latter the environment's own.
+        max_steps: of an episode, unless a reset gives another number.
+        spaces_of_player: see PlayerRuntime.
+
+    Attributes:
+        ended: whether a `stop` was answered.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        env_factory: Callable[[], gym.Env[Any, Any]] | None = None,
+        *,
+        run_id: str = "",
+        env_id: str | None = None,
+        max_steps: int | None = None,
+        spaces_of_player: SpacesOfPlayer | None = None,
+    ) -> None:
+        self.ended = False
+        self._agent = worker_agent_of(agent)
+        self._player = PlayerRuntime(self._agent, spaces_of_player)
+        self._run_id, self._env_id, self._max_steps = run_id, env_id, max_steps
+        self._env: gym.Env[Any, Any] | None = None
+        self._playing = False
+        self._why_not = "step: send reset first"
+        self._handlers: dict[type, Callable[[Any], Any]] = {
+            Step: self._step,
+            Reset: self._reset,
+            Stop: self._stop,
+            Ping: lambda command: Pong(),
+            InitAgent: self._player.init_agent,
+            SelectAction: self._player.select_action,
+        }
+        if env_factory is not None:
+            self._env = env_factory()
+            if env_id is None:
+                spec = self._env.spec
+                self._env_id = spec.id if spec is not None else type(self._env.unwrapped).__name__
+
+    def bind(self) -> None:
+        """Tell the agent the environment's spaces."""
+        if self._env is not None:
+            self._given = GivenAction(self._env.action_space)
+            self._agent.bind(self._env.observation_space, self._env.action_space)
+
+    # ------------------------------------------------------------------ commands
+
+    def answer(self, line: bytes) -> bytes:
+        """Return the replies to a line, as lines. Whatever goes wrong is a reply."""
+        message_id: Any = UNSET
+        try:
+            command = read_command(line)
+            message_id = command.id
+            replies = self._handlers[type(command)](command)
+            if type(replies) is tuple:
+                first, last = replies
+                first.id = last.id = message_id
+                return write_reply(first) + write_reply(last)
+            replies.id = message_id
+            return write_reply(replies)
+        # SystemExit too: an environment or agent that calls `exit` has failed, no more.
+        except (Exception, SystemExit) as error:
+            if isinstance(error, MessageError) and error.id is not None:
+                message_id = error.id
+            return self.refusal(error, message_id)
+
+    def refusal(self, error: BaseException, message_id: Any = UNSET) -> bytes:
+        """Return the line that reports an error; its traceback, if it is not ours, goes to the log."""
+        if not isinstance(error, ParllelError):
+            traceback.print_exception(error, file=sys.stderr)
+        return write_reply(Error(message=error_text(error), id=message_id))
+
+    def _reset(self, command: Reset) -> Ready:
+        env = self._environment("reset")
+        seed = command.seed if isinstance(command.seed, int) else None
+        limit = command.max_steps if isinstance(command.max_steps, int) else self._max_steps
+        if seed is not None and seed < 0:
+            raise MessageError(f"reset: seed: expected an int of at least 0, got {seed}")
+        if limit is not None and limit < 1:
+            raise MessageError(f"reset: max_steps: expected an int of at least 1, got {limit}")
+        if command.frame:
+            check_can_render(env)
+        self._playing, self._why_not = False, "step: the reset failed; send another"
+        self._observation, self._info = env.reset(seed=seed)
+        self._agent.reset(agent_seed(seed))
+        ready = Ready(
+            run_id=self._run_id,
+            env_id=self._env_id,
+            seed=seed,
+            observation_shape=_shape(env.observation_space),
+            protocol=PROTOCOL,
+        )
+        names = _action_names(env)
+        if names is not None:
+            ready.action_names = names
+        if command.frame:
+            ready.render_payload = frame_of(env, str(command.frame))
+        self._n, self._total = 0, 0.0
+        self._limit = math.inf if limit is None else limit
+        self._playing = True
+        return ready
+
+    def _step(self, command: Step) -> Stepped | tuple[Stepped, EpisodeEnd]:
+        if not self._playing:
+            self._environment("step")
+            raise WrongStateError(self._why_not)
+        env: Any = self._env
+        if command.frame:
+            check_can_render(env)
+        begun = time.perf_counter()
+        if command.action is UNSET:
+            decision = self._agent.decide(self._observation, self._info)
+        elif self._agent.takes_actions:
+            decision = Decision(self._given.from_json(command.action))
+        else:
+            raise WrongStateError("step: action: expected none, as this operator decides itself")
+        took = time.perf_counter() - begun
+        action = self._given.of(decision.action)
+        # Before the step, which cannot be undone.
+        shown = self._given.to_json(action)
+        self._playing, self._why_not = False, "step: the environment failed; send reset"
+        self._observation, reward, terminated, truncated, self._info = env.step(action)
+        reward, terminated = float(reward), bool(terminated)
+        if not math.isfinite(reward):
+            raise ValueError(f"the environment's reward: expected a finite number, got {reward}")
+        self._n += 1
+        self._total += reward
+        truncated = bool(truncated) or (self._n >= self._limit and not terminated)
+        step = Stepped(
+            step_index=self._n,
+            action=shown,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            episode_reward=self._total,
+            decide_s=took,
+        )
+        if decision.raw is not None:
+            step.raw = decision.raw
+        if decision.parsed is not None:
+            step.parsed = decision.parsed
+        if decision.tokens is not None:
+            step.tokens = decision.tokens
+        if command.frame:
+            step.render_payload = frame_of(env, str(command.frame))
+        if not (terminated or truncated):
+            self._playing = True
+            return step
+        self._why_not = "step: the episode has ended; send reset"
+        return step, self._episode_end(terminated, truncated)
+
+    def _episode_end(self, terminated: bool, truncated: bool) -> EpisodeEnd:
+        end = EpisodeEnd(
+            total_reward=self._total,
+            episode_length=self._n,
+            terminated=terminated,
+            truncated=truncated,
+        )
+        for name in ("is_success", "success"):
+            if name in self._info:
+                end.success = bool(self._info[name])
+        return end
+
+    def _stop(self, command: Stop) -> Stopped:
+        self.ended = True
+        return Stopped()
+
+    def _environment(self, doing: str) -> gym.Env[Any, Any]:
+        if self._env is None:
+            raise WrongStateError(f"{doing}: this worker is a player; send init_agent")
+        return self._env
+
+    def close(self) -> None:
+        """Close the environment and the agent, each whatever the other does; may be called twice."""
+        env, self._env = self._env, None
+        self._playing = False
+        try:
+            if env is not None:
+                env.close()
+        finally:
+            self._agent.close()
+
+
+def error_text(error: BaseException) -> str:
+    """Return an exception as one text for a reply, without its traceback."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be made)"
+    if not isinstance(error, ParllelError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+
+
+def _shape(space: gym.Space[Any]) -> list[int] | None:
+    return None if space.shape is None else [int(n) for n in space.shape]
+
+
+def _action_names(env: gym.Env[Any, Any]) -> list[str] | None:
+    """Return what environments of Atari and MiniGrid call their actions; None for most others."""
+    inner: Any = env.unwrapped
+    meanings = getattr(inner, "get_action_meanings", None)
+    if callable(meanings):
+        return [str(name) for name in meanings()]
+    kinds = getattr(inner, "actions", None)
+    if isinstance(kinds, type) and issubclass(kinds, enum.Enum):
+        return [kind.name for kind in kinds]
+    return None

@@ -1,0 +1,132 @@
+"""Make this process a worker: answer the commands of its standard input until `stop`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import gymnasium as gym
+
+from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
+from parllel.operators.messages import Error, MessageError, write_reply
+from parllel.operators.player_runtime import SpacesOfPlayer
+from parllel.operators.protocol_streams import ProtocolStreams, protocol_streams
+
+
+class _Terminated(BaseException):
+    """SIGTERM came. No Exception, so that agents and environments let it pass."""
+
+
+def serve(
+    agent: Any,
+    env_factory: Callable[[], gym.Env[Any, Any]] | None = None,
+    *,
+    run_id: str | None = None,
+    env_id: str | None = None,
+    max_steps: int | None = None,
+    spaces_of_player: SpacesOfPlayer | None = None,
+) -> int:
+    """Answer commands until `stop`, the end of the input, or SIGTERM; return the status to exit with.
+
+    What is printed in this process goes to its standard error from here on. A worker that prints while it
+    loads its policy calls `protocol_streams` first.
+
+    Args:
+        agent: a WorkerAgent; a Policy, which acts as `play_episodes` lets it act; or a function that is given
+            an observation and returns an action or a Decision. It is closed at the end.
+        env_factory: makes the environment; None for a player of games alone.
+        run_id: default the environment variable OPERATOR_RUN_ID.
+        env_id: for the `ready` reply; default what the environment says.
+        max_steps: of an episode, which is truncated then, unless a reset gives another number.
+        spaces_of_player: returns observation and action space for an InitAgent; without it players get
+            observations as JSON values.
+    """
+    streams = protocol_streams()
+    run_id = os.environ.get("OPERATOR_RUN_ID", "") if run_id is None else run_id
+    options: dict[str, Any] = {
+        "run_id": run_id,
+        "env_id": env_id,
+        "max_steps": max_steps,
+        "spaces_of_player": spaces_of_player,
+    }
+    runtime = None
+    try:
+        with _sigterm_raises():
+            try:
+                runtime = InteractiveRuntime(agent, env_factory, **options)
+            except Exception as error:
+                return load_failed(error, "environment")
+            try:
+                runtime.bind()
+            except Exception as error:
+                return load_failed(error)
+            _answer_all(runtime, streams)
+            return 0
+    except _Terminated:
+        return 128 + signal.SIGTERM
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        if runtime is not None:
+            _close(runtime)
+
+
+def load_failed(error: BaseException, what: str = "policy") -> int:
+    """Answer that a worker cannot start, because of `error`; return the status to exit with, 1."""
+    traceback.print_exception(error, file=sys.stderr)
+    said = error_text(error)
+    kind = type(error).__name__
+    if not said.startswith(kind):  # ours are said without it
+        said = f"{kind}: {said}"
+    with suppress(BrokenPipeError):
+        protocol_streams().write(write_reply(Error(message=f"Failed to load {what}: {said}")))
+    return 1
+
+
+def _answer_all(runtime: InteractiveRuntime, streams: ProtocolStreams) -> None:
+    read_line, answer, write = streams.read_line, runtime.answer, streams.write
+    try:
+        while not runtime.ended:
+            try:
+                line = read_line()
+            except MessageError as error:
+                write(runtime.refusal(error))
+                continue
+            if line is None:
+                return
+            write(answer(line))
+    except BrokenPipeError:
+        return  # the driver is gone
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM end what is going on, so that the environment is closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def raise_it(number: int, frame: Any) -> None:
+        # Once: the environment is closed then, and must not be interrupted.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, raise_it)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is raise_it:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _close(runtime: InteractiveRuntime) -> None:
+    try:
+        runtime.close()
+    except (Exception, SystemExit) as error:
+        traceback.print_exception(error, file=sys.stderr)

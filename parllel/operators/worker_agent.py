@@ -1,0 +1,106 @@
+"""What decides in a worker, and how other things that act become one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+
+class Decision(NamedTuple):
+    """What an agent decided.
+
+    Attributes:
+        action: for the environment.
+        raw: what it said, word by word, as the answer of a language model.
+        parsed: what was made of that, as JSON values, before it became an action.
+        tokens: that it took.
+    """
+
+    action: Any
+    raw: str | None = None
+    parsed: Any = None
+    tokens: int | None = None
+
+
+class WorkerAgent(ABC):
+    """Decide for one environment, or as one player of a game.
+
+    Attributes:
+        takes_actions: whether a step may bring the action along, which a person chose.
+    """
+
+    takes_actions: bool = False
+
+    def bind(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> None:
+        """Learn the spaces, before anything else and once for each environment; None: not known.
+
+        What it raises is answered as "Failed to load policy: ...".
+        """
+
+    def reset(self, seed: int | None) -> None:
+        """Begin an episode; all that is drawn in it follows from the seed. None goes on drawing."""
+
+    @abstractmethod
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        """Return a decision for an observation, as the environment gives it.
+
+        info: of the environment. A player's also has "player_id", and "legal_actions" and "text" where the
+            game gives them.
+        """
+
+    def close(self) -> None:
+        """Release what it holds; may be called twice."""
+
+
+class _PolicyDecides(WorkerAgent):
+    """Let a policy of parllel.policies decide, as its environment 0."""
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+
+    def reset(self, seed: int | None) -> None:
+        self._policy.reset([0], [seed])
+
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        return Decision(self._policy.act_one(observation))
+
+    def close(self) -> None:
+        close = getattr(self._policy, "close", None)
+        if close is not None:
+            close()
+
+
+class _FunctionDecides(WorkerAgent):
+    """Let a function of one observation decide."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        made = self._function(observation)
+        return made if isinstance(made, Decision) else Decision(made)
+
+
+def worker_agent_of(agent: Any) -> WorkerAgent:
+    """Return what decides as `agent` does.
+
+    agent: a WorkerAgent; a Policy, known by `act_one` and `reset`, as its package is not imported here; or a
+        function that is given an observation and returns an action or a Decision.
+
+    Raises:
+        TypeError: if it is none of these.
+    """
+    if isinstance(agent, WorkerAgent):
+        return agent
+    if callable(getattr(agent, "act_one", None)) and callable(getattr(agent, "reset", None)):
+        return _PolicyDecides(agent)
+    if callable(agent) and not isinstance(agent, type):
+        return _FunctionDecides(agent)
+    raise TypeError(
+        f"agent: expected a WorkerAgent, a Policy or a function of an observation, got {agent!r}"
+    )
