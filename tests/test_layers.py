@@ -34,7 +34,7 @@ RESERVED = {
     "httpx2": {"remote", "operators"},
     "google": {"remote"},
     "jsonschema": {"remote", "operators"},
-    "pettingzoo": {"remote"},
+    "pettingzoo": {"remote", "operators"},
     "msgspec": {"wire", "web", "remote", "operators", "rollouts", "messaging"},
     "confluent_kafka": {"messaging"},
     "parllel_patterns": set(),
