@@ -1,0 +1,34 @@
+"""What came of one episode of an operator, or of one player of a game."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EpisodeOutcome:
+    """What came of one episode.
+
+    Attributes:
+        status: "ended", or "failed".
+        total_reward: sum of the rewards, of a failed episode as far as it came.
+        episode_length: steps that were taken.
+        terminated, truncated: how it ended.
+        success: as the worker says; None if it does not.
+        failure: why it failed, in one sentence.
+        tokens: of a language model; None of what counts none.
+        operator_id, player_id: of a game, whose rewards these are, and its seat.
+        lost: whether a process died or does not answer, so that it has to be started again.
+    """
+
+    status: str
+    total_reward: float
+    episode_length: int
+    terminated: bool = False
+    truncated: bool = False
+    success: bool | None = None
+    failure: str | None = None
+    tokens: int | None = None
+    operator_id: str | None = None
+    player_id: str | None = None
+    lost: bool = False

@@ -1,0 +1,144 @@
+"""What operators did, as lines of JSON: a file of steps and a file of episodes.
+
+    one writer (an experiment's parent, or a worker in its batch form)     readers
+    step, episode: one write() per record  ------------------------->      read_telemetry: whole lines
+
+What `write` has taken is the system's: it is in the file even if the writer is killed at once. Half a line
+can only be the last of a file whose disk was full or whose writer was killed within the call; readers leave
+it out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from parllel.types import Closing
+
+STEPS, EPISODES = "steps", "episodes"
+# Fields that differ between two runs of one script; no other does.
+TIMES = ("time", "latency_s", "decide_s")
+_RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class Telemetry(Closing):
+    """Write `<run_id>_steps.jsonl` and `<run_id>_episodes.jsonl` into a folder.
+
+    A record begins with the run's id and ends with `time`, in seconds since 1970. Threads need an object
+    each.
+
+    Args:
+        folder: made if it is missing.
+        run_id: letters, digits, dots, dashes and underscores; no other run in this folder has it.
+
+    Raises:
+        ValueError: for another form of the id.
+        FileExistsError: if a run of this id has left its files here.
+        OSError: if the files cannot be made.
+
+    Example:
+        >>> with Telemetry("telemetry", "random-0") as telemetry:
+        ...     telemetry.step({"episode": 0, "step": 1, "reward": 1.0})
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], run_id: str) -> None:
+        if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+            raise ValueError(
+                "run_id: expected 1 to 200 letters, digits, dots, dashes and underscores, got "
+                f"{run_id!r}"
+            )
+        self.run_id = run_id
+        self._encoder = msgspec.json.Encoder(enc_hook=_plain)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self._files: dict[str, int] = {}
+        try:
+            for kind in (STEPS, EPISODES):
+                self._files[kind] = _open(telemetry_path(folder, run_id, kind))
+        except BaseException:
+            self.close()
+            raise
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        """Write the record of a step; raise as `episode` does."""
+        self._write(STEPS, record)
+
+    def episode(self, record: Mapping[str, Any]) -> bytes:
+        """Write the record of an episode, and return its line.
+
+        record: JSON values, and scalars and arrays of numpy; numbers that are not finite become null.
+
+        Raises:
+            TypeError: for any other value.
+            OSError: if it cannot be written, as the disk is full, and after `close`.
+        """
+        return self._write(EPISODES, record)
+
+    def _write(self, kind: str, record: Mapping[str, Any]) -> bytes:
+        whole = {"run_id": self.run_id, **record}
+        whole.setdefault("time", time.time())
+        line = self._encoder.encode(whole) + b"\n"
+        if kind not in self._files:
+            raise OSError(f"telemetry of {self.run_id}: written to after close()")
+        file = self._files[kind]
+        written = os.write(file, line)
+        # A nearly full disk takes a part; the next call says why.
+        while written < len(line):
+            written += os.write(file, line[written:])
+        return line
+
+    def close(self) -> None:
+        """Close the files; may be called twice."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+def telemetry_path(folder: str | os.PathLike[str], run_id: str, kind: str) -> Path:
+    """Return where the records of a run are; kind: STEPS or EPISODES."""
+    return Path(folder) / f"{run_id}_{kind}.jsonl"
+
+
+def read_telemetry(
+    path: str | os.PathLike[str], decode: Callable[[bytes], Any] = msgspec.json.decode
+) -> Iterator[Any]:
+    """Yield the records of a file in their order; half a line at its end is left out.
+
+    decode: makes a record of a line.
+
+    Raises:
+        ValueError: for a line that is no record; names it.
+        OSError: if the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield decode(line)
+            except msgspec.DecodeError as error:
+                raise ValueError(f"{path}: line {number}: not a record: {error}") from None
+
+
+def _open(path: Path) -> int:
+    # Appending: what another process writes by mistake is not overwritten.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+    try:
+        return os.open(path, flags, 0o666)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{path}: there is telemetry of a run of this id already; move it away, or choose another id"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"telemetry: expected JSON values, got {value!r:.100}")
