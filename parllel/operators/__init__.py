@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from parllel.operators.env_named import env_named
+    from parllel.operators.episode_outcome import EpisodeOutcome
     from parllel.operators.interactive_runtime import InteractiveRuntime
     from parllel.operators.messages import (
         MessageError,
@@ -24,19 +25,24 @@ if _TYPE_CHECKING:
     )
     from parllel.operators.protocol_streams import protocol_streams
     from parllel.operators.serve import load_failed, serve
+    from parllel.operators.telemetry import Telemetry, read_telemetry, telemetry_path
     from parllel.operators.worker_agent import Decision, WorkerAgent
 
 __all__ = [
     "Decision",
+    "EpisodeOutcome",
     "InteractiveRuntime",
     "MessageError",
+    "Telemetry",
     "WorkerAgent",
     "env_named",
     "load_failed",
     "protocol_streams",
     "read_command",
     "read_reply",
+    "read_telemetry",
     "serve",
+    "telemetry_path",
     "write_command",
     "write_reply",
 ]
@@ -44,15 +50,19 @@ __all__ = [
 # Where each name is found; one line per name, as all parts of this package add theirs.
 _PLACES = {
     "Decision": "worker_agent",
+    "EpisodeOutcome": "episode_outcome",
     "InteractiveRuntime": "interactive_runtime",
     "MessageError": "messages",
+    "Telemetry": "telemetry",
     "WorkerAgent": "worker_agent",
     "env_named": "env_named",
     "load_failed": "serve",
     "protocol_streams": "protocol_streams",
     "read_command": "messages",
     "read_reply": "messages",
+    "read_telemetry": "telemetry",
     "serve": "serve",
+    "telemetry_path": "telemetry",
     "write_command": "messages",
     "write_reply": "messages",
 }
