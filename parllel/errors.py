@@ -48,6 +48,10 @@ class LineTooLongError(WorkerError):
     """A program wrote a line above the limit; the line is lost, and those after it can be read."""
 
 
+class BadReplyError(WorkerError):
+    """A worker wrote a line that is no reply; those after it can be read."""
+
+
 class RestartsUsedUpError(WorkerError):
     """A process died more often than its restart budget allows; the message gives the last reasons."""
 

@@ -23,6 +23,10 @@ if _TYPE_CHECKING:
         write_command,
         write_reply,
     )
+    from parllel.operators.multi_agent_config import MultiAgentConfig
+    from parllel.operators.operator_config import OperatorConfig
+    from parllel.operators.operator_launcher import OperatorLauncher
+    from parllel.operators.operator_process_handle import OperatorProcessHandle
     from parllel.operators.protocol_streams import protocol_streams
     from parllel.operators.serve import load_failed, serve
     from parllel.operators.telemetry import Telemetry, read_telemetry, telemetry_path
@@ -33,6 +37,10 @@ __all__ = [
     "EpisodeOutcome",
     "InteractiveRuntime",
     "MessageError",
+    "MultiAgentConfig",
+    "OperatorConfig",
+    "OperatorLauncher",
+    "OperatorProcessHandle",
     "Telemetry",
     "WorkerAgent",
     "env_named",
@@ -53,6 +61,10 @@ _PLACES = {
     "EpisodeOutcome": "episode_outcome",
     "InteractiveRuntime": "interactive_runtime",
     "MessageError": "messages",
+    "MultiAgentConfig": "multi_agent_config",
+    "OperatorConfig": "operator_config",
+    "OperatorLauncher": "operator_launcher",
+    "OperatorProcessHandle": "operator_process_handle",
     "Telemetry": "telemetry",
     "WorkerAgent": "worker_agent",
     "env_named": "env_named",

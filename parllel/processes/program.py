@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from types import MappingProxyType
 
 from parllel.errors import ClosedError, HalfLineError, WorkerDiedError, WorkerTimeoutError
@@ -47,6 +48,7 @@ class Program(WatchedProcess, Closing):
         passed: names or patterns of further variables to pass on, such as "CUDA_VISIBLE_DEVICES" or "OMP_*".
         cwd: the folder it runs in; default that of this process.
         lines: whether its standard output is read as lines, for `read_line`; otherwise it is discarded.
+        output_to_stderr: whether what would be discarded goes where its standard error goes.
         stderr: path of the file that its standard error is added to; default a file without a name, which
             vanishes afterwards. Its size is not limited. Of a pipe or a terminal no last lines are known.
         queue_lines, queue_bytes: how much of its output is held until it is read; then the program waits. A
@@ -77,6 +79,7 @@ class Program(WatchedProcess, Closing):
         passed: Iterable[str] = (),
         cwd: str | os.PathLike[str] | None = None,
         lines: bool = True,
+        output_to_stderr: bool = False,
         stderr: str | os.PathLike[str] | None = None,
         queue_lines: int = 1000,
         queue_bytes: int = 2**24,
@@ -100,7 +103,13 @@ class Program(WatchedProcess, Closing):
             try:
                 # Here, as the fork server stays in the folder in which it was started.
                 folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
-                start = start_program(words, variables, folder, self._errors.fd, lines)
+                with ExitStack() as stack:
+                    output = None if lines else self._errors.fd
+                    if not (lines or output_to_stderr):
+                        # Not a closed one: a file that it opens would get the number, and its output.
+                        output = os.open(os.devnull, os.O_WRONLY)
+                        stack.callback(os.close, output)
+                    start = start_program(words, variables, folder, self._errors.fd, output)
             except BaseException:
                 self._errors.close()
                 raise

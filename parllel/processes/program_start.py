@@ -45,12 +45,12 @@ def start_program(
     environment: Mapping[str, str],
     folder: str,
     errors: int,
-    has_output: bool,
+    output: int | None,
 ) -> ProgramStart:
     """Start a program in a session of its own.
 
     errors: descriptor of the file for its standard error.
-    has_output: whether there is a pipe for its standard output, which otherwise is discarded.
+    output: that of the file for its standard output; None for a pipe.
 
     Raises:
         OSError: FileNotFoundError, PermissionError or another one, about the command or the folder.
@@ -60,12 +60,10 @@ def start_program(
     # Ours are closed only if it did not start.
     with ExitStack() as theirs, ExitStack() as ours:
         stdin, mine_in = _pipe(theirs, ours)
-        if has_output:
+        if output is None:
             mine_out, stdout = _pipe(ours, theirs)
         else:
-            # Not a closed one: a file that the program opens would get the number, and its output.
-            mine_out, stdout = -1, os.open(os.devnull, os.O_WRONLY)
-            theirs.callback(os.close, stdout)
+            mine_out, stdout = -1, output
         start = _by_fork_server if _has_guards() else _by_subprocess
         process = start(command, environment, folder, (stdin, stdout, errors))
         ours.pop_all()

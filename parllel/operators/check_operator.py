@@ -1,0 +1,97 @@
+"""Check that what an operator needs is there: its worker, its policy, its environment, its keys."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from parllel.operators.llm_routing import llm_worker
+from parllel.operators.operator_config import OperatorConfig
+from parllel.operators.worker_environment import missing_keys
+
+_FILE = re.compile(r"(?P<file>.+\.py)(:\w+)?")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:.*", re.DOTALL)
+_RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+# The client of language models, which their workers share.
+_LLM = "llm_agent"
+_WORKERS = {
+    "baseline": "operators_worker",
+    "chess": "chess_worker",
+    "human": "human_worker",
+    "policy": "policy_worker",
+    "rl": "rl_worker",
+}
+
+
+def check_run_id(operator_id: str, run_id: object) -> None:
+    """Raise ValueError unless it can be the name of files."""
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id) or not run_id.strip("."):
+        raise ValueError(
+            f"operator {operator_id!r}: run_id: expected 1 to 128 letters, digits, dots, underscores and "
+            f"hyphens, got {run_id!r}"
+        )
+
+
+def check_operator(config: OperatorConfig, env_id: str | None) -> None:
+    """Raise if something is missing that an operator needs.
+
+    env_id: of its environment, or of the game that it plays in.
+
+    Raises:
+        ValueError: if it has no environment, or the variable of a key is not set.
+        FileNotFoundError: if a file, a folder or a program is not there.
+        ImportError: if its worker is no part of this version.
+    """
+    name = f"operator {config.operator_id!r}"
+    if config.operator_type == "program":
+        _check_program(name, config.worker or ())
+        return
+    if env_id is None:
+        raise ValueError(f"{name}: env_id: expected the id of an environment to play, got None")
+    match = _FILE.fullmatch(env_id)
+    if match is not None and not Path(match["file"]).is_file():
+        raise FileNotFoundError(f"{name}: env_id: there is no file {match['file']!r}")
+    if config.policy is not None:
+        _check_policy(name, config.operator_type, config.policy)
+    missing = missing_keys(config, os.environ)
+    if missing:
+        raise ValueError(f"{name}: settings: the variable {missing[0]} is not set")
+    # Last, as the others are easier to put right.
+    _check_worker(name, config.operator_type, env_id)
+
+
+def _check_program(name: str, worker: Sequence[str]) -> None:
+    if shutil.which(worker[0]) is None:
+        raise FileNotFoundError(f"{name}: worker: there is no program {worker[0]!r} to execute")
+
+
+def _check_worker(name: str, kind: str, env_id: str) -> None:
+    modules = [llm_worker(env_id), _LLM] if kind == "llm" else [_WORKERS[kind]]
+    for module in modules:
+        if find_spec(f"parllel.operators.{module}") is None:
+            raise ImportError(
+                f"{name}: {kind!r} operators of {env_id} need parllel.operators.{module}, which this "
+                "version of parllel does not have"
+            )
+
+
+def _check_policy(name: str, kind: str, policy: str) -> None:
+    match = _FILE.fullmatch(policy)
+    if match is not None:
+        if not Path(match["file"]).is_file():
+            raise FileNotFoundError(f"{name}: policy: there is no file {match['file']!r}")
+    elif kind == "rl":
+        if not Path(policy).exists():
+            raise FileNotFoundError(
+                f"{name}: policy: expected the folder of a run, or a file that CleanRL saved; there is no "
+                f"{policy!r}"
+            )
+    elif not (policy in ("random", "noop") or _SCHEME.fullmatch(policy) or Path(policy).is_dir()):
+        raise FileNotFoundError(
+            f"{name}: policy: expected random, noop, file.py:name, a URL or the folder of a run; there is "
+            f"no folder {policy!r}"
+        )

@@ -1,0 +1,15 @@
+"""Which worker prompts a language model, by the environment that it plays."""
+
+from __future__ import annotations
+
+_TEXT_WORLDS = ("babyai", "minigrid")
+
+
+def llm_worker(env_id: str | None) -> str:
+    """Return the module of `parllel.operators` for an environment."""
+    name = (env_id or "").lower()
+    if "chess" in name:
+        return "chess_worker"
+    if any(world in name for world in _TEXT_WORLDS):
+        return "balrog_worker"
+    return "operators_worker"

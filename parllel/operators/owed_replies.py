@@ -1,0 +1,119 @@
+"""Which command a reply belongs to.
+
+    send    owe(command)        the newest command's replies are wanted; those of earlier ones are left out
+    read    match(reply)        whose is it: by its `id`, or, of a worker that repeats none, by counting
+
+Every command is owed one reply: that of `_ANSWERS`, or an `error`. A `step` that ends an episode is owed an
+`episode_end` as well. A worker answers in order, so a reply to one command means that earlier ones get none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+_ANSWERS = {
+    "reset": "ready",
+    "step": "step",
+    "stop": "stopped",
+    "ping": "pong",
+    "init_agent": "agent_ready",
+    "select_action": "action_selected",
+}
+# Workers that repeat the id elsewhere may forget it in these.
+_OFTEN_WITHOUT_ID = ("error", "episode_end")
+_MOST = 10_000  # commands that are kept of a worker that reads but never answers
+
+
+class _Owed:
+    __slots__ = ("command", "ends", "number")
+
+    def __init__(self, number: int, command: str) -> None:
+        self.number = number
+        self.command = command
+        self.ends = False  # whether its `step` has come, and `episode_end` has not
+
+    def takes(self, kind: str) -> bool:
+        if kind == "error":
+            return True
+        return kind == ("episode_end" if self.ends else _ANSWERS[self.command])
+
+
+class OwedReplies:
+    """The commands of one worker that wait for their replies.
+
+    Attributes:
+        repeats_ids: whether the worker has repeated the id of a command.
+    """
+
+    def __init__(self) -> None:
+        self.repeats_ids = False
+        self._owed: deque[_Owed] = deque(maxlen=_MOST)
+        self._newest: _Owed | None = None
+        self._n_sent = 0
+        self._step_index = 0  # of the last step without an id; 0 if there is none
+
+    @property
+    def awaited(self) -> str | None:
+        """The command whose replies are wanted; None once they have all come."""
+        return None if self._newest is None else self._newest.command
+
+    def next_id(self) -> int:
+        """Return the id for the next command."""
+        return self._n_sent + 1
+
+    def owe(self, command: str) -> None:
+        """Note that a command with `next_id` was sent."""
+        self._n_sent += 1
+        self._newest = _Owed(self._n_sent, command)
+        self._owed.append(self._newest)
+
+    def match(self, reply: dict[str, Any]) -> bool:
+        """Take the id off a reply, and return whether the caller waits for it."""
+        kind, number = reply["type"], reply.pop("id", None)
+        owed = self._by_id(number, kind) if number is not None else self._by_counting(kind, reply)
+        if owed is None:
+            # What a worker says before it is asked, as that it cannot load its policy, is of use.
+            return kind == "error" and number is None and not self._owed
+        return self._take(owed, kind, reply)
+
+    def fail(self, number: int | str | None) -> bool:
+        """Note that the reply to a command cannot be read; return whether the caller waits for it."""
+        owed = self._find(number) if number is not None else next(iter(self._owed), None)
+        return owed is not None and self._take(owed, "error", {})
+
+    def _find(self, number: object) -> _Owed | None:
+        return next((owed for owed in self._owed if owed.number == number), None)
+
+    def _by_id(self, number: object, kind: str) -> _Owed | None:
+        owed = self._find(number)
+        if owed is None or not owed.takes(kind):
+            return None
+        self.repeats_ids = True
+        return owed
+
+    def _by_counting(self, kind: str, reply: dict[str, Any]) -> _Owed | None:
+        if self.repeats_ids and kind not in _OFTEN_WITHOUT_ID:
+            return None
+        if kind == "step":
+            # A second reply to one command has the index of the first.
+            index = reply.get("step_index", 0)
+            if index and index == self._step_index:
+                return None
+            self._step_index = index
+        elif kind == "ready":
+            self._step_index = 0
+        return next((owed for owed in self._owed if owed.takes(kind)), None)
+
+    def _take(self, owed: _Owed, kind: str, reply: dict[str, Any]) -> bool:
+        # It answers in order: what came before gets no reply any more.
+        while self._owed[0] is not owed:
+            self._owed.popleft()
+        is_wanted = owed is self._newest
+        if kind == "step" and (reply["terminated"] or reply["truncated"]):
+            owed.ends = True
+            return is_wanted
+        self._owed.popleft()
+        if is_wanted:
+            self._newest = None
+        return is_wanted
