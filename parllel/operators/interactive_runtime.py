@@ -39,7 +39,7 @@ from parllel.operators.messages import (
     read_command,
     write_reply,
 )
-from parllel.operators.player_runtime import PlayerRuntime, SpacesOfPlayer, agent_seed
+from parllel.operators.player_runtime import PlayerRuntime, agent_seed
 from parllel.operators.worker_agent import Decision, worker_agent_of
 
 _LONGEST = 2000  # characters of an error's message
@@ -53,7 +53,6 @@ class InteractiveRuntime:
         env_factory: makes the environment, at once; None for a player alone.
         run_id, env_id: for `ready`; default of the latter the environment's own.
         max_steps: of an episode, unless a reset gives another number.
-        spaces_of_player: see PlayerRuntime.
 
     Attributes:
         ended: whether a `stop` was answered.
@@ -67,11 +66,10 @@ class InteractiveRuntime:
         run_id: str = "",
         env_id: str | None = None,
         max_steps: int | None = None,
-        spaces_of_player: SpacesOfPlayer | None = None,
     ) -> None:
         self.ended = False
         self._agent = worker_agent_of(agent)
-        self._player = PlayerRuntime(self._agent, spaces_of_player)
+        self._player = PlayerRuntime(self._agent)
         self._run_id, self._env_id, self._max_steps = run_id, env_id, max_steps
         self._env: gym.Env[Any, Any] | None = None
         self._playing = False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -14,37 +14,48 @@ from parllel.operators.messages import ActionSelected, AgentReady, InitAgent, Se
 from parllel.operators.worker_agent import WorkerAgent
 from parllel.seeding import Seeds
 
-# Of a player: its observation space and its action space.
-SpacesOfPlayer = Callable[[InitAgent], tuple[gym.Space[Any], gym.Space[Any]]]
+Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 
 
 class PlayerRuntime:
     """Answer the commands for players.
 
+    Where `init_agent` names the game, the agent is given observations as that has them, else JSON values.
+
     Args:
         agent: decides.
-        spaces_of_player: what tells a player's spaces; None hands observations over as JSON values.
     """
 
-    def __init__(self, agent: WorkerAgent, spaces_of_player: SpacesOfPlayer | None = None) -> None:
+    def __init__(self, agent: WorkerAgent) -> None:
         self._agent = agent
-        self._spaces_of_player = spaces_of_player
         self._player_id: str | None = None
-        self._spaces: tuple[gym.Space[Any], gym.Space[Any]] | None = None
+        self._spaces: Spaces | None = None
         self._given: GivenAction | None = None
+        self._known: dict[str, Spaces] = {}
 
     def init_agent(self, command: InitAgent) -> AgentReady:
-        """Begin a game."""
+        """Begin an episode of a game."""
         self._player_id = None  # until this has worked
-        if self._spaces_of_player is not None:
-            spaces = self._spaces_of_player(command)
-            self._given = GivenAction(spaces[1])
-            self._spaces = spaces
+        self._spaces = self._spaces_of(command)
+        self._given = None if self._spaces is None else GivenAction(self._spaces[1])
         self._agent.bind(*(self._spaces or (None, None)))
         seed = command.seed if isinstance(command.seed, int) else None
         self._agent.reset(agent_seed(seed))
         self._player_id = command.player_id
         return AgentReady(player_id=command.player_id)
+
+    def _spaces_of(self, command: InitAgent) -> Spaces | None:
+        if not isinstance(command.env_id, str):
+            return None
+        kwargs = command.env_kwargs if isinstance(command.env_kwargs, dict) else {}
+        # Remembered, as the game is made for it, and each episode begins with this command.
+        key = json.dumps([command.env_id, kwargs, command.player_id], sort_keys=True)
+        if key not in self._known:
+            # Here, as workers that are no players do without it.
+            from parllel.operators.player_spaces import player_spaces
+
+            self._known[key] = player_spaces(command.env_id, kwargs, command.player_id)
+        return self._known[key]
 
     def select_action(self, command: SelectAction) -> ActionSelected:
         """Let the agent choose."""
@@ -68,9 +79,7 @@ class PlayerRuntime:
         begun = time.perf_counter()
         decision = self._agent.decide(observation, info)
         took = time.perf_counter() - begun
-        action = decision.action
-        if self._given is not None:
-            action = self._given.to_json(self._given.of(action))
+        action = self._action_json(decision.action)
         reply = ActionSelected(player_id=command.player_id, action=action, decide_s=took)
         if decision.raw is not None:
             reply.raw = decision.raw
@@ -79,6 +88,14 @@ class PlayerRuntime:
         if decision.tokens is not None:
             reply.tokens = decision.tokens
         return reply
+
+    def _action_json(self, action: Any) -> Any:
+        if self._given is not None:
+            try:
+                return self._given.to_json(self._given.of(action))
+            except ValueError:
+                pass  # the game has a rule for what is no action of it, and shows what was said
+        return action.tolist() if hasattr(action, "tolist") else action
 
 
 def agent_seed(seed: int | None) -> int | None:

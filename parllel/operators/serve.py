@@ -15,7 +15,6 @@ import gymnasium as gym
 
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
 from parllel.operators.messages import Error, MessageError, write_reply
-from parllel.operators.player_runtime import SpacesOfPlayer
 from parllel.operators.protocol_streams import ProtocolStreams, protocol_streams
 
 
@@ -30,7 +29,6 @@ def serve(
     run_id: str | None = None,
     env_id: str | None = None,
     max_steps: int | None = None,
-    spaces_of_player: SpacesOfPlayer | None = None,
 ) -> int:
     """Answer commands until `stop`, the end of the input, or SIGTERM; return the status to exit with.
 
@@ -44,8 +42,6 @@ def serve(
         run_id: default the environment variable OPERATOR_RUN_ID.
         env_id: for the `ready` reply; default what the environment says.
         max_steps: of an episode, which is truncated then, unless a reset gives another number.
-        spaces_of_player: returns observation and action space for an InitAgent; without it players get
-            observations as JSON values.
     """
     streams = protocol_streams()
     run_id = os.environ.get("OPERATOR_RUN_ID", "") if run_id is None else run_id
@@ -53,7 +49,6 @@ def serve(
         "run_id": run_id,
         "env_id": env_id,
         "max_steps": max_steps,
-        "spaces_of_player": spaces_of_player,
     }
     runtime = None
     try:
