@@ -13,7 +13,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
-    from parllel.operators.env_named import env_named
     from parllel.operators.episode_outcome import EpisodeOutcome
     from parllel.operators.interactive_runtime import InteractiveRuntime
     from parllel.operators.messages import (
@@ -24,11 +23,12 @@ if _TYPE_CHECKING:
         write_reply,
     )
     from parllel.operators.multi_agent_config import MultiAgentConfig
+    from parllel.operators.named_env import env_named
     from parllel.operators.operator_config import OperatorConfig
     from parllel.operators.operator_launcher import OperatorLauncher
     from parllel.operators.operator_process_handle import OperatorProcessHandle
-    from parllel.operators.protocol_streams import protocol_streams
-    from parllel.operators.serve import load_failed, serve
+    from parllel.operators.protocol_streams import take_streams
+    from parllel.operators.serving import load_failed, serve
     from parllel.operators.telemetry import Telemetry, read_telemetry, telemetry_path
     from parllel.operators.worker_agent import Decision, WorkerAgent
 
@@ -45,17 +45,18 @@ __all__ = [
     "WorkerAgent",
     "env_named",
     "load_failed",
-    "protocol_streams",
     "read_command",
     "read_reply",
     "read_telemetry",
     "serve",
+    "take_streams",
     "telemetry_path",
     "write_command",
     "write_reply",
 ]
 
-# Where each name is found; one line per name, as all parts of this package add theirs.
+# Where each name is found. No module may have a name of this table: importing it would put the module in the
+# name's place.
 _PLACES = {
     "Decision": "worker_agent",
     "EpisodeOutcome": "episode_outcome",
@@ -67,13 +68,13 @@ _PLACES = {
     "OperatorProcessHandle": "operator_process_handle",
     "Telemetry": "telemetry",
     "WorkerAgent": "worker_agent",
-    "env_named": "env_named",
-    "load_failed": "serve",
-    "protocol_streams": "protocol_streams",
+    "env_named": "named_env",
+    "load_failed": "serving",
     "read_command": "messages",
     "read_reply": "messages",
     "read_telemetry": "telemetry",
-    "serve": "serve",
+    "serve": "serving",
+    "take_streams": "protocol_streams",
     "telemetry_path": "telemetry",
     "write_command": "messages",
     "write_reply": "messages",

@@ -100,7 +100,7 @@ class ProtocolStreams:
 _taken: ProtocolStreams | None = None
 
 
-def protocol_streams() -> ProtocolStreams:
+def take_streams() -> ProtocolStreams:
     """Take standard input and output away from this process; return what the protocol uses from now on.
 
     The first thing that a worker does, before it imports what may print. Later calls return the same.

@@ -30,6 +30,11 @@ def test_types_are_checked_against_the_same_places():
     assert imported == face._PLACES
 
 
+def test_no_module_takes_the_place_of_a_name():
+    modules = {path.stem for path in Path(face.__file__).parent.glob("*.py")}
+    assert not modules & set(face.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'serves'"):
         _ = face.serves

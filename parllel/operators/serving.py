@@ -15,7 +15,7 @@ import gymnasium as gym
 
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
 from parllel.operators.messages import Error, MessageError, write_reply
-from parllel.operators.protocol_streams import ProtocolStreams, protocol_streams
+from parllel.operators.protocol_streams import ProtocolStreams, take_streams
 
 
 class _Terminated(BaseException):
@@ -33,7 +33,7 @@ def serve(
     """Answer commands until `stop`, the end of the input, or SIGTERM; return the status to exit with.
 
     What is printed in this process goes to its standard error from here on. A worker that prints while it
-    loads its policy calls `protocol_streams` first.
+    loads its policy calls `take_streams` first.
 
     Args:
         agent: a WorkerAgent; a Policy, which acts as `play_episodes` lets it act; or a function that is given
@@ -43,7 +43,7 @@ def serve(
         env_id: for the `ready` reply; default what the environment says.
         max_steps: of an episode, which is truncated then, unless a reset gives another number.
     """
-    streams = protocol_streams()
+    streams = take_streams()
     run_id = os.environ.get("OPERATOR_RUN_ID", "") if run_id is None else run_id
     options: dict[str, Any] = {
         "run_id": run_id,
@@ -80,7 +80,7 @@ def load_failed(error: BaseException, what: str = "policy") -> int:
     if not said.startswith(kind):  # ours are said without it
         said = f"{kind}: {said}"
     with suppress(BrokenPipeError):
-        protocol_streams().write(write_reply(Error(message=f"Failed to load {what}: {said}")))
+        take_streams().write(write_reply(Error(message=f"Failed to load {what}: {said}")))
     return 1
 
 
