@@ -141,7 +141,7 @@ class InteractiveRuntime:
             observation_shape=_shape(env.observation_space),
             protocol=PROTOCOL,
         )
-        names = _action_names(env)
+        names = action_names(env)
         if names is not None:
             ready.action_names = names
         if command.frame:
@@ -247,7 +247,7 @@ def _shape(space: gym.Space[Any]) -> list[int] | None:
     return None if space.shape is None else [int(n) for n in space.shape]
 
 
-def _action_names(env: gym.Env[Any, Any]) -> list[str] | None:
+def action_names(env: gym.Env[Any, Any]) -> list[str] | None:
     """Return what environments of Atari and MiniGrid call their actions; None for most others."""
     inner: Any = env.unwrapped
     meanings = getattr(inner, "get_action_meanings", None)

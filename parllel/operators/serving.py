@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -16,10 +15,7 @@ import gymnasium as gym
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
 from parllel.operators.messages import Error, MessageError, write_reply
 from parllel.operators.protocol_streams import ProtocolStreams, take_streams
-
-
-class _Terminated(BaseException):
-    """SIGTERM came. No Exception, so that agents and environments let it pass."""
+from parllel.operators.terminated import Terminated, sigterm_raises
 
 
 def serve(
@@ -52,7 +48,7 @@ def serve(
     }
     runtime = None
     try:
-        with _sigterm_raises():
+        with sigterm_raises():
             try:
                 runtime = InteractiveRuntime(agent, env_factory, **options)
             except Exception as error:
@@ -63,7 +59,7 @@ def serve(
                 return load_failed(error)
             _answer_all(runtime, streams)
             return 0
-    except _Terminated:
+    except Terminated:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -98,26 +94,6 @@ def _answer_all(runtime: InteractiveRuntime, streams: ProtocolStreams) -> None:
             write(answer(line))
     except BrokenPipeError:
         return  # the driver is gone
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM end what is going on, so that the environment is closed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def raise_it(number: int, frame: Any) -> None:
-        # Once: the environment is closed then, and must not be interrupted.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, raise_it)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGTERM) is raise_it:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _close(runtime: InteractiveRuntime) -> None:

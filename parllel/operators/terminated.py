@@ -1,0 +1,33 @@
+"""SIGTERM as an exception, so that a worker closes its environment and its agent."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Terminated(BaseException):
+    """SIGTERM came. No Exception, so that agents and environments let it pass."""
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM end what is going on, so that the environment is closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def raise_it(number: int, frame: Any) -> None:
+        # Once: the environment is closed then, and must not be interrupted.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, raise_it)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is raise_it:
+            signal.signal(signal.SIGTERM, before)
