@@ -12,13 +12,14 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from msgspec import UNSET
 
-from parllel.errors import ParllelError, WrongStateError
 from parllel.operators.frames import check_can_render, frame_of
 from parllel.operators.given_action import GivenAction
 from parllel.operators.messages import (
@@ -39,18 +40,19 @@ from parllel.operators.messages import (
     read_command,
     write_reply,
 )
-from parllel.operators.player_runtime import PlayerRuntime, agent_seed
-from parllel.operators.worker_agent import Decision, worker_agent_of
+from parllel.operators.player_runtime import PlayerRuntime, agent_seed, show_decision
+from parllel.operators.terminated import Terminated
+from parllel.operators.worker_agent import Decision, checked_decision, worker_agent_of
 
 _LONGEST = 2000  # characters of an error's message
 
 
 class InteractiveRuntime:
-    """Answer commands, one line each.
+    """Answer commands, one line each, after `bind`.
 
     Args:
         agent: a WorkerAgent, a Policy, or a function of an observation.
-        env_factory: makes the environment, at once; None for a player alone.
+        env_factory: makes the environment, in `make_env`; None for a player alone.
         run_id, env_id: for `ready`; default of the latter the environment's own.
         max_steps: of an episode, unless a reset gives another number.
 
@@ -82,14 +84,20 @@ class InteractiveRuntime:
             InitAgent: self._player.init_agent,
             SelectAction: self._player.select_action,
         }
-        if env_factory is not None:
-            self._env = env_factory()
-            if env_id is None:
+        self._env_factory = env_factory
+
+    def make_env(self) -> None:
+        """Make the environment, if there is to be one."""
+        if self._env_factory is not None:
+            self._env = self._env_factory()
+            if self._env_id is None:
                 spec = self._env.spec
                 self._env_id = spec.id if spec is not None else type(self._env.unwrapped).__name__
 
     def bind(self) -> None:
-        """Tell the agent the environment's spaces."""
+        """Tell the agent the environment's spaces, after making it if that was not done."""
+        if self._env is None:
+            self.make_env()
         if self._env is not None:
             self._given = GivenAction(self._env.action_space)
             self._agent.bind(self._env.observation_space, self._env.action_space)
@@ -109,16 +117,19 @@ class InteractiveRuntime:
                 return write_reply(first) + write_reply(last)
             replies.id = message_id
             return write_reply(replies)
-        # SystemExit too: an environment or agent that calls `exit` has failed, no more.
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, Terminated):
+            raise
+        # An environment or agent that calls `exit` has failed, no more; and what is written in Rust may raise
+        # a BaseException of its own.
+        except BaseException as error:
             if isinstance(error, MessageError) and error.id is not None:
                 message_id = error.id
             return self.refusal(error, message_id)
 
     def refusal(self, error: BaseException, message_id: Any = UNSET) -> bytes:
-        """Return the line that reports an error; its traceback, if it is not ours, goes to the log."""
-        if not isinstance(error, ParllelError):
-            traceback.print_exception(error, file=sys.stderr)
+        """Return the line that reports an error; the traceback of what was executed goes to the log."""
+        if not isinstance(error, MessageError):
+            print_traceback(error)
         return write_reply(Error(message=error_text(error), id=message_id))
 
     def _reset(self, command: Reset) -> Ready:
@@ -154,17 +165,17 @@ class InteractiveRuntime:
     def _step(self, command: Step) -> Stepped | tuple[Stepped, EpisodeEnd]:
         if not self._playing:
             self._environment("step")
-            raise WrongStateError(self._why_not)
+            raise MessageError(self._why_not)
         env: Any = self._env
         if command.frame:
             check_can_render(env)
         begun = time.perf_counter()
         if command.action is UNSET:
-            decision = self._agent.decide(self._observation, self._info)
+            decision = checked_decision(self._agent.decide(self._observation, self._info))
         elif self._agent.takes_actions:
             decision = Decision(self._given.from_json(command.action))
         else:
-            raise WrongStateError("step: action: expected none, as this operator decides itself")
+            raise MessageError("step: action: expected none, as this operator decides itself")
         took = time.perf_counter() - begun
         action = self._given.of(decision.action)
         # Before the step, which cannot be undone.
@@ -186,12 +197,7 @@ class InteractiveRuntime:
             episode_reward=self._total,
             decide_s=took,
         )
-        if decision.raw is not None:
-            step.raw = decision.raw
-        if decision.parsed is not None:
-            step.parsed = decision.parsed
-        if decision.tokens is not None:
-            step.tokens = decision.tokens
+        show_decision(decision, step)
         if command.frame:
             step.render_payload = frame_of(env, str(command.frame))
         if not (terminated or truncated):
@@ -208,8 +214,9 @@ class InteractiveRuntime:
             truncated=truncated,
         )
         for name in ("is_success", "success"):
-            if name in self._info:
-                end.success = bool(self._info[name])
+            said = self._info.get(name) if isinstance(self._info, Mapping) else None
+            if isinstance(said, (bool, int, float, np.generic)):
+                end.success = bool(said)
         return end
 
     def _stop(self, command: Stop) -> Stopped:
@@ -218,7 +225,7 @@ class InteractiveRuntime:
 
     def _environment(self, doing: str) -> gym.Env[Any, Any]:
         if self._env is None:
-            raise WrongStateError(f"{doing}: this worker is a player; send init_agent")
+            raise MessageError(f"{doing}: this worker is a player; send init_agent")
         return self._env
 
     def close(self) -> None:
@@ -232,13 +239,19 @@ class InteractiveRuntime:
             self._agent.close()
 
 
+def print_traceback(error: BaseException) -> None:
+    """Write the traceback of an exception to standard error, the worker's log."""
+    with suppress(Exception):  # as if that is closed
+        traceback.print_exception(error, file=sys.stderr)
+
+
 def error_text(error: BaseException) -> str:
     """Return an exception as one text for a reply, without its traceback."""
     try:
         text = str(error)
     except Exception:
         text = "(its text cannot be made)"
-    if not isinstance(error, ParllelError):
+    if not isinstance(error, MessageError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
 

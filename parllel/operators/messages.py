@@ -9,6 +9,7 @@ may be absent may be null, an int stands for a float, and some names that other 
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import msgspec
@@ -211,7 +212,8 @@ class _AgentInitialized(AgentReady, tag="agent_initialized"):
 AnyReply = Ready | Stepped | EpisodeEnd | Error | Stopped | Pong | AgentReady | ActionSelected
 _commands = msgspec.json.Decoder(AnyCommand)
 _replies = msgspec.json.Decoder(AnyReply | _EpisodeDone | _AgentInitialized)
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=lambda value: _plain(value)).encode
+_strict = json.JSONEncoder(allow_nan=False, default=lambda value: _plain(value))
 _COMMANDS = {str(kind.__struct_config__.tag) for kind in Command.__subclasses__()}
 _REPLIES = {str(kind.__struct_config__.tag) for kind in Reply.__subclasses__()}
 _ALIASES = {"episode_done": "episode_end", "agent_initialized": "agent_ready"}
@@ -274,10 +276,31 @@ def write_reply(reply: AnyReply) -> bytes:
 
 def _line(message: msgspec.Struct) -> bytes:
     try:
-        return _encode(message) + b"\n"
+        line = _encode(message)
+        # What it writes for a NaN, too.
+        if b"null" in line:
+            _check_finite(message)
     except (TypeError, ValueError, RecursionError) as error:
         tag = message.__struct_config__.tag
         raise MessageError(f"{tag}: expected values that JSON has: {error}") from None
+    return line + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or array of numpy, or of torch, as Python has it."""
+    if callable(getattr(value, "tolist", None)):
+        return value.tolist()
+    raise TypeError(f"got {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _check_finite(message: msgspec.Struct) -> None:
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if value is not UNSET:
+            try:
+                _strict.encode(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
 
 
 def _rename_frame(found: dict[str, Any]) -> None:

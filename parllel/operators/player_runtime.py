@@ -8,10 +8,16 @@ from typing import Any
 
 import gymnasium as gym
 
-from parllel.errors import WrongStateError
 from parllel.operators.given_action import GivenAction
-from parllel.operators.messages import ActionSelected, AgentReady, InitAgent, SelectAction
-from parllel.operators.worker_agent import WorkerAgent
+from parllel.operators.messages import (
+    ActionSelected,
+    AgentReady,
+    InitAgent,
+    MessageError,
+    SelectAction,
+    Stepped,
+)
+from parllel.operators.worker_agent import Decision, WorkerAgent, checked_decision
 from parllel.seeding import Seeds
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
@@ -60,9 +66,9 @@ class PlayerRuntime:
     def select_action(self, command: SelectAction) -> ActionSelected:
         """Let the agent choose."""
         if self._player_id is None:
-            raise WrongStateError("select_action: send init_agent first")
+            raise MessageError("select_action: send init_agent first")
         if command.player_id != self._player_id:
-            raise WrongStateError(
+            raise MessageError(
                 f"select_action: expected player_id {self._player_id!r}, as in init_agent, got "
                 f"{command.player_id!r}"
             )
@@ -77,16 +83,11 @@ class PlayerRuntime:
             if value:
                 info[name] = value
         begun = time.perf_counter()
-        decision = self._agent.decide(observation, info)
+        decision = checked_decision(self._agent.decide(observation, info))
         took = time.perf_counter() - begun
         action = self._action_json(decision.action)
         reply = ActionSelected(player_id=command.player_id, action=action, decide_s=took)
-        if decision.raw is not None:
-            reply.raw = decision.raw
-        if decision.parsed is not None:
-            reply.parsed = decision.parsed
-        if decision.tokens is not None:
-            reply.tokens = decision.tokens
+        show_decision(decision, reply)
         return reply
 
     def _action_json(self, action: Any) -> Any:
@@ -96,6 +97,16 @@ class PlayerRuntime:
             except ValueError:
                 pass  # the game has a rule for what is no action of it, and shows what was said
         return action.tolist() if hasattr(action, "tolist") else action
+
+
+def show_decision(decision: Decision, reply: Stepped | ActionSelected) -> None:
+    """Say in a reply how an action came about."""
+    if decision.raw is not None:
+        reply.raw = decision.raw
+    if decision.parsed is not None:
+        reply.parsed = decision.parsed
+    if decision.tokens is not None:
+        reply.tokens = decision.tokens
 
 
 def agent_seed(seed: int | None) -> int | None:

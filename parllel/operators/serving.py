@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
 
-from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
+from parllel.operators.interactive_runtime import InteractiveRuntime, error_text, print_traceback
 from parllel.operators.messages import Error, MessageError, write_reply
 from parllel.operators.protocol_streams import ProtocolStreams, take_streams
 from parllel.operators.terminated import Terminated, sigterm_raises
@@ -41,49 +39,42 @@ def serve(
     """
     streams = take_streams()
     run_id = os.environ.get("OPERATOR_RUN_ID", "") if run_id is None else run_id
-    options: dict[str, Any] = {
-        "run_id": run_id,
-        "env_id": env_id,
-        "max_steps": max_steps,
-    }
-    runtime = None
     try:
-        with sigterm_raises():
-            try:
-                runtime = InteractiveRuntime(agent, env_factory, **options)
-            except Exception as error:
-                return load_failed(error, "environment")
-            try:
-                runtime.bind()
-            except Exception as error:
-                return load_failed(error)
-            _answer_all(runtime, streams)
-            return 0
+        runtime = InteractiveRuntime(
+            agent, env_factory, run_id=run_id, env_id=env_id, max_steps=max_steps
+        )
+    except TypeError as error:  # what cannot be an agent
+        return load_failed(error)
+    try:
+        with sigterm_raises() as came:
+            for what, load in (("environment", runtime.make_env), ("policy", runtime.bind)):
+                try:
+                    load()
+                except (Exception, SystemExit) as error:
+                    return load_failed(error, what)
+            _answer_all(runtime, streams, came)
+            return 128 + signal.SIGTERM if came else 0
     except Terminated:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
-        if runtime is not None:
-            _close(runtime)
+        _close(runtime)
 
 
 def load_failed(error: BaseException, what: str = "policy") -> int:
     """Answer that a worker cannot start, because of `error`; return the status to exit with, 1."""
-    traceback.print_exception(error, file=sys.stderr)
-    said = error_text(error)
-    kind = type(error).__name__
-    if not said.startswith(kind):  # ours are said without it
-        said = f"{kind}: {said}"
+    print_traceback(error)
+    message = f"Failed to load {what}: {error_text(error)}"
     with suppress(BrokenPipeError):
-        take_streams().write(write_reply(Error(message=f"Failed to load {what}: {said}")))
+        take_streams().write(write_reply(Error(message=message)))
     return 1
 
 
-def _answer_all(runtime: InteractiveRuntime, streams: ProtocolStreams) -> None:
+def _answer_all(runtime: InteractiveRuntime, streams: ProtocolStreams, came: list[int]) -> None:
     read_line, answer, write = streams.read_line, runtime.answer, streams.write
     try:
-        while not runtime.ended:
+        while not (runtime.ended or came):
             try:
                 line = read_line()
             except MessageError as error:
@@ -100,4 +91,4 @@ def _close(runtime: InteractiveRuntime) -> None:
     try:
         runtime.close()
     except (Exception, SystemExit) as error:
-        traceback.print_exception(error, file=sys.stderr)
+        print_traceback(error)

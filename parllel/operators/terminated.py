@@ -14,20 +14,25 @@ class Terminated(BaseException):
 
 
 @contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM end what is going on, so that the environment is closed."""
+def sigterm_raises() -> Iterator[list[int]]:
+    """Let SIGTERM end what is going on, so that the environment is closed.
+
+    Yields a list that holds the signal once it came: code that catches all exceptions may have kept this one.
+    """
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
 
     def raise_it(number: int, frame: Any) -> None:
         # Once: the environment is closed then, and must not be interrupted.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        came.append(number)
         raise Terminated
 
     before = signal.signal(signal.SIGTERM, raise_it)
     try:
-        yield
+        yield came
     finally:
         if signal.getsignal(signal.SIGTERM) is raise_it:
             signal.signal(signal.SIGTERM, before)

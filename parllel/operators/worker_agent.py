@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -23,6 +25,33 @@ class Decision(NamedTuple):
     raw: str | None = None
     parsed: Any = None
     tokens: int | None = None
+
+
+def checked_decision(made: Any) -> Decision:
+    """Return what an agent decided.
+
+    Raises:
+        TypeError: if it is no Decision, or one whose text and tokens a reply cannot hold.
+    """
+    if type(made) is not Decision and not isinstance(made, Decision):
+        raise TypeError(f"decide: expected a Decision, got {made!r}")
+    _, raw, parsed, tokens = made
+    if raw is None and parsed is None and tokens is None:
+        return made
+    if raw is not None and not isinstance(raw, str):
+        raise TypeError(f"decide: raw: expected a str, got {raw!r}")
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, Integral)):
+        raise TypeError(f"decide: tokens: expected an int, got {tokens!r}")
+    if raw is not None and not raw.isascii():
+        # Models write halves of surrogate pairs, which UTF-8 has not.
+        raw = raw.encode("utf-8", "replace").decode()
+    if tokens is not None:
+        tokens = int(tokens)
+    try:
+        json.dumps(parsed, allow_nan=False, default=lambda value: value.tolist()).encode()
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        raise TypeError(f"decide: parsed: expected values that JSON has, got {parsed!r}") from None
+    return made._replace(raw=raw, tokens=tokens)
 
 
 class WorkerAgent(ABC):
