@@ -173,7 +173,7 @@ class InteractiveRuntime:
         if command.action is UNSET:
             decision = checked_decision(self._agent.decide(self._observation, self._info))
         elif self._agent.takes_actions:
-            decision = Decision(self._given.from_json(command.action))
+            decision = Decision(self._action_brought(command.action))
         else:
             raise MessageError("step: action: expected none, as this operator decides itself")
         took = time.perf_counter() - begun
@@ -205,6 +205,12 @@ class InteractiveRuntime:
             return step
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
+
+    def _action_brought(self, values: Any) -> Any:
+        try:
+            return self._given.from_json(values)
+        except ValueError as error:
+            raise MessageError(f"step: action: {error}") from None
 
     def _episode_end(self, terminated: bool, truncated: bool) -> EpisodeEnd:
         end = EpisodeEnd(

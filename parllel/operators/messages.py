@@ -322,15 +322,18 @@ def _rename_frame(found: dict[str, Any]) -> None:
 
 def _explained(line: bytes, error: Exception, key: str, known: set[str]) -> MessageError:
     """Return what was wrong with a line, in one sentence."""
+    beginning = line[:_SHOWN].decode("utf-8", "backslashreplace")
+    value = None
+    if isinstance(error, msgspec.ValidationError):
+        # What comes after the place of this error may be no JSON at all.
+        try:
+            value = msgspec.json.decode(line)
+        except (ValueError, RecursionError) as deeper:
+            error = deeper
     if isinstance(error, RecursionError):
         return MessageError("expected a message, got lists nested too deeply")
-    beginning = line[:_SHOWN].decode("utf-8", "backslashreplace")
     if not isinstance(error, msgspec.ValidationError):
         return MessageError(f"expected a line of JSON, got {beginning!r}: {error}")
-    try:
-        value = msgspec.json.decode(line)
-    except (ValueError, RecursionError) as deeper:
-        return MessageError(f"expected a line of JSON, got {beginning!r}: {deeper}")
     if not isinstance(value, dict) or not isinstance(value.get(key), str):
         return MessageError(f'expected an object with "{key}", got {beginning!r}', _id_of(value))
     name = value[key]
