@@ -1,7 +1,8 @@
 """Write to the standard input of a program, and give up at a time-out or when it dies.
 
-    this process   write    waits for room in the pipe and for the end of the process together
-    program        reads as it likes, or never
+    this process   write    waits for room in the pipe and for the end of the process together, and reads
+                            meanwhile what the program writes
+    program        reads as it likes, or never; perhaps not before its output is read
 
 `Channel` does the same for children that speak its format; here the bytes are the program's own language.
 """
@@ -16,6 +17,7 @@ from time import monotonic
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import ClosedError
+from parllel.processes.line_reader import LineReader
 
 
 class InputPipe:
@@ -44,8 +46,15 @@ class InputPipe:
         """Whether the program sees the end of its input, once it has read what was written."""
         return self._closing
 
-    def write(self, message: bytes | bytearray | memoryview, timeout_s: float) -> None:
+    def write(
+        self,
+        message: bytes | bytearray | memoryview,
+        timeout_s: float,
+        output: LineReader | None = None,
+    ) -> None:
         """Write a message whole. On Windows this may wait for longer than the time-out.
+
+        output: of the program, to be read ahead.
 
         Raises:
             TimeoutError: if it was not taken in time; its argument is how many bytes were.
@@ -74,7 +83,7 @@ class InputPipe:
                     try:
                         left = left[os.write(self._fd, left) :]
                     except BlockingIOError:
-                        timeout_s = self._await_room(timeout_s)
+                        timeout_s = self._await_room(timeout_s, output)
                 self.torn = False
             except TimeoutError:
                 self.torn = len(left) < size
@@ -85,20 +94,25 @@ class InputPipe:
         finally:
             self._lock.release()
 
-    def _await_room(self, left_s: float) -> float:
+    def _await_room(self, left_s: float, output: LineReader | None) -> float:
         """Wait until a write would not block, and return what is left of the time."""
-        poller = select.poll()
-        poller.register(self._fd, select.POLLOUT)
-        if self._death >= 0:
-            poller.register(self._death, select.POLLIN)
         while True:
+            poller = select.poll()
+            poller.register(self._fd, select.POLLOUT)
+            if self._death >= 0:
+                poller.register(self._death, select.POLLIN)
+            written = -1 if output is None else output.fileno()
+            if written >= 0:
+                poller.register(written, select.POLLIN)
             slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()
             ready = {fd for fd, _ in poller.poll(slice_s * 1000)}
             # Another process may hold the pipe open.
             if self._death in ready:
                 raise BrokenPipeError
+            if output is not None and written in ready:
+                output.read_ahead()
             left_s -= counted_s(began, slice_s)
-            if ready or self._closing:
+            if self._fd in ready or self._closing:
                 return left_s
             if left_s <= 0:
                 raise TimeoutError

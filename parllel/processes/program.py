@@ -2,15 +2,14 @@
 
     this process                                            the program, in a session of its own
     write        ---- standard input, a pipe ------------>  reads, or does not
-    read_line    <--- queue <-- thread <-- a pipe --------  writes its standard output
+    read_line    <--- a pipe, read by the caller ---------  writes its standard output
     last_lines   <--- a file -----------------------------  writes its standard error
     died         <--- process descriptor -----------------  ends
     (ends)       ---- liveness pipe, fork server -------->  killed with all below it (in_program.py)
     (how it is watched and ended: watched_process.py)
 
-The thread reads even while nothing is asked for, so that a program which answers early is not held up; once
-the queue is full it stops, the pipe fills, and the program waits. Lines that were written before a death are
-delivered before the death is reported.
+A program that writes more than the pipe holds waits until this process reads, as `read_line` does, and as
+`write` and `wait` do meanwhile. Lines that were written before a death are delivered before it is reported.
 """
 
 from __future__ import annotations
@@ -51,8 +50,6 @@ class Program(WatchedProcess, Closing):
         output_to_stderr: whether what would be discarded goes where its standard error goes.
         stderr: path of the file that its standard error is added to; default a file without a name, which
             vanishes afterwards. Its size is not limited. Of a pipe or a terminal no last lines are known.
-        queue_lines, queue_bytes: how much of its output is held until it is read; then the program waits. A
-            single line may be larger than the queue.
         max_line_bytes: a longer line is reported by one LineTooLongError, and left out.
 
     Raises:
@@ -81,20 +78,12 @@ class Program(WatchedProcess, Closing):
         lines: bool = True,
         output_to_stderr: bool = False,
         stderr: str | os.PathLike[str] | None = None,
-        queue_lines: int = 1000,
-        queue_bytes: int = 2**24,
         max_line_bytes: int = 2**27,
     ) -> None:
         words = _words(command)
         name = os.path.basename(words[0]) if name is None else name
-        limits = {
-            "queue_lines": queue_lines,
-            "queue_bytes": queue_bytes,
-            "max_line_bytes": max_line_bytes,
-        }
-        for limit, value in limits.items():
-            if value < 1:
-                raise ValueError(f"{name}: {limit}: expected at least 1, got {value}")
+        if max_line_bytes < 1:
+            raise ValueError(f"{name}: max_line_bytes: expected at least 1, got {max_line_bytes}")
         mark = secrets.token_hex(16)
         # The mark last: what is given may be a copy of os.environ, with the mark of this very process.
         variables = {**program_environment(environment, passed), **environment_mark(mark)}
@@ -122,7 +111,9 @@ class Program(WatchedProcess, Closing):
         self._input = InputPipe(start.input, death)
         try:
             if lines:
-                self._output = LineReader(start.output, death, name=name, **limits)
+                self._output = LineReader(
+                    start.output, death, name=name, max_line_bytes=max_line_bytes
+                )
         except BaseException:
             self.kill()
             raise
@@ -140,7 +131,7 @@ class Program(WatchedProcess, Closing):
         """
         self._check_open()
         try:
-            self._input.write(message, timeout_s)
+            self._input.write(message, timeout_s, self._output)
         except TimeoutError as error:
             taken, then = "nothing", "it does not read its input"
             if error.args[0]:
@@ -222,8 +213,10 @@ class Program(WatchedProcess, Closing):
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the end of the program and return its exit code, -N after signal N; None if it runs on.
 
-        Its output has to be read meanwhile if it is more than the queue holds.
+        What it writes meanwhile is kept up to 16 MiB; then the program waits until that is read.
         """
+        if self._output is not None and not self._ended:
+            timeout_s = self._output.read_until_end(timeout_s)
         return self._await_exit(timeout_s)
 
     def end(self, grace_s: float = 2.0) -> None:
@@ -234,13 +227,21 @@ class Program(WatchedProcess, Closing):
         """
         if self._ended:
             return
-        # First, as most programs leave at the end of their input, and the grace is for that.
+        if grace_s > 0:
+            self.let_leave()
+        else:
+            self._input.close()
+        super().end(grace_s)
+
+    def let_leave(self) -> None:
+        """Close the program's input, and throw away what it writes; do not wait for it."""
+        if self._ended:
+            return
+        # First, as most programs leave at the end of their input.
         self._input.close()
-        # Not in a fork, which lacks the thread: that may hold the lock in the copy for ever.
         if self._output is not None and os.getpid() == self._owner:
             # It may be waiting for room, and could not leave.
             self._output.discard()
-        super().end(grace_s)
 
     def close(self) -> None:
         """End the program; may be called twice."""
@@ -255,9 +256,9 @@ class Program(WatchedProcess, Closing):
             if hasattr(os, "killpg"):
                 collect(self.pid, killed)
         finally:
-            # After the kill, as the thread ends with the process.
+            # After the kill, as what reads ends with the process.
             if self._output is not None:
-                self._output.join(_JOIN_S)
+                self._output.close(_JOIN_S)
             # Before the file is closed, as one without a name is gone then.
             self._last_lines = self._errors.last_lines(_QUOTED_LINES)
             self._errors.close()
@@ -266,6 +267,8 @@ class Program(WatchedProcess, Closing):
         super()._forget()
         # With a copy of the input in another process the program would not see its end.
         self._input.abandon()
+        if self._output is not None:
+            self._output.abandon()
 
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -15,12 +15,13 @@ import select
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeAlias
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.processes.child import Child
-from parllel.processes.watched_process import WatchedProcess
+from parllel.processes.watched_process import TERMINATE_S, WatchedProcess
 
 
 class HasFileno(Protocol):
@@ -127,8 +128,25 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
 
 
 def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
-    """Give all processes together `grace_s` to exit by themselves, then end those that have not."""
-    # One deadline: with a grace for each, many processes that hang would take that many times as long.
-    deadline = time.monotonic() + grace_s
-    for process in processes:
-        process.end(max(deadline - time.monotonic(), 0.0))
+    """Give all processes together `grace_s` to exit by themselves, then terminate them, then kill them."""
+    # Each stage for all at once: many processes that hang would take that many times as long.
+    with ExitStack() as stack:
+        for process in processes:
+            stack.callback(process.kill)  # after a Ctrl-C too
+        if grace_s > 0:
+            for process in processes:
+                process.let_leave()
+            left = _await_deaths(processes, grace_s)
+            for process in left:
+                process.terminate()
+            _await_deaths(left, TERMINATE_S)
+
+
+def _await_deaths(processes: Sequence[WatchedProcess], timeout_s: float) -> list[WatchedProcess]:
+    """Wait until all have ended; return those that run on when the time is over."""
+    left = [process for process in processes if not process.died()]
+    deadline = time.monotonic() + timeout_s
+    while left and time.monotonic() < deadline:
+        wait([process.sentinel for process in left], max(deadline - time.monotonic(), 0.0))
+        left = [process for process in left if not process.died()]
+    return left

@@ -84,6 +84,7 @@ class WatchedProcess:
             False  # whether `end` has cleaned up; from then on only the exit code is known
         )
         self._exit_code: int | None = None
+        self._known: list[ProcessEntry] = []  # what was below it when `terminate` was called
         # What started the process sends the code once: a second thread that reads it finds the end of a pipe,
         # and would report another code. Reentrant: the collector may end a process in any thread.
         self._exit_lock = threading.RLock()
@@ -147,6 +148,16 @@ class WatchedProcess:
         """Kill the process and its group at once, then clean up."""
         self.end(grace_s=0.0)
 
+    def let_leave(self) -> None:
+        """Do what lets the process leave by itself; do not wait for it."""
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process and its group, unless it has ended; do not wait."""
+        if not self.died() and os.getpid() == self._owner and hasattr(os, "killpg"):
+            # Before the signal: the system gives the children of one that has ended to another process.
+            self._known = self._below()
+            self._signal_group(signal.SIGTERM)
+
     def end(self, grace_s: float = 2.0) -> None:
         """Wait `grace_s` for the process to leave by itself, then terminate it, then kill it and its group.
 
@@ -162,7 +173,7 @@ class WatchedProcess:
         below: list[ProcessEntry] | None = None
         try:
             left = grace_s > 0 and self._await_death(grace_s)
-            # Before any signal: the system gives the children of one that has ended to another process.
+            # Before any signal, as in `terminate`.
             below = self._below()
             if grace_s > 0 and not left and hasattr(os, "killpg"):
                 self._signal_group(signal.SIGTERM)
@@ -170,6 +181,7 @@ class WatchedProcess:
         finally:  # a second Ctrl-C cuts the grace short
             if below is None:
                 below = self._below()
+            below += self._known
             # The group even if its leader has left: what it started may still be in there.
             self._kill_group()
             kill_all(below)

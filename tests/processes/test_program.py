@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 import tracemalloc
 
 import pytest
@@ -105,21 +104,25 @@ def test_program_that_closes_its_output_is_of_no_use(run: Run) -> None:
 
 
 def test_flood_on_output_waits_until_it_is_read(run: Run) -> None:
-    program = run("exec seq 1000000000", queue_lines=50)
-    assert program._output is not None
-    until(lambda: state_of(program) == "S" and program._output._is_full)  # type: ignore[union-attr]
-    assert len(program._output._lines) <= 50
+    program = run("exec seq 1000000000")
+    until(lambda: state_of(program) == "S")
     assert [int(program.read_line(LONG_S)) for _ in range(50_000)] == list(range(1, 50_001))
+    assert program.wait(0.05) is None  # which reads meanwhile, up to a limit
+    until(lambda: state_of(program) == "S")
+    assert [int(program.read_line(LONG_S)) for _ in range(50_000)] == list(range(50_001, 100_001))
 
 
-def test_the_queue_is_limited_in_bytes_as_well(run: Run) -> None:
-    line = "a" * 1000
-    program = run(f"exec yes {line}", queue_bytes=10_500)
-    assert program._output is not None
-    until(lambda: state_of(program) == "S" and program._output._is_full)  # type: ignore[union-attr]
-    assert len(program._output._lines) == 10
-    for _ in range(1000):
-        assert program.read_line(LONG_S) == line.encode()
+def test_what_is_written_while_this_waits_for_the_end_is_kept(run_either_way: Run) -> None:
+    program = run_either_way("seq 1000000")  # more than a pipe holds
+    assert program.wait(LONG_S) == 0
+    assert [int(program.read_line(LONG_S)) for _ in range(1_000_000)][-1] == 1_000_000
+
+
+def test_a_program_that_answers_while_it_is_written_to(run_either_way: Run) -> None:
+    program = run_either_way("exec cat")  # reads nothing while its answer is not read
+    lines = b"\n".join([b"x" * 1000] * 10_000)
+    program.write(lines + b"\n", LONG_S)
+    assert b"\n".join(program.read_line(LONG_S) for _ in range(10_000)) == lines
 
 
 def test_flood_on_errors_holds_nothing_up(run: Run) -> None:
@@ -171,27 +174,26 @@ def test_output_is_closed_if_it_cannot_be_read() -> None:
     output, other = os.pipe()
     os.close(other)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        LineReader(output, other, name="it", queue_lines=1, queue_bytes=1, max_line_bytes=1)
+        LineReader(output, other, name="it", max_line_bytes=1)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(output)
 
 
 def test_line_in_many_pieces_takes_no_more_memory_than_in_one() -> None:
     output, other = os.pipe()
-    reader = LineReader(output, -1, name="it", queue_lines=9, queue_bytes=9, max_line_bytes=10**6)
+    reader = LineReader(output, -1, name="it", max_line_bytes=10**6)
     tracemalloc.start()
     try:
-        for n in range(2, 40_002, 2):
+        for _ in range(20_000):
             os.write(other, b"ab")
-            while len(reader._part) < n:
-                time.sleep(0)
+            assert reader.next(0.0) is None
         assert tracemalloc.get_traced_memory()[0] < 3 * 40_000
     finally:
         tracemalloc.stop()
         os.write(other, b"\n")
         os.close(other)
     assert reader.next(LONG_S) == b"ab" * 20_000
-    reader.join(LONG_S)
+    reader.close(LONG_S)
 
 
 # ---------------------------------------------------------------------- writing

@@ -73,7 +73,7 @@ def test_program_that_moves_to_a_session_of_its_own(tmp_path: Path) -> None:
 
 def test_program_leaves_at_the_end_of_its_input_even_with_much_to_say(tmp_path: Path) -> None:
     script = f"cat >/dev/null; seq 1000000; touch {tmp_path}/left"
-    program = Program(["sh", "-c", script], queue_lines=1)
+    program = Program(["sh", "-c", script])
     program.end(grace_s=LONG_S)
     assert program.exit_text() == "exited with code 0"
     assert [path.name for path in tmp_path.iterdir()] == ["left"]

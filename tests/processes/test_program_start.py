@@ -128,8 +128,8 @@ def test_wrong_arguments() -> None:
     ):
         with pytest.raises((TypeError, ValueError), match=match):
             Program(["true"], environment=variables)
-    with pytest.raises(ValueError, match="sh: queue_lines: expected at least 1, got 0"):
-        Program(["sh"], queue_lines=0)
+    with pytest.raises(ValueError, match="sh: max_line_bytes: expected at least 1, got 0"):
+        Program(["sh"], max_line_bytes=0)
 
 
 def test_errors_go_to_a_file(run: Run, tmp_path: Path) -> None:

@@ -184,7 +184,12 @@ def test_fork_does_not_wait_for_a_thread_that_it_lacks(watch: Watch) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_several_programs_share_one_grace(watch: Watch) -> None:
-    programs = [watch("exec sleep 60") for _ in range(3)]
+def test_several_programs_share_one_grace_and_all_may_tidy_up(watch: Watch, tmp_path: Path) -> None:
+    trap = "trap 'touch {0}.tidied; exit' TERM; touch {0}; while :; do sleep 0.01; done"
+    names = [tmp_path / str(i) for i in range(3)]
+    programs = [watch(trap.format(name)) for name in names]
+    until(lambda: all(name.exists() for name in names))
     end_all(programs, 0.05)
     assert not any(process_entry(program.pid) for program in programs)
+    assert all(name.with_suffix(".tidied").exists() for name in names)
+    end_all(programs, 0.05)
