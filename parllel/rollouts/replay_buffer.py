@@ -27,6 +27,7 @@ from parllel.rollouts.arguments import (
     check_staleness,
     deadline_of,
 )
+from parllel.rollouts.known_producers import KnownProducers
 from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.sample_fragment import SampleFragment
@@ -93,11 +94,7 @@ class ReplayBuffer(ReplayBufferInterface):
         # By arrival. Those that have been fetched as often as they may be are not here any more.
         self._entries: dict[int, _Entry] = {}
         self._arrivals = 0
-        # The last fragment of each environment as (epoch, sequence): all before it came earlier. Memory of
-        # all keys would grow with the run.
-        self._last: dict[tuple[str, int], tuple[int, int]] = {}
-        # Of each name: a second producer's fragments would be taken for the first one's, added again.
-        self._incarnations: dict[str, str] = {}
+        self._known = KnownProducers()
         self._closed = False
 
     def add(self, fragments: Sequence[SampleFragment], timeout_s: float) -> int:
@@ -184,8 +181,9 @@ class ReplayBuffer(ReplayBufferInterface):
 
     def _check_names(self, fragments: Sequence[SampleFragment]) -> None:
         for fragment in fragments:
-            producer, incarnation = fragment.key[0], fragment.incarnation
-            if self._incarnations.setdefault(producer, incarnation) != incarnation:
+            producer = fragment.key[0]
+            # The fragments of a second one would be taken for the first one's, added again.
+            if not self._known.hear_of(producer, fragment.incarnation):
                 raise ValueError(
                     f"ReplayBuffer: add: expected fragments of one producer named {producer!r}, got those of "
                     "another, which has the same numbers; give each RolloutWorker a producer name of its own "
@@ -208,9 +206,7 @@ class ReplayBuffer(ReplayBufferInterface):
 
     def _take_in(self, fragment: SampleFragment) -> bool:
         """Be done with a fragment, unless there is no room for it."""
-        producer, environment, epoch, sequence = fragment.key
-        last = self._last.get((producer, environment), (-1, -1))
-        if (epoch, sequence) <= last:
+        if self._known.has_come(fragment.key):
             self.duplicates += 1
             return True
         oldest_version = fragment.oldest_version
@@ -218,7 +214,7 @@ class ReplayBuffer(ReplayBufferInterface):
         # Before the question of room: what is too old waits for none.
         if not stale and len(self._entries) >= self.capacity:
             return False
-        self._last[producer, environment] = (epoch, sequence)
+        self._known.note(fragment.key)
         if stale:
             self.ledger.add("added", "stale")
             return True

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from parllel.errors import ClosedError
-from parllel.rollouts import ReplayBuffer
+from parllel.rollouts import ReplayBuffer, known_producers
 
 PATIENCE_S = 20.0
 
@@ -239,6 +239,20 @@ def test_a_fragment_that_was_not_acknowledged_is_added_again():
         assert buffer.add([first, second], 0) == 2
         assert buffer.fetch(1, 0) == [second]
         assert buffer.duplicates == 1
+
+
+def test_producers_that_came_longest_ago_are_forgotten(monkeypatch):
+    monkeypatch.setattr(known_producers, "MOST_PRODUCERS", 2)
+    running, *ended = (make_fragment(producer=f"worker {n}") for n in range(4))
+    with ReplayBuffer(8) as buffer:
+        for one in ended:
+            assert buffer.add([one, running], 0) == 2
+        # That of the first worker came with each, and the last one's is the only other that is known.
+        assert buffer.duplicates == 2
+        buffer.add([running, ended[-1]], 0)
+        assert (buffer.duplicates, buffer.prepared()) == (4, 4)
+        buffer.add([ended[0]], 0)
+        assert (buffer.duplicates, buffer.prepared()) == (4, 5)
 
 
 @pytest.mark.parametrize("waits", ["add", "fetch"])

@@ -17,6 +17,7 @@ from parllel.rollouts import (
     ReplayBuffer,
     RolloutWorker,
     RowsSchedule,
+    seen_fragments,
 )
 from parllel.rollouts.seen_fragments import SeenFragments
 from parllel.torch import TorchHandler
@@ -207,3 +208,14 @@ def test_memory_of_fragments_is_bounded():
     assert not seen.add(("a", 0, 2, 9_998))
     # Too long ago to be known.
     assert not seen.add(("a", 0, 0, 1))
+
+
+def test_environments_that_came_longest_ago_are_forgotten(monkeypatch):
+    monkeypatch.setattr(seen_fragments, "_MOST_ENVIRONMENTS", 2)
+    seen = SeenFragments()
+    for start in range(3):
+        assert seen.add((f"worker 1, start {start}", 0, 0, 0))
+        assert seen.add(("worker 0", 0, 0, start))
+    assert not seen.add(("worker 0", 0, 0, 0))
+    assert not seen.add(("worker 1, start 2", 0, 0, 0))
+    assert seen.add(("worker 1, start 0", 0, 0, 0))

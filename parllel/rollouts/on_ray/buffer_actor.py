@@ -10,17 +10,19 @@ first of them looks: room for eight fragments must not make a thousand workers s
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
+from parllel.rollouts.known_producers import MOST_PRODUCERS
 from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer import ReplayBuffer
 
 # A worker that was given room is sending its fragments: the next in line waits this long for them.
 _PROMISED_S = 2e-3
+# Under which those that came longest ago are counted together.
+EARLIER = "earlier producers"
 
 
 class BufferActor:
@@ -35,7 +37,7 @@ class BufferActor:
         self._buffer = ReplayBuffer(**arguments)
         self._changed = asyncio.Event()
         self._first = asyncio.Lock()  # held by the first in line
-        self._added_by: Counter[str] = Counter()
+        self._added_by: dict[str, int] = {}  # by producer; the one of the last fragment is the last
 
     async def add(self, packed: Sequence[PackedFragment], timeout_s: float) -> int:
         """Add fragments, as `ReplayBufferInterface.add`."""
@@ -45,11 +47,18 @@ class BufferActor:
             # Without a wait in there, which would hold up everyone.
             now = self._buffer.add(packed[done:], 0.0)  # type: ignore[arg-type]
             if added := self._buffer.counts()["added"] - before:
-                self._added_by[packed[done].key[0]] += added
+                self._count(packed[done].key[0], added)
                 self._wake()
             done += now
             if done == len(packed) or not await self._wait(deadline):
                 return done
+
+    def _count(self, producer: str, added: int) -> None:
+        counts = self._added_by
+        counts[producer] = counts.pop(producer, 0) + added
+        if len(counts) > MOST_PRODUCERS:
+            oldest = next(name for name in counts if name != EARLIER)
+            counts[EARLIER] = counts.pop(EARLIER, 0) + counts.pop(oldest)
 
     async def await_room(self, timeout_s: float) -> bool:
         """Wait until a fragment more would fit; return False if the time was up before."""
@@ -99,7 +108,10 @@ class BufferActor:
         return self._buffer.counts()
 
     async def added(self) -> dict[str, int]:
-        """Return by producer how many different fragments have been added, those too old included."""
+        """Return by producer how many different fragments have been added, those too old included.
+
+        Of very many producers, those that came longest ago are one, `EARLIER`.
+        """
         return dict(self._added_by)
 
     async def close(self) -> None:

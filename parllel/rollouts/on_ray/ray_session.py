@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import ray
+import ray._private.services as ray_services
 import ray._private.worker as ray_worker
 from ray.exceptions import RayError
 
@@ -126,17 +127,33 @@ def _check_shared_memory(needed: int) -> None:
 
 def _check_address(address: str) -> None:
     """Raise unless something listens there: Ray would try for a minute."""
+    said = repr(address)
     if address == "auto":
-        return
+        address = _found_address()
+        said += f" (RAY_ADDRESS, or else the last `ray start`, names {address!r})"
     host, _, port = address.rpartition(":")
     # "ray://" is Ray's client, whose actors could not be placed beside this process.
     if not host or "/" in host or not port.isdecimal():
         raise ValueError(
-            f"RaySession: address: expected 'host:port' of a cluster's head node, or 'auto', got {address!r}"
+            f"RaySession: address: expected 'host:port' of a cluster's head node, or 'auto', got {said}"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise ConnectionError(
-            f"RaySession: address: expected that of a Ray cluster, got {address!r}: {error}"
+            f"RaySession: address: expected that of a Ray cluster, got {said}: {error}"
         ) from None
+
+
+def _found_address() -> str:
+    """Return what "auto" stands for."""
+    # There is no public way to ask.
+    services: Any = ray_services
+    try:
+        found: str = services.canonicalize_bootstrap_address_or_die("auto")
+    except ConnectionError:
+        raise ConnectionError(
+            "RaySession: address: expected 'auto' to stand for one Ray that runs on this machine, found "
+            "none or several; start one with `ray start --head`, or give the host:port of a cluster"
+        ) from None
+    return found

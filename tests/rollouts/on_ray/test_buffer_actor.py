@@ -79,3 +79,19 @@ def test_a_newer_version_makes_room_for_who_waits(make_actor):
         assert (await actor.counts())["stale"] == 1
 
     asyncio.run(run())
+
+
+def test_producers_that_came_longest_ago_are_counted_together(make_actor, monkeypatch):
+    from parllel.rollouts.on_ray import buffer_actor
+
+    monkeypatch.setattr(buffer_actor, "MOST_PRODUCERS", 3)
+
+    async def run():
+        actor = make_actor(16)
+        for start in range(4):
+            await actor.add([packed(start, "running")], 0.0)
+            await actor.add([packed(n, f"start {start}") for n in range(2)], 0.0)
+        return await actor.added()
+
+    added = asyncio.run(run())
+    assert added == {buffer_actor.EARLIER: 6, "running": 4, "start 3": 2}

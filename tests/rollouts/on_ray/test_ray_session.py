@@ -67,17 +67,38 @@ REFUSED = [
 ]
 
 
+# What runs here and RAY_ADDRESS, for "auto": nothing, and a Ray that is there no more, for which Ray itself
+# waits without an end.
+AUTO = [
+    (
+        "set()",
+        "''",
+        "ConnectionError: .* expected 'auto' to stand for one Ray .* found none or several",
+    ),
+    ("{'127.0.0.1:1'}", "''", r"ConnectionError: .* got 'auto' .* names '[\d.]*:1'\): .* refused"),
+    ("set()", "'127.0.0.1:2'", r"ConnectionError: .* got 'auto' .* names '[\d.]*:2'\): .* refused"),
+]
+
+
 def test_a_session_is_refused_in_one_sentence(tmp_path):
     code = [
+        "import functools, os",
         "from parllel.rollouts.on_ray import RaySession, ray_session",
         "said = []",
     ]
-    for arguments, _ in REFUSED:
+    tried = [(f"RaySession({arguments})", expected) for arguments, expected in REFUSED]
+    for running, environment, expected in AUTO:
+        find = f"ray_session.ray_services.find_gcs_addresses = functools.cache(lambda: {running})"
+        tried.append(
+            (f"os.environ['RAY_ADDRESS'] = {environment}; {find}; RaySession('auto')", expected)
+        )
+    for attempt, _ in tried:
         code += [
-            f"try: RaySession({arguments})",
+            f"try: {attempt}",
             "except Exception as error: said.append(f'{type(error).__name__}: {error}')",
         ]
     code += [
+        "os.environ['RAY_ADDRESS'] = ''",
         "attempts = iter(['too slow', 'too slow again'])",
         "def init(*_, **__): raise Exception(next(attempts))",
         "ray_session.ray.init = init",
@@ -87,7 +108,7 @@ def test_a_session_is_refused_in_one_sentence(tmp_path):
     ]
     said = ast.literal_eval(run("\n".join(code), RAY_TMPDIR=str(tmp_path), RAY_ADDRESS=""))
     last = "ConnectionError: RaySession: Ray did not start here in 2 attempts: too slow again"
-    for expected, sentence in zip([*(one for _, one in REFUSED), last], said, strict=True):
+    for expected, sentence in zip([*(one for _, one in tried), last], said, strict=True):
         assert re.match(expected, sentence), sentence
         assert "\n" not in sentence
 
