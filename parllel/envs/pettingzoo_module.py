@@ -44,7 +44,8 @@ def action_mask_of(*places: Any) -> list[int] | None:
     """Return the first `action_mask` in these mappings, as 0 and 1; None if there is none."""
     for place in places:
         if isinstance(place, Mapping) and "action_mask" in place:
-            return [int(allowed) for allowed in np.asarray(place["action_mask"]).reshape(-1)]
+            mask: list[int] = np.asarray(place["action_mask"]).reshape(-1).astype(int).tolist()
+            return mask
     return None
 
 

@@ -124,7 +124,8 @@ class Game(Closing, ABC):
         # Some games show a mask of zeros to those who have no choice.
         if mask is None or not any(mask):
             return None
-        return [int(space.start) + number for number, allowed in enumerate(mask) if allowed]
+        legal: list[int] = (np.flatnonzero(mask) + int(space.start)).tolist()
+        return legal
 
     def close(self) -> None:
         """Close the environment; may be called twice."""

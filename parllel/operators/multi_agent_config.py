@@ -14,6 +14,7 @@ from parllel.operators.operator_config import (
 )
 
 ILLEGAL_RULES = ("random", "first", "forfeit", "error")
+SEATS = ("fixed", "rotate")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,10 @@ class MultiAgentConfig:
         players: by the names that the game gives to its players. Their operators have ids of their own and
             no `env_id`, or this one.
         env_kwargs: arguments of the game, JSON values.
-        illegal: what is executed instead of an illegal action.
+        illegal: what becomes of an illegal action. "random" and "first": a random legal action, or the first
+            one, is played instead. "forfeit": the game ends, with -1 for the player and 0 for the others.
+            "error": the episode has failed.
+        seats: "fixed", or "rotate": all move on by one seat from episode to episode.
         max_steps: at which an episode is cut off.
 
     Raises:
@@ -39,6 +43,7 @@ class MultiAgentConfig:
     _: KW_ONLY
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     illegal: str = "random"
+    seats: str = "fixed"
     max_steps: int | None = None
 
     def __post_init__(self) -> None:
@@ -50,6 +55,8 @@ class MultiAgentConfig:
         if self.illegal not in ILLEGAL_RULES:
             rules = ", ".join(ILLEGAL_RULES)
             raise ValueError(f"{name}: illegal: expected one of {rules}; got {self.illegal!r}")
+        if self.seats not in SEATS:
+            raise ValueError(f"{name}: seats: expected fixed or rotate, got {self.seats!r}")
         check_max_steps(name, self.max_steps)
         _check_players(name, self)
         object.__setattr__(self, "players", dict(self.players))
@@ -63,6 +70,7 @@ class MultiAgentConfig:
             "env_kwargs": dict(self.env_kwargs),
             "players": {player: config.as_json() for player, config in self.players.items()},
             "illegal": self.illegal,
+            "seats": self.seats,
             "max_steps": self.max_steps,
         }
 

@@ -71,7 +71,7 @@ def test_what_is_given_is_copied_and_secrets_are_not_shown() -> None:
 
 def test_a_game_has_an_operator_for_each_player() -> None:
     one, two = (OperatorConfig("policy", name, policy="random") for name in ("one", "two"))
-    game = MultiAgentConfig("game", "pettingzoo/chess_v6", {"player_0": one, "player_1": two})
+    game = MultiAgentConfig("game", "pettingzoo/classic/chess_v6", {"player_0": one, "player_1": two})
     assert list(game.players) == ["player_0", "player_1"]
     assert json.loads(json.dumps(game.as_json()))["players"]["player_1"]["operator_id"] == "two"
     other = OperatorConfig("policy", "three", "CartPole-v1", policy="random")
@@ -85,3 +85,5 @@ def test_a_game_has_an_operator_for_each_player() -> None:
             MultiAgentConfig("g", "x", players)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"game 'g': illegal: expected one of .* got 'shrug'"):
         MultiAgentConfig("g", "x", {"a": one}, illegal="shrug")
+    with pytest.raises(ValueError, match="game 'g': seats: expected fixed or rotate, got 'swap'"):
+        MultiAgentConfig("g", "x", {"a": one}, seats="swap")
