@@ -26,7 +26,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 # `parllel --help` imports all of them, and with each the package that it is in: none may be slow to import.
-DECLARATIONS = ("parllel.cli.run_commands", "parllel.cli.remote_commands")
+DECLARATIONS = (
+    "parllel.cli.run_commands",
+    "parllel.cli.remote_commands",
+    "parllel.cli.operators_commands",
+)
 
 
 class Declaration(Protocol):

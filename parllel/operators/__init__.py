@@ -13,7 +13,11 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from parllel.operators.bootstrap import Mean, mean_with_interval
     from parllel.operators.episode_outcome import EpisodeOutcome
+    from parllel.operators.experiment import Experiment, ExperimentResult
+    from parllel.operators.experiment_file import load_experiment
+    from parllel.operators.experiment_seeds import Fixed, Procedural
     from parllel.operators.interactive_runtime import InteractiveRuntime
     from parllel.operators.messages import (
         MessageError,
@@ -28,23 +32,35 @@ if _TYPE_CHECKING:
     from parllel.operators.operator_launcher import OperatorLauncher
     from parllel.operators.operator_process_handle import OperatorProcessHandle
     from parllel.operators.protocol_streams import take_streams
+    from parllel.operators.results import Difference, GroupResult, Latency, OperatorResult
     from parllel.operators.serving import load_failed, serve
     from parllel.operators.telemetry import Telemetry, read_telemetry, telemetry_path
     from parllel.operators.worker_agent import Decision, WorkerAgent
 
 __all__ = [
     "Decision",
+    "Difference",
     "EpisodeOutcome",
+    "Experiment",
+    "ExperimentResult",
+    "Fixed",
+    "GroupResult",
     "InteractiveRuntime",
+    "Latency",
+    "Mean",
     "MessageError",
     "MultiAgentConfig",
     "OperatorConfig",
     "OperatorLauncher",
     "OperatorProcessHandle",
+    "OperatorResult",
+    "Procedural",
     "Telemetry",
     "WorkerAgent",
     "env_named",
+    "load_experiment",
     "load_failed",
+    "mean_with_interval",
     "read_command",
     "read_reply",
     "read_telemetry",
@@ -59,17 +75,28 @@ __all__ = [
 # name's place.
 _PLACES = {
     "Decision": "worker_agent",
+    "Difference": "results",
     "EpisodeOutcome": "episode_outcome",
+    "Experiment": "experiment",
+    "ExperimentResult": "experiment",
+    "Fixed": "experiment_seeds",
+    "GroupResult": "results",
     "InteractiveRuntime": "interactive_runtime",
+    "Latency": "results",
+    "Mean": "bootstrap",
     "MessageError": "messages",
     "MultiAgentConfig": "multi_agent_config",
     "OperatorConfig": "operator_config",
     "OperatorLauncher": "operator_launcher",
     "OperatorProcessHandle": "operator_process_handle",
+    "OperatorResult": "results",
+    "Procedural": "experiment_seeds",
     "Telemetry": "telemetry",
     "WorkerAgent": "worker_agent",
     "env_named": "named_env",
+    "load_experiment": "experiment_file",
     "load_failed": "serving",
+    "mean_with_interval": "bootstrap",
     "read_command": "messages",
     "read_reply": "messages",
     "read_telemetry": "telemetry",

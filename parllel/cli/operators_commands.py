@@ -1,0 +1,66 @@
+"""The commands that play experiments between operators, and their arguments.
+
+Nothing but argparse is imported here: `parllel --help` imports every module that declares commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_CALLS = "parllel.operators.experiment_commands"
+
+
+def add_commands(commands: Any) -> None:
+    """Add `operators run`, `operators results` and `operators workers`."""
+    group = commands.add_parser(
+        "operators", help="compare what acts, each in a process of its own, on the same episodes"
+    )
+    nested = group.add_subparsers(required=True, metavar="COMMAND")
+    _add_run(nested)
+    _add_results(nested)
+    _add_workers(nested)
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="play an experiment, and print its results",
+        description="Play the experiment of a file, and print its results. A .py file is executed, and so "
+        "are the files and runs that it names. The exit status is 1 if an operator failed.",
+    )
+    _call(run, "run")
+    run.add_argument("file", metavar="FILE", help=".py or .toml file that defines `experiment`")
+    run.add_argument(
+        "--set",
+        dest="changes",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change a parameter of the function `experiment`, or a value of TOML; may be given "
+        "several times",
+    )
+    run.add_argument(
+        "--dir", default="runs", metavar="DIR", help="where to make its folder; default: runs"
+    )
+    run.add_argument("--progress", action="store_true", help="show a bar for each operator")
+
+
+def _add_results(commands: Any) -> None:
+    results = commands.add_parser(
+        "results", help="print the results of an experiment, also of one that was interrupted"
+    )
+    _call(results, "results")
+    results.add_argument("folder", metavar="FOLDER", help="of the experiment's run")
+    results.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_workers(commands: Any) -> None:
+    workers = commands.add_parser(
+        "workers", help="list the kinds of operators, and what each needs"
+    )
+    _call(workers, "workers")
+
+
+def _call(parser: argparse.ArgumentParser, function: str) -> None:
+    parser.set_defaults(call=f"{_CALLS}:{function}", extra="operators")

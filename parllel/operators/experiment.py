@@ -1,0 +1,252 @@
+"""An experiment: operators that play the same episodes, and what came of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parllel.operators.episode_gate import EpisodeGate, FreeGate, LockStepGate
+from parllel.operators.experiment_folder import ExperimentFolder
+from parllel.operators.experiment_progress import ExperimentProgress
+from parllel.operators.experiment_seeds import SeedsLike, seeds_as_json, seeds_of
+from parllel.operators.experiment_threads import play_all
+from parllel.operators.film import Film
+from parllel.operators.multi_agent_config import MultiAgentConfig
+from parllel.operators.operator_config import OperatorConfig
+from parllel.operators.operator_launcher import OperatorLauncher
+from parllel.operators.operator_session import OperatorSession
+from parllel.operators.results import COMPARISONS, GroupResult
+from parllel.operators.single_episodes import SingleEpisodes
+from parllel.processes import RestartBudget
+
+MODES = ("free", "lockstep")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """What came of an experiment.
+
+    Attributes:
+        folder: of the run, with its telemetry.
+        groups: the results of each environment and each game.
+        failures: a sentence for each operator that failed.
+        stopped_by: "SIGINT" or "SIGTERM" if the user ended it early; else None.
+        notes: what could not be drawn, and why.
+    """
+
+    folder: Path
+    groups: tuple[GroupResult, ...]
+    failures: tuple[str, ...]
+    stopped_by: str | None
+    notes: tuple[str, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status for a script: 130 after Ctrl-C, 143 after SIGTERM, 1 after a failure, else 0."""
+        if self.stopped_by is not None:
+            return 130 if self.stopped_by == "SIGINT" else 143
+        return 1 if self.failures else 0
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Operators and games, and the episodes that each of them plays; checked, and nothing is started.
+
+    Args:
+        name: 1 to 60 letters, digits, ".", "_" and "-".
+        operators: compared with others of the same environment, the first of each with the rest.
+        seeds: of the episodes: a list; an int or `Procedural`, from which another is derived for each; or
+            `Fixed`. The i-th episodes of all operators have the same.
+        episodes: of each operator; default as many as there are seeds in a list.
+        mode: "free", where each goes on at its own speed, or "lockstep", where all take their steps together.
+        pace_s: seconds from a step to the next, at least.
+        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step.
+        restarts: of each operator, after its worker died or did not answer; the episode counts as failed.
+        success: total reward from which an episode is one, also by env_id; what a worker says goes before it.
+        comparisons: "first", of each operator with the first, or "pairs", of each with each.
+        video: how many episodes to film, the first ones, in which frames are asked for.
+
+    Raises:
+        TypeError, ValueError: for a value that no experiment can have; one sentence, which names it.
+    """
+
+    name: str
+    operators: Sequence[OperatorConfig | MultiAgentConfig]
+    _: KW_ONLY
+    seeds: SeedsLike
+    episodes: int | None = None
+    mode: str = "free"
+    pace_s: float = 0.0
+    start_timeout_s: float = 60.0
+    step_timeout_s: float = 30.0
+    restarts: int = 2
+    success: float | Mapping[str, float] | None = None
+    comparisons: str = "first"
+    video: int = 0
+    episode_seeds: tuple[int, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ValueError(
+                "name: expected 1 to 60 letters, digits, dots, underscores and hyphens, got "
+                f"{self.name!r}"
+            )
+        object.__setattr__(self, "operators", _operators(self.operators))
+        seeds = tuple(seeds_of(self.seeds, self.episodes))
+        object.__setattr__(self, "episode_seeds", seeds)
+        _one_of("mode", self.mode, MODES)
+        _one_of("comparisons", self.comparisons, COMPARISONS)
+        _number("pace_s", self.pace_s, 0.0)
+        for name in ("start_timeout_s", "step_timeout_s"):
+            _number(name, getattr(self, name), 0.001)
+        for name in ("restarts", "video"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name}: expected an int of at least 0, got {value!r}")
+        by_env = self.success if isinstance(self.success, Mapping) else {"": self.success}
+        for threshold in by_env.values():
+            if threshold is not None:
+                _number("success", threshold, -math.inf)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the experiment as JSON values, as a file of one has them."""
+        success = self.success
+        return {
+            "name": self.name,
+            "seeds": seeds_as_json(self.seeds),
+            "episodes": len(self.episode_seeds),
+            "mode": self.mode,
+            "pace_s": self.pace_s,
+            "start_timeout_s": self.start_timeout_s,
+            "step_timeout_s": self.step_timeout_s,
+            "restarts": self.restarts,
+            "success": dict(success) if isinstance(success, Mapping) else success,
+            "comparisons": self.comparisons,
+            "video": self.video,
+            "operators": [config.as_json() for config in self.operators],
+        }
+
+    def check(self) -> None:
+        """Raise if an operator lacks what it needs, in one sentence; start nothing.
+
+        Raises:
+            ValueError, FileNotFoundError, ImportError: as `OperatorLauncher.check`.
+        """
+        with OperatorLauncher() as launcher:
+            for config in self.operators:
+                launcher.check(config)
+
+    def run(
+        self,
+        base: str | os.PathLike[str] = "runs",
+        *,
+        progress: bool = False,
+        source: str | os.PathLike[str] | None = None,
+    ) -> ExperimentResult:
+        """Play all episodes, and return what came of them; Ctrl-C keeps those that were played.
+
+        Args:
+            base: where to make the folder of the run.
+            progress: whether to draw a bar for each operator, on stderr.
+            source: folder whose state of git is noted.
+
+        Raises:
+            ValueError, FileNotFoundError, ImportError: as `check`, before anything is started or written.
+            OSError: if something cannot be written; all operators are ended before.
+        """
+        self.check()
+        with ExitStack() as stack:
+            folder = stack.enter_context(ExperimentFolder(base, self.as_json(), source))
+            launcher = stack.enter_context(
+                OperatorLauncher(folder.path, telemetry_dir="telemetry", log_dir="logs")
+            )
+            film, gate = Film(self.video), self._gate()
+            sessions = [
+                self._session(config, film, folder, launcher, gate) for config in self.operators
+            ]
+            with ExperimentProgress(sessions, shown=progress) as bars:
+                stopped_by = play_all(sessions, gate, launcher.close, bars.update)
+            launcher.close()
+            groups, failures, notes = folder.conclude(stopped_by, film)
+        return ExperimentResult(folder.path, groups, failures, stopped_by, notes)
+
+    def _gate(self) -> EpisodeGate:
+        if self.mode == "free":
+            return FreeGate(self.pace_s)
+        return LockStepGate([config.operator_id for config in self.operators], self.pace_s)
+
+    def _session(
+        self,
+        config: OperatorConfig | MultiAgentConfig,
+        film: Film,
+        folder: ExperimentFolder,
+        launcher: OperatorLauncher,
+        gate: EpisodeGate,
+    ) -> OperatorSession:
+        run_id = folder.run_id(config.operator_id)
+        if isinstance(config, MultiAgentConfig):
+            raise NotImplementedError(f"game {config.operator_id!r}: experiments play no games yet")
+        episodes = SingleEpisodes(
+            config,
+            start_timeout_s=self.start_timeout_s,
+            step_timeout_s=self.step_timeout_s,
+            film=film,
+        )
+        return OperatorSession(
+            config.operator_id,
+            labels={"operator_id": config.operator_id, "env_id": config.env_id},
+            launch=partial(launcher.launch_operator, config, run_id, interactive=True),
+            episodes=episodes,
+            seeds=self.episode_seeds,
+            gate=gate,
+            folder=folder.telemetry,
+            run_id=run_id,
+            restarts=RestartBudget(self.restarts, within_s=math.inf),
+            is_success=self._is_success(config.env_id),
+        )
+
+    def _is_success(self, env_id: str | None) -> Callable[[float], bool] | None:
+        success = self.success
+        threshold = success.get(env_id or "") if isinstance(success, Mapping) else success
+        return None if threshold is None else lambda reward: reward >= threshold
+
+
+def _operators(
+    operators: Sequence[OperatorConfig | MultiAgentConfig],
+) -> tuple[OperatorConfig | MultiAgentConfig, ...]:
+    if isinstance(operators, (str, bytes, Mapping)) or not isinstance(operators, Sequence):
+        raise TypeError(f"operators: expected a list of configs, got {operators!r}")
+    if not operators:
+        raise ValueError("operators: expected at least one, got none")
+    taken: set[str] = set()
+    for config in operators:
+        if not isinstance(config, (OperatorConfig, MultiAgentConfig)):
+            raise TypeError(
+                f"operators: expected OperatorConfigs and MultiAgentConfigs, got {config!r}"
+            )
+        players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
+        for operator_id in (config.operator_id, *(player.operator_id for player in players)):
+            if operator_id in taken:
+                raise ValueError(
+                    f"operators: two have the operator_id {operator_id!r}; give each its own"
+                )
+            taken.add(operator_id)
+    return tuple(operators)
+
+
+def _one_of(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}: expected {' or '.join(choices)}, got {value!r}")
+
+
+def _number(name: str, value: object, least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+        raise ValueError(f"{name}: expected a number of at least {least:g}, got {value!r}")

@@ -1,0 +1,170 @@
+"""The folder of an experiment: what was played, telemetry, results.
+
+config.json versions.json run.json    as those of every run; the kind is `experiment`
+telemetry/                            <name>_<operator>_steps.jsonl, <name>_<operator>_episodes.jsonl
+logs/                                 what each worker wrote to its standard error
+results.json results.png              means, intervals, differences, and a picture of them
+videos/                               on request
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from parllel.logging import replaced_file
+from parllel.operators.film import Film
+from parllel.operators.results import GroupResult, Source, results_as_json, results_of
+from parllel.operators.results_chart import draw_results
+from parllel.runs import RunFolder, RunRecord
+
+KIND = "experiment"
+
+
+class ExperimentFolder:
+    """A new folder for a run of an experiment, which is held as long as it is used in `with`.
+
+    Args:
+        base: where it is made, under the experiment's name, with a number if that is taken.
+        values: of the experiment, JSON values.
+        source: folder whose state of git is noted.
+
+    Raises:
+        OSError: if it cannot be made or written to.
+    """
+
+    def __init__(
+        self,
+        base: str | os.PathLike[str],
+        values: Mapping[str, Any],
+        source: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._values, self._source = values, source
+        self._run = RunFolder(base, str(values["name"]))
+        self.path = self._run.path
+        self.telemetry = self.path / "telemetry"
+        self._held = ExitStack()
+
+    def __enter__(self) -> ExperimentFolder:
+        self._held.enter_context(self._run.lock())
+        try:
+            self._run.write_record(None, self._values, kind=KIND, source=self._source)
+        except BaseException:
+            self._held.close()
+            self._run.remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._held.close()
+
+    def run_id(self, operator_id: str) -> str:
+        """Return the id of an operator's telemetry and log."""
+        return run_id_of(self._values, operator_id)
+
+    def conclude(
+        self, stopped_by: str | None, film: Film
+    ) -> tuple[tuple[GroupResult, ...], tuple[str, ...], tuple[str, ...]]:
+        """Compute, draw and write what came of the experiment.
+
+        Returns the results, a sentence for each operator that failed, and notes on what could not be drawn.
+        """
+        groups = read_results(self.path, self._values)
+        results = {"results": results_as_json(groups)}
+        with replaced_file(self.path / "results.json") as file:
+            file.write((json.dumps(results, indent=2) + "\n").encode())
+        failures = failures_of(groups, stopped=stopped_by is not None)
+        self._run.note_outcome(
+            {
+                "stopped_by": stopped_by,
+                "episodes": sum(one.ended for group in groups for one in group.operators),
+                "failed": sum(one.failed for group in groups for one in group.operators),
+            }
+        )
+        # Last, as all else is written if they fail.
+        notes = []
+        try:
+            draw_results(self.path / "results.png", groups)
+        except ImportError as error:
+            notes.append(f"no chart: {error}")
+        notes += film.write(self.path / "videos")
+        return tuple(groups), failures, tuple(notes)
+
+
+def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
+    """Return the results of the telemetry in a folder; what was not played is left out.
+
+    Raises:
+        ValueError: if telemetry or the record of the experiment is damaged.
+    """
+    try:
+        sources = [_source(values, operator) for operator in values["operators"]]
+        comparisons = values.get("comparisons", "first")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{folder / 'config.json'}: damaged: {type(error).__name__}: {error}"
+        ) from error
+    return results_of(folder / "telemetry", sources, comparisons)
+
+
+def open_experiment(path: str | os.PathLike[str]) -> RunRecord:
+    """Return the record of an experiment's folder.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is another's folder, or damaged.
+    """
+    record = RunFolder.open(path).read_record()
+    if record.kind != KIND:
+        raise ValueError(
+            f"{path}: expected the folder of an experiment, got a run of kind {record.kind!r}"
+        )
+    return record
+
+
+def run_id_of(values: Mapping[str, Any], operator_id: str) -> str:
+    """Return the id of the telemetry of an operator or game."""
+    return f"{values['name']}_{operator_id}"
+
+
+def failures_of(groups: list[GroupResult], *, stopped: bool) -> tuple[str, ...]:
+    """Return a sentence for each operator that failed, or was given up."""
+    found = []
+    for group in groups:
+        for one in group.operators:
+            missing = 0 if stopped else one.asked - one.ended - one.failed
+            if one.failed or missing:
+                left = f", and {missing} not played" if missing else ""
+                first, *others = one.failures or ("nothing was played",)
+                more = f" (and {len(others)} other failures)" if others else ""
+                found.append(
+                    f"{one.operator_id} ({group.group}): {one.failed} of {one.asked} episodes failed"
+                    f"{left}: {first}{more}"
+                )
+    return tuple(found)
+
+
+def _source(values: Mapping[str, Any], operator: Mapping[str, Any]) -> Source:
+    name, env_id = operator["operator_id"], operator["env_id"]
+    episodes = int(values["episodes"])
+    players = operator.get("players")
+    if players is not None:
+        ids = tuple(player["operator_id"] for player in players.values())
+        rotates = operator.get("seats") == "rotate"
+        n = episodes * len(players) if rotates else episodes
+        return Source(f"{name} ({env_id})", ids, run_id_of(values, name), n)
+    group = str(env_id)
+    # The same environment with other arguments is another one.
+    if operator.get("env_kwargs"):
+        group = f"{env_id} {json.dumps(operator['env_kwargs'], sort_keys=True)}"
+    return Source(group, (name,), run_id_of(values, name), episodes)

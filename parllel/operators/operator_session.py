@@ -1,0 +1,206 @@
+"""All episodes of one operator, or of one game: its worker launched, restarted, and written down.
+
+the session's thread    play: launch, episodes, restarts, telemetry
+any thread              close: ends the worker, so that a read in `play` returns
+the main thread         reads the counts, to show them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from parllel.errors import ClosedError, ParllelError, RestartsUsedUpError
+from parllel.operators.episode_gate import EpisodeGate, StoppedError
+from parllel.operators.episode_outcome import EpisodeOutcome
+from parllel.operators.telemetry import Telemetry
+from parllel.processes import RestartBudget
+
+Record = dict[str, Any]
+
+
+class Episodes(Protocol):
+    """What plays one episode: SingleEpisodes or GameEpisodes."""
+
+    def play(
+        self,
+        handle: Any,
+        episode: int,
+        seed: int,
+        *,
+        before_step: Callable[[], None],
+        record_step: Callable[[Record], None],
+    ) -> list[EpisodeOutcome]:
+        """Return what came of an episode, for each player."""
+        ...
+
+    def close(self) -> None:
+        """Close what is in this process."""
+        ...
+
+
+class OperatorSession:
+    """Play the episodes of one operator or game, to the last or until its restarts are used up.
+
+    Args:
+        name: of the operator or game.
+        labels: fields that all of its records have, such as `env_id`.
+        launch: starts the worker, or the workers.
+        episodes: plays one episode; closed at the end.
+        seeds: of the episodes.
+        gate: passed before each episode and step.
+        folder: of the telemetry.
+        run_id: of the telemetry.
+        restarts: how often a worker that died or hangs is started again.
+        is_success: says of a total reward whether it is one, where the worker does not; None if nothing does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        labels: Record,
+        launch: Callable[[], Any],
+        episodes: Episodes,
+        seeds: Sequence[int],
+        gate: EpisodeGate,
+        folder: Path,
+        run_id: str,
+        restarts: RestartBudget,
+        is_success: Callable[[float], bool] | None = None,
+    ) -> None:
+        self.name = name
+        self._seeds = list(seeds)
+        self._labels, self._launch, self._episodes = labels, launch, episodes
+        self._gate, self._restarts, self._is_success = gate, restarts, is_success
+        self._folder, self._run_id = folder, run_id
+        self._handle: Any = None
+        self._n_restarts = 0
+        self.n_done = self.n_failed = self.n_steps = 0
+        # Of the episodes that ended, of the first player.
+        self._reward_sum, self._n_ended = 0.0, 0
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Mean total reward of the episodes that ended, in a game of its first player; None without one."""
+        return self._reward_sum / self._n_ended if self._n_ended else None
+
+    @property
+    def n_episodes(self) -> int:
+        """How many there are to play."""
+        return len(self._seeds)
+
+    def play(self) -> None:
+        """Play all episodes.
+
+        Raises:
+            OSError: if telemetry cannot be written.
+            StoppedError: if the experiment is being stopped.
+            Exception: what is a mistake of this package.
+        """
+        try:
+            with Telemetry(self._folder, self._run_id) as telemetry:
+                for number, seed in enumerate(self._seeds):
+                    self._gate.begin_episode(self.name)
+                    lost = self._play_one(telemetry, number, seed)
+                    self._gate.end_episode(self.name)
+                    if lost and number + 1 < len(self._seeds) and not self._start_again(lost):
+                        return
+        except ClosedError:
+            # Its worker was ended by `close`.
+            raise StoppedError from None
+        finally:
+            # First: others may wait for this operator, which is slower to end.
+            self._gate.leave(self.name)
+            self.close()
+            self._episodes.close()
+
+    def close(self) -> None:
+        """End the worker; may be called twice, and by another thread."""
+        handle = self._handle
+        if handle is not None:
+            handle.close()
+
+    # ------------------------------------------------------------------ one episode
+
+    def _play_one(self, telemetry: Telemetry, number: int, seed: int) -> str | None:
+        """Play and record an episode; return why the worker was lost, if it was."""
+        labels = {**self._labels, "episode": number, "seed": seed}
+        latencies: list[float] = []
+
+        def record_step(record: Record) -> None:
+            self.n_steps += 1
+            latencies.append(record.get("latency_s") or 0.0)
+            telemetry.step({**labels, **record})
+
+        outcomes = self._outcomes(number, seed, record_step)
+        if any(outcome.status != "ended" for outcome in outcomes):
+            # What fails while all is stopped has not failed by itself.
+            self._gate.pause(0.0)
+        for outcome in outcomes:
+            self._note(telemetry, labels, outcome, sum(latencies))
+        self.n_done += 1
+        if all(outcome.status == "ended" for outcome in outcomes):
+            self._n_ended += 1
+            self._reward_sum += outcomes[0].total_reward
+        else:
+            self.n_failed += 1
+        lost = [str(outcome.failure) for outcome in outcomes if outcome.lost]
+        if lost:
+            self.close()
+            self._handle = None
+        return lost[0] if lost else None
+
+    def _outcomes(
+        self, number: int, seed: int, record_step: Callable[[Record], None]
+    ) -> list[EpisodeOutcome]:
+        before_step = partial(self._gate.before_step, self.name)
+        if self._handle is None:
+            try:
+                self._handle = self._launch()
+            except (ParllelError, OSError) as error:
+                said = f"could not be started: {' '.join(str(error).split())}"
+                return [EpisodeOutcome("failed", 0.0, 0, failure=said, lost=True)]
+            # It may have been stopped meanwhile, by a `close` that found no worker yet.
+            self._gate.pause(0.0)
+        return self._episodes.play(
+            self._handle, number, seed, before_step=before_step, record_step=record_step
+        )
+
+    def _note(
+        self, telemetry: Telemetry, labels: Record, outcome: EpisodeOutcome, latency_s: float
+    ) -> None:
+        ended = outcome.status == "ended"
+        success = outcome.success
+        if success is None and ended and self._is_success is not None:
+            success = self._is_success(outcome.total_reward)
+        record: Record = dict(labels)
+        if outcome.operator_id is not None:
+            record.update(operator_id=outcome.operator_id, player_id=outcome.player_id)
+        record.update(
+            status=outcome.status,
+            total_reward=outcome.total_reward,
+            episode_length=outcome.episode_length,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+            success=success,
+            restarts=self._n_restarts,
+            latency_s=latency_s,
+        )
+        if outcome.failure is not None:
+            record["failure"] = outcome.failure
+        if outcome.tokens is not None:
+            record["tokens"] = outcome.tokens
+        telemetry.episode(record)
+
+    def _start_again(self, reason: str) -> bool:
+        """Use a restart, and wait for as long as it asks; return False if there is none left."""
+        try:
+            pause_s = self._restarts.restart(reason)
+        except RestartsUsedUpError:
+            return False
+        self._n_restarts += 1
+        self._gate.pause(pause_s)
+        return True

@@ -1,0 +1,206 @@
+"""What an experiment found, computed from its telemetry."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from parllel.operators.bootstrap import Mean, mean_with_interval
+from parllel.operators.telemetry import EPISODES, STEPS, read_telemetry, telemetry_path
+
+COMPARISONS = ("first", "pairs")
+
+
+class Episode(msgspec.Struct):
+    """What results need of the record of an episode; a foreign field is ignored."""
+
+    operator_id: str
+    episode: int
+    status: str
+    total_reward: float
+    episode_length: int
+    success: bool | None = None
+    tokens: int | None = None
+    failure: str | None = None
+
+
+class _Step(msgspec.Struct):
+    operator_id: str
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the episodes of an operator, or of a game with all of its players, are.
+
+    Attributes:
+        group: what is compared with each other has the same: an environment, or a game.
+        operators: their ids.
+        run_id: of the telemetry.
+        episodes: how many were to be played.
+    """
+
+    group: str
+    operators: tuple[str, ...]
+    run_id: str
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds from a command to its reply, over all steps."""
+
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class OperatorResult:
+    """How one operator did; means are over the episodes that ended.
+
+    Attributes:
+        total_reward, length, success: by episode; success is None if nothing says what one is.
+        tokens: of a language model, by episode; None if it counts none.
+        latency_s: of its steps; None if there were none.
+        asked, ended, failed: episodes; what is missing was not begun, or was interrupted.
+        failures: what failed episodes said, each text once.
+    """
+
+    operator_id: str
+    total_reward: Mean
+    length: Mean
+    success: Mean | None
+    tokens: Mean | None
+    latency_s: Latency | None
+    asked: int
+    ended: int
+    failed: int
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much more one operator gained than another, over the episodes that both ended.
+
+    Attributes:
+        unpaired: episodes that one of them ended alone.
+    """
+
+    operator_id: str
+    against: str
+    total_reward: Mean
+    unpaired: int
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """The operators of one environment, or of one game, and their differences."""
+
+    group: str
+    operators: tuple[OperatorResult, ...]
+    differences: tuple[Difference, ...]
+
+
+def results_of(
+    folder: Path, sources: Sequence[Source], comparisons: str = "first"
+) -> list[GroupResult]:
+    """Return the results of each group, in the order of the sources.
+
+    folder: of the telemetry; what is not there counts as not begun.
+
+    Args:
+        comparisons: "first", of each operator against the first of its group; "pairs", of each with each.
+
+    Raises:
+        ValueError: if telemetry is damaged; names the line.
+    """
+    groups: dict[str, dict[str, tuple[OperatorResult, dict[int, Episode]]]] = {}
+    for source in sources:
+        episodes = _episodes(folder, source)
+        latencies = _latencies(folder, source)
+        for operator in source.operators:
+            own = {e.episode: e for e in episodes if e.operator_id == operator}
+            result = _operator_result(operator, own, latencies.get(operator, []), source.episodes)
+            groups.setdefault(source.group, {})[operator] = result, own
+    return [_group_result(name, members, comparisons) for name, members in groups.items()]
+
+
+def results_as_json(groups: Sequence[GroupResult]) -> list[dict[str, Any]]:
+    """Return the results as JSON values."""
+    return [dataclasses.asdict(group) for group in groups]
+
+
+def _episodes(folder: Path, source: Source) -> list[Episode]:
+    path = telemetry_path(folder, source.run_id, EPISODES)
+    if not path.exists():
+        return []
+    return list(read_telemetry(path, msgspec.json.Decoder(Episode).decode))
+
+
+def _latencies(folder: Path, source: Source) -> dict[str, list[float]]:
+    path = telemetry_path(folder, source.run_id, STEPS)
+    found: dict[str, list[float]] = {}
+    if path.exists():
+        for step in read_telemetry(path, msgspec.json.Decoder(_Step).decode):
+            if step.latency_s is not None:
+                found.setdefault(step.operator_id, []).append(step.latency_s)
+    return found
+
+
+def _operator_result(
+    operator: str, episodes: dict[int, Episode], latencies: list[float], asked: int
+) -> OperatorResult:
+    ended = _ended(episodes)
+    successes = [float(e.success) for e in ended.values() if e.success is not None]
+    tokens = [float(e.tokens) for e in ended.values() if e.tokens is not None]
+    latency = None
+    if latencies:
+        median, p95 = np.quantile(latencies, [0.5, 0.95])
+        latency = Latency(float(median), float(p95))
+    failures = [e.failure or "failed" for e in episodes.values() if e.status != "ended"]
+    return OperatorResult(
+        operator,
+        mean_with_interval([e.total_reward for e in ended.values()]),
+        mean_with_interval([float(e.episode_length) for e in ended.values()]),
+        mean_with_interval(successes) if successes else None,
+        mean_with_interval(tokens) if tokens else None,
+        latency,
+        asked,
+        len(ended),
+        len(failures),
+        tuple(dict.fromkeys(failures)),
+    )
+
+
+def _group_result(
+    name: str, members: dict[str, tuple[OperatorResult, dict[int, Episode]]], comparisons: str
+) -> GroupResult:
+    pairs = itertools.combinations(members, 2)
+    differences = [
+        _difference(second, members[second][1], first, members[first][1])
+        for first, second in pairs
+        if comparisons == "pairs" or first == next(iter(members))
+    ]
+    return GroupResult(name, tuple(result for result, _ in members.values()), tuple(differences))
+
+
+def _difference(
+    name: str, episodes: dict[int, Episode], against: str, others: dict[int, Episode]
+) -> Difference:
+    mine, theirs = _ended(episodes), _ended(others)
+    # Sorted, so that the interval does not depend on which episodes ended first.
+    both = sorted(mine.keys() & theirs.keys())
+    differences = [mine[i].total_reward - theirs[i].total_reward for i in both]
+    unpaired = len(mine.keys() ^ theirs.keys())
+    return Difference(name, against, mean_with_interval(differences), unpaired)
+
+
+def _ended(episodes: dict[int, Episode]) -> dict[int, Episode]:
+    return {number: e for number, e in episodes.items() if e.status == "ended"}

@@ -1,0 +1,85 @@
+"""An experiment's results as tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parllel.operators.bootstrap import Mean
+from parllel.operators.results import Difference, GroupResult, OperatorResult
+
+_WIDTH = 200  # characters, of what is written to a file or a pipe
+
+
+def print_results(groups: Sequence[GroupResult], console: Console) -> None:
+    """Print the operators of each group, then their differences."""
+    for group in groups:
+        console.print(f"[bold]{escape(group.group)}[/]", highlight=False)
+        console.print(_operators(group.operators))
+        if group.differences:
+            console.print(_differences(group.differences))
+        console.print()
+
+
+def results_console(*, is_seen: bool) -> Console:
+    """Return a console for standard output; rich would wrap for a pipe what `grep` reads."""
+    return Console(width=None if is_seen else _WIDTH)
+
+
+def _operators(operators: Sequence[OperatorResult]) -> Table:
+    table = _table("operator", "episodes", "failed", "reward [95 %]", "length [95 %]")
+    columns = {
+        "success": any(one.success for one in operators),
+        "tokens": any(one.tokens for one in operators),
+    }
+    for name in (*(name for name, shown in columns.items() if shown), "median ms", "p95 ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in operators:
+        cells = [
+            escape(one.operator_id),
+            f"{one.ended}/{one.asked}",
+            str(one.failed),
+            _with_interval(one.total_reward),
+            _with_interval(one.length),
+        ]
+        if columns["success"]:
+            cells.append("" if one.success is None else f"{100 * (one.success.mean or 0):.0f} %")
+        if columns["tokens"]:
+            cells.append("" if one.tokens is None else f"{one.tokens.mean:,.0f}")
+        latency = one.latency_s
+        cells.append("" if latency is None else f"{1000 * latency.median:.3g}")
+        cells.append("" if latency is None else f"{1000 * latency.p95:.3g}")
+        table.add_row(*cells)
+    return table
+
+
+def _differences(differences: Sequence[Difference]) -> Table:
+    table = _table("difference", "pairs", "unpaired", "reward [95 %]")
+    for one in differences:
+        table.add_row(
+            escape(f"{one.operator_id} - {one.against}"),
+            str(one.total_reward.n),
+            str(one.unpaired),
+            _with_interval(one.total_reward),
+        )
+    return table
+
+
+def _table(first: str, *names: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, overflow="fold")
+    for name in names:
+        # A bracket of a heading would be markup.
+        table.add_column(escape(name), justify="right", no_wrap=True)
+    return table
+
+
+def _with_interval(mean: Mean) -> str:
+    if mean.mean is None:
+        return "-"
+    if mean.low is None or mean.high is None:
+        return f"{mean.mean:.4g}"
+    return escape(f"{mean.mean:.4g} [{mean.low:.4g}, {mean.high:.4g}]")

@@ -1,0 +1,197 @@
+"""Whole episodes of one operator, step by step, with a record of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
+from parllel.operators.episode_outcome import EpisodeOutcome
+from parllel.operators.film import Film
+from parllel.operators.operator_config import OperatorConfig
+from parllel.operators.operator_process_handle import OperatorProcessHandle
+
+MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
+Record = dict[str, Any]
+
+
+class SingleEpisodes:
+    """Play the episodes of an operator that steps an environment of its own.
+
+    Args:
+        config: of the operator.
+        start_timeout_s: seconds for the reply to a reset; the first includes the start of the worker.
+        step_timeout_s: seconds for the reply to a step.
+        film: gets the frames of the episodes that it wants; None wants none.
+    """
+
+    def __init__(
+        self,
+        config: OperatorConfig,
+        *,
+        start_timeout_s: float,
+        step_timeout_s: float,
+        film: Film | None = None,
+    ) -> None:
+        self.config = config
+        self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
+        self._film = film
+
+    def play(
+        self,
+        handle: OperatorProcessHandle,
+        episode: int,
+        seed: int,
+        *,
+        before_step: Callable[[], None],
+        record_step: Callable[[Record], None],
+    ) -> list[EpisodeOutcome]:
+        """Play an episode and return what came of it, in a list of one.
+
+        Never raises for a worker that dies, hangs or answers an error.
+
+        Args:
+            handle: of a worker that takes commands.
+            episode: its number.
+            seed: of the environment; the agent's follows from it.
+            before_step: called before each step; what it raises ends the episode, and is raised.
+            record_step: called with the fields of each step.
+        """
+        playing = _Playing(self, handle, episode, before_step, record_step)
+        try:
+            playing.begin(seed)
+            while not playing.ended:
+                before_step()
+                playing.step()
+        except _EpisodeFailedError as failed:
+            return [playing.outcome(str(failed))]
+        except (BadReplyError, LineTooLongError) as error:
+            # The worker lives, and its next reply can be told from this one's.
+            return [playing.outcome(_without_pid(error, handle.pid))]
+        except ClosedError:
+            raise  # of this side: the experiment is being stopped
+        except (ParllelError, OSError) as error:
+            return [playing.outcome(_without_pid(error, handle.pid), lost=True)]
+        return [playing.outcome()]
+
+    def close(self) -> None:
+        """Do nothing: the worker has the environment."""
+
+
+def _without_pid(error: Exception, pid: int) -> str:
+    # Telemetry of the same script is to be the same.
+    return " ".join(str(error).replace(f"process {pid} ", "its process ").split())
+
+
+class _EpisodeFailedError(Exception):
+    """The worker answers, but this episode cannot go on."""
+
+
+class _Playing:
+    """One episode, as far as it has come."""
+
+    def __init__(
+        self,
+        episodes: SingleEpisodes,
+        handle: OperatorProcessHandle,
+        episode: int,
+        before_step: Callable[[], None],
+        record_step: Callable[[Record], None],
+    ) -> None:
+        self._handle, self._episode, self._record_step = handle, episode, record_step
+        self._start_timeout_s = episodes._start_timeout_s
+        self._step_timeout_s = episodes._step_timeout_s
+        film = episodes._film
+        self._film = film if film is not None and film.wants(episode) else None
+        self._frame: Any = None if self._film is None else "png"
+        self._name = episodes.config.operator_id
+        self._env_id = str(episodes.config.env_id)
+        self._max_steps = episodes.config.max_steps
+        self._length, self._reward = 0, 0.0
+        self._tokens: int | None = None
+        self._success: bool | None = None
+        self._terminated = self._truncated = False
+
+    @property
+    def ended(self) -> bool:
+        return self._terminated or self._truncated
+
+    def begin(self, seed: int) -> None:
+        """Reset the environment."""
+        self._handle.send_reset(seed, max_steps=self._max_steps, frame=self._frame)
+        self._draw(self._reply("ready", self._start_timeout_s))
+
+    def step(self) -> None:
+        """Take a step and record it; after the last, read how the episode ended."""
+        began = perf_counter()
+        self._handle.send_step(frame=self._frame)
+        reply = self._reply("step", self._step_timeout_s)
+        latency_s = perf_counter() - began
+        self._length += 1
+        reward = reply["reward"]
+        self._reward += reward
+        self._terminated, self._truncated = reply["terminated"], reply["truncated"]
+        has_ended = self.ended
+        if not has_ended and self._length == self._max_steps:
+            self._truncated = True  # a worker that knows no such limit
+        action = reply.get("action")
+        record: Record = {
+            "step": self._length,
+            "action": action,
+            "raw": reply.get("raw"),
+            "parsed": reply.get("parsed"),
+            "executed": action,
+            "reward": reward,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+            "episode_reward": self._reward,
+            "latency_s": latency_s,
+        }
+        tokens = reply.get("tokens")
+        if tokens is not None:
+            self._tokens = (self._tokens or 0) + tokens
+            record["tokens"] = tokens
+        if reply.get("decide_s") is not None:
+            record["decide_s"] = reply["decide_s"]
+        self._record_step(record)
+        self._draw(reply)
+        if has_ended:
+            self._end()
+        elif self._length == MOST_STEPS and not self.ended:
+            raise _EpisodeFailedError(f"no end within {MOST_STEPS:,} steps; set max_steps")
+
+    def _end(self) -> None:
+        end = self._reply("episode_end", self._step_timeout_s)
+        self._success = end.get("success")
+        # Two counts of one episode: a worker whose own is another has not played what it reports.
+        if end["episode_length"] != self._length:
+            raise _EpisodeFailedError(
+                f"expected an episode_end after {self._length} steps, got one of {end['episode_length']}"
+            )
+
+    def _reply(self, kind: str, timeout_s: float) -> Record:
+        reply = self._handle.read_response(timeout_s)
+        if reply["type"] == kind:
+            return reply
+        if reply["type"] == "error":
+            raise _EpisodeFailedError(str(reply.get("message", "an error without a message")))
+        raise _EpisodeFailedError(f"expected {kind!r}, got {reply['type']!r}")
+
+    def _draw(self, reply: Record) -> None:
+        if self._film is not None:
+            self._film.add(self._env_id, self._episode, self._name, reply.get("render_payload"))
+
+    def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
+        """Return what came of it."""
+        return EpisodeOutcome(
+            "ended" if failure is None else "failed",
+            self._reward,
+            self._length,
+            self._terminated,
+            self._truncated,
+            self._success,
+            failure,
+            self._tokens,
+            lost=lost,
+        )

@@ -1,0 +1,84 @@
+"""`parllel operators`: experiments from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+FRAIL = Path(__file__).parent.parent / "operators" / "frail_worker.py"
+SCRIPT = f"""
+from parllel.operators import Experiment, OperatorConfig
+
+def frail(operator_id, *words):
+    worker = [{sys.executable!r}, {str(FRAIL)!r}, *words]
+    return OperatorConfig("program", operator_id, "five", worker=worker)
+
+def experiment(die="none"):
+    operators = [frail("good"), frail("other", "die=" + die)]
+    return Experiment("small", operators, seeds=[1, 2, 3], restarts=0)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_an_experiment_is_run_listed_and_shown_again(call, script, tmp_path):
+    runs = tmp_path / "runs"
+    status, output, errors = call("operators", "run", script, "--dir", runs)
+    assert (status, errors) == (0, "")
+    assert re.search(r"^good +3/3 +0 +10 \[5, 15\] +5 \[5, 5\]", output, re.MULTILINE)
+    assert re.search(r"^other - good +3 +0 +0 \[0, 0\]$", output, re.MULTILINE)
+    assert output.endswith(f"folder: {runs / 'small'}\n")
+    status, again, _ = call("operators", "results", runs / "small")
+    assert status == 0
+    assert output.startswith(again)
+    listed = json.loads(call("runs", "--json", runs)[1])
+    assert (listed["kind"], listed["state"]) == ("experiment", "finished")
+    (group,) = json.loads(call("operators", "results", "--json", runs / "small")[1])
+    assert group == json.loads((runs / "small" / "results.json").read_text())["results"][0]
+
+
+def test_an_operator_that_failed_shows_in_the_status(call, script, tmp_path):
+    status, output, errors = call(
+        "operators", "run", script, "--set", "die=2", "--dir", tmp_path / "runs", "--progress"
+    )
+    assert status == 1
+    (said,) = [line for line in errors.splitlines() if line.startswith("other (five): 1 of 3")]
+    assert "and 1 not played: operator 'other' (five): its process exited with code 7" in said
+    assert re.search(r"^other +1/3 +1 +5 ", output, re.MULTILINE)
+    assert "3/3 episodes" in errors  # the bar
+
+
+def test_bad_scripts_are_one_sentence(mistake, script, tmp_path):
+    runs = tmp_path / "runs"
+    script.write_text(SCRIPT.replace('"program"', '"robot"'))
+    assert "operator 'good': operator_type: expected one of" in mistake(
+        "operators", "run", script, "--dir", runs
+    )
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("def experiment(:")
+    said = mistake("operators", "run", wrong, "--dir", runs)
+    assert f"{wrong}: cannot be imported: SyntaxError" in said
+    assert not runs.exists()
+
+
+def test_results_of_other_folders(mistake, run, tmp_path):
+    assert mistake("operators", "results", run) == (
+        f"parllel: {run}: expected the folder of an experiment, got a run of kind 'training'"
+    )
+    assert "there is no such folder" in mistake("operators", "results", tmp_path / "none")
+
+
+def test_workers_are_listed(call):
+    status, output, _ = call("operators", "workers")
+    assert status == 0
+    kinds = [line.split()[0] for line in output.splitlines()[1:]]
+    assert sorted(kinds) == ["baseline", "chess", "human", "llm", "policy", "program", "rl"]

@@ -1,0 +1,258 @@
+"""Experiments with real workers: what they play, what they leave, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from parllel.operators import Experiment, OperatorConfig, read_telemetry
+from parllel.operators.telemetry import TIMES
+from parllel.policies import play_episodes, policy_of
+from parllel.processes import process_runs
+
+WORKERS = pytest.mark.skipif(
+    find_spec("parllel.operators.operators_worker") is None, reason="no workers yet"
+)
+FRAIL = Path(__file__).with_name("frail_worker.py")
+RANDOM = OperatorConfig("baseline", "random", "CartPole-v1", policy="random")
+NOOP = OperatorConfig("baseline", "noop", "CartPole-v1", policy="noop")
+
+
+def frail(operator_id, *words):
+    """Return an operator whose worker fails as the words say."""
+    worker = [sys.executable, str(FRAIL), *words]
+    return OperatorConfig("program", operator_id, "five", worker=worker)
+
+
+def records(folder, run_id, kind):
+    return list(read_telemetry(folder / "telemetry" / f"{run_id}_{kind}.jsonl"))
+
+
+@WORKERS
+@pytest.mark.parametrize("mode", ["free", "lockstep"])
+def test_random_plays_the_episodes_that_it_plays_in_process(tmp_path, mode):
+    seeds = [5, 6, 2**40]
+    result = Experiment("same", [RANDOM, NOOP], seeds=seeds, mode=mode).run(tmp_path)
+    make_env = partial(gym.make, "CartPole-v1")
+    with make_env() as env, policy_of("random", env.observation_space, env.action_space) as policy:
+        expected = play_episodes(policy, make_env, seeds, keep_actions=True)
+    episodes = records(result.folder, "same_random", "episodes")
+    found = [(e["seed"], e["total_reward"], e["episode_length"]) for e in episodes]
+    assert found == [(e.seed, e.traj.return_, e.traj.length) for e in expected]
+    steps = records(result.folder, "same_random", "steps")
+    for number, episode in enumerate(expected):
+        own = [step for step in steps if step["episode"] == number]
+        assert [step["executed"] for step in own] == list(episode.actions)
+        assert [step["step"] for step in own] == list(range(1, episode.traj.length + 1))
+    (group,) = result.groups
+    assert [one.ended for one in group.operators] == [3, 3]
+    assert (result.exit_status, result.failures, result.stopped_by) == (0, (), None)
+
+
+def test_in_lockstep_no_operator_is_a_step_ahead(tmp_path):
+    slow, quick = frail("slow", "slow=0.05"), frail("quick")
+    result = Experiment("step", [slow, quick], seeds=[1, 2], mode="lockstep").run(tmp_path)
+    steps = [
+        step
+        for name in ("slow", "quick")
+        for step in records(result.folder, f"step_{name}", "steps")
+    ]
+    steps.sort(key=lambda step: step["time"])
+    # Two of each: the quick one is asked again only when the slow one has answered.
+    places = [(step["episode"], step["step"]) for step in steps]
+    assert places == [(episode, i) for episode in (0, 1) for i in range(1, 6) for _ in range(2)]
+    assert [one.operator_id for one in result.groups[0].operators] == ["slow", "quick"]
+
+
+def without_times(path):
+    """Return what a file of an experiment holds but for times, and for the interpreter's arguments."""
+    left_out = (*TIMES, "created", "ended", "command")
+
+    def clean(value):
+        if isinstance(value, dict):
+            return {name: clean(part) for name, part in value.items() if name not in left_out}
+        return [clean(part) for part in value] if isinstance(value, list) else value
+
+    if path.suffix == ".json":
+        return clean(json.loads(path.read_text()))
+    if path.suffix == ".jsonl":
+        return [clean(record) for record in read_telemetry(path)]
+    return path.read_bytes()
+
+
+@WORKERS
+def test_twice_leaves_the_same_files(tmp_path):
+    def play(base):
+        operators = [RANDOM, NOOP, frail("die", "die=1"), frail("hang", "hang=2")]
+        experiment = Experiment("twice", operators, seeds=range(3), step_timeout_s=1, video=1)
+        folder = experiment.run(base).folder
+        files = {
+            str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()
+        }
+        del files["lock"]  # the number of the process
+        return {name: without_times(path) for name, path in files.items()}
+
+    first, second = play(tmp_path / "a"), play(tmp_path / "b")
+    assert {"results.json", "results.png", "videos/CartPole-v1-episode-0.mp4"} <= first.keys()
+    assert len([name for name in first if name.startswith("telemetry/")]) == 8
+    assert first == second
+
+
+def test_failures_are_recorded_and_the_rest_is_played(tmp_path):
+    operators = [
+        frail("good"),
+        frail("dies", "die=2"),
+        frail("hangs", "hang=1"),
+        frail("errs", "error=3"),
+        frail("never", "never"),
+    ]
+    experiment = Experiment(
+        "fail", operators, seeds=[1, 2, 3], step_timeout_s=0.5, restarts=1, success=10
+    )
+    result = experiment.run(tmp_path)
+    (group,) = result.groups
+    counts = {one.operator_id: (one.ended, one.failed) for one in group.operators}
+    # The last one is given up when its one restart is used up.
+    expected = {"good": (3, 0), "dies": (2, 1), "hangs": (2, 1), "errs": (2, 1), "never": (0, 2)}
+    assert counts == expected
+    assert result.exit_status == 1
+    said = "\n".join(result.failures)
+    assert "dies (five): 1 of 3 episodes failed: operator 'dies' (five): its process exited" in said
+    assert "errs (five): 1 of 3 episodes failed: frail: no idea" in said
+    assert "within 0.5 s" in said
+    assert "never (five): 2 of 3 episodes failed, and 1 not played" in said
+    assert "frail: never starts" in said
+    episodes = records(result.folder, "fail_dies", "episodes")
+    summary = [(e["status"], e["episode_length"], e["restarts"], e["success"]) for e in episodes]
+    assert summary == [("ended", 5, 0, False), ("failed", 2, 0, None), ("ended", 5, 1, True)]
+    first = group.differences[0]
+    assert (first.operator_id, first.against) == ("dies", "good")
+    assert (first.total_reward.n, first.unpaired) == (2, 1)
+    run = json.loads((result.folder / "run.json").read_text())
+    assert (run["kind"], run["outcome"]["episodes"], run["outcome"]["failed"]) == (
+        "experiment",
+        9,
+        5,
+    )
+
+
+@pytest.mark.parametrize("mode", ["free", "lockstep"])
+def test_a_limit_of_steps_cuts_episodes_of_any_worker(tmp_path, mode):
+    config = OperatorConfig(
+        "program", "cut", "five", worker=[sys.executable, str(FRAIL)], max_steps=2
+    )
+    result = Experiment("cut", [config], seeds=[1, 1], mode=mode).run(tmp_path)
+    episodes = records(result.folder, "cut_cut", "episodes")
+    assert [(e["episode_length"], e["truncated"], e["status"]) for e in episodes] == [
+        (2, True, "ended")
+    ] * 2
+
+
+SCRIPT = """
+import sys
+from parllel.operators.experiment import Experiment
+from parllel.operators.operator_config import OperatorConfig
+
+def frail(operator_id, *words):
+    worker = [sys.executable, {frail!r}, *words]
+    return OperatorConfig("program", operator_id, "five", worker=worker)
+
+experiment = Experiment(
+    "long",
+    [frail("quick"), frail("slow", "slow=0.2"), frail("hangs", "hang=1", "stubborn")],
+    seeds=1, episodes=100000, mode="free", step_timeout_s=100, pace_s=0.01,
+)
+"""
+
+
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+def test_a_signal_keeps_what_was_played(tmp_path, signal_name):
+    script = tmp_path / "long.py"
+    script.write_text(SCRIPT.format(frail=str(FRAIL)).replace("seeds=1,", "seeds=[1] * 100000,"))
+    command = [sys.executable, "-m", "parllel.cli", "operators", "run", str(script)]
+    with subprocess.Popen(
+        [*command, "--dir", str(tmp_path / "runs")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        steps = tmp_path / "runs" / "long" / "telemetry" / "long_quick_episodes.jsonl"
+        end = time.monotonic() + 40
+        while not (steps.exists() and len(list(read_telemetry(steps))) > 5):
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.05)
+        workers = children(process.pid)
+        assert len(workers) >= 3
+        process.send_signal(getattr(signal, signal_name))
+        output, errors = process.communicate(timeout=40)
+    assert process.returncode == 128 + getattr(signal, signal_name)
+    folder = tmp_path / "runs" / "long"
+    assert errors.splitlines() == [f"{signal_name}: stopped; what was played is in {folder}"]
+    assert "quick" in output
+    assert not [pid for pid in workers if process_runs(pid)]
+    assert json.loads((folder / "run.json").read_text())["outcome"]["stopped_by"] == signal_name
+    (group,) = json.loads((folder / "results.json").read_text())["results"]
+    quick, slow, hangs = group["operators"]
+    assert quick["ended"] > 5
+    assert (quick["failed"], slow["failed"], hangs["failed"], hangs["ended"]) == (0, 0, 0, 0)
+
+
+def children(pid):
+    """Return the processes whose command line names the worker."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(FRAIL) in words:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"operators": []}, "operators: expected at least one, got none"),
+        ({"operators": [RANDOM, RANDOM]}, "operators: two have the operator_id 'random'"),
+        (
+            {"operators": ["random"]},
+            "operators: expected OperatorConfigs and MultiAgentConfigs, got",
+        ),
+        ({"name": "a b"}, "name: expected 1 to 60 letters"),
+        ({"seeds": []}, "seeds: expected at least one, got none"),
+        ({"seeds": [1, -1]}, "seeds: expected an int of at least 0, got -1"),
+        ({"seeds": 3}, "episodes: expected how many, as seeds without a list say nothing of it"),
+        ({"episodes": 3}, "episodes: expected at most 2, as there are seeds, got 3"),
+        ({"mode": "fast"}, "mode: expected free or lockstep, got 'fast'"),
+        ({"pace_s": -1}, "pace_s: expected a number of at least 0, got -1"),
+        ({"step_timeout_s": 0}, r"step_timeout_s: expected a number of at least 0\.001, got 0"),
+        ({"restarts": True}, "restarts: expected an int of at least 0, got True"),
+        ({"success": {"CartPole-v1": "much"}}, "success: expected a number of at least -inf"),
+        ({"comparisons": "all"}, "comparisons: expected first or pairs, got 'all'"),
+    ],
+    ids=str,
+)
+def test_refusals(change, said):
+    values = {"name": "x", "operators": [RANDOM, NOOP], "seeds": [1, 2]}
+    with pytest.raises((ValueError, TypeError), match=said):
+        Experiment(**{**values, **change})
+
+
+@WORKERS
+def test_a_missing_policy_is_refused_before_anything_is_started(tmp_path):
+    missing = OperatorConfig("rl", "trained", "CartPole-v1", policy=str(tmp_path / "run"))
+    with pytest.raises(FileNotFoundError, match=r"operator 'trained': policy: .*there is no"):
+        Experiment("x", [RANDOM, missing], seeds=[1]).run(tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
