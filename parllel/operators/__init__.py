@@ -27,6 +27,7 @@ if _TYPE_CHECKING:
         write_reply,
     )
     from parllel.operators.multi_agent_config import MultiAgentConfig
+    from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
     from parllel.operators.named_env import env_named
     from parllel.operators.operator_config import OperatorConfig
     from parllel.operators.operator_launcher import OperatorLauncher
@@ -34,6 +35,7 @@ if _TYPE_CHECKING:
     from parllel.operators.protocol_streams import take_streams
     from parllel.operators.results import Difference, GroupResult, Latency, OperatorResult
     from parllel.operators.serving import load_failed, serve
+    from parllel.operators.several_operators import await_replies
     from parllel.operators.telemetry import Telemetry, read_telemetry, telemetry_path
     from parllel.operators.worker_agent import Decision, WorkerAgent
 
@@ -50,6 +52,7 @@ __all__ = [
     "Mean",
     "MessageError",
     "MultiAgentConfig",
+    "MultiAgentOperatorHandle",
     "OperatorConfig",
     "OperatorLauncher",
     "OperatorProcessHandle",
@@ -57,6 +60,7 @@ __all__ = [
     "Procedural",
     "Telemetry",
     "WorkerAgent",
+    "await_replies",
     "env_named",
     "load_experiment",
     "load_failed",
@@ -86,6 +90,7 @@ _PLACES = {
     "Mean": "bootstrap",
     "MessageError": "messages",
     "MultiAgentConfig": "multi_agent_config",
+    "MultiAgentOperatorHandle": "multi_agent_operator_handle",
     "OperatorConfig": "operator_config",
     "OperatorLauncher": "operator_launcher",
     "OperatorProcessHandle": "operator_process_handle",
@@ -93,6 +98,7 @@ _PLACES = {
     "Procedural": "experiment_seeds",
     "Telemetry": "telemetry",
     "WorkerAgent": "worker_agent",
+    "await_replies": "several_operators",
     "env_named": "named_env",
     "load_experiment": "experiment_file",
     "load_failed": "serving",

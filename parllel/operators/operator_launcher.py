@@ -14,12 +14,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from parllel.errors import ClosedError, WrongStateError
 from parllel.operators.check_operator import check_operator, check_run_id
 from parllel.operators.llm_routing import llm_worker
 from parllel.operators.multi_agent_config import MultiAgentConfig
+from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
 from parllel.operators.worker_environment import passed_variables, worker_variables
@@ -54,7 +56,6 @@ class OperatorLauncher(Closing):
             "baseline": self._build_baseline_command,
             "chess": self._build_chess_command,
             "human": self._build_human_command,
-            "llm": self._build_llm_command,
             "policy": self._build_policy_command,
             "program": self._build_program_command,
             "rl": self._build_rl_command,
@@ -91,6 +92,32 @@ class OperatorLauncher(Closing):
             return
         self._check(config, None, config.env_id)
 
+    def launch_multiagent_operator(
+        self, config: MultiAgentConfig, run_id: str | None = None
+    ) -> MultiAgentOperatorHandle:
+        """Start a worker for each player of a game, or none of them.
+
+        Args:
+            config: the game.
+            run_id: of this run of it; default "op_" and its operator_id. A player's is this, "_" and the
+                operator_id of the player.
+
+        Raises: as `launch_operator`.
+        """
+        self.check(config)
+        base = f"op_{config.operator_id}" if run_id is None else run_id
+        handles: dict[str, OperatorProcessHandle] = {}
+        try:
+            for player, operator in config.players.items():
+                # The game names its environment when it begins.
+                alone = replace(operator, env_id=None)
+                own = f"{base}_{operator.operator_id}"
+                handles[player] = self._launch(alone, own, True, config.env_id)
+        except BaseException:
+            end_all([handle.process for handle in handles.values()], 0.0)
+            raise
+        return MultiAgentOperatorHandle(config, handles)
+
     def close(self) -> None:
         """End all that runs, side by side; may be called twice."""
         self._closed = True
@@ -106,7 +133,10 @@ class OperatorLauncher(Closing):
     ) -> OperatorProcessHandle:
         check_run_id(config.operator_id, run_id)
         self._check(config, run_id, game)
-        command = self._builders[config.operator_type](config, run_id, interactive)
+        if config.operator_type == "llm":
+            command = self._build_llm_command(config, run_id, interactive, game)
+        else:
+            command = self._builders[config.operator_type](config, run_id, interactive)
         self.log_dir.mkdir(parents=True, exist_ok=True)
         env = "" if config.env_id is None else f" ({config.env_id})"
         process = Program(
@@ -174,9 +204,9 @@ class OperatorLauncher(Closing):
         return _command("human_worker", config, run_id, interactive)
 
     def _build_llm_command(
-        self, config: OperatorConfig, run_id: str, interactive: bool
+        self, config: OperatorConfig, run_id: str, interactive: bool, game: str | None = None
     ) -> list[str]:
-        return _command(llm_worker(config.env_id), config, run_id, interactive)
+        return _command(llm_worker(config.env_id or game), config, run_id, interactive)
 
     def _build_program_command(
         self, config: OperatorConfig, run_id: str, interactive: bool

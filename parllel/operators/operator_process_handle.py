@@ -169,6 +169,8 @@ class OperatorProcessHandle(Closing):
 
     def _send(self, name: str, command: AnyCommand) -> None:
         self._check_interactive()
+        if self.process.ended:
+            raise ClosedError(f"{self.process.name}: used after it was ended")
         if self._is_stopping:
             raise WrongStateError(f"{self.process.name}: cannot send {name!r} after 'stop'")
         command.id = self._owed.next_id()

@@ -35,7 +35,7 @@ from parllel.processes.process_table import (
 from parllel.processes.program import Program
 from parllel.processes.program_environment import PASSED_VARIABLES
 from parllel.processes.restart_budget import RestartBudget
-from parllel.processes.several import Deaths, Handle, Handles, await_any, end_all
+from parllel.processes.several import Deaths, Handle, Handles, await_any, await_lines, end_all
 from parllel.processes.watched_process import StartedProcess, WatchedProcess
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "WatchedProcess",
     "affinity_cores",
     "await_any",
+    "await_lines",
     "check_start_method",
     "command_of",
     "counted_s",

@@ -101,7 +101,7 @@ class InputPipe:
             poller.register(self._fd, select.POLLOUT)
             if self._death >= 0:
                 poller.register(self._death, select.POLLIN)
-            written = -1 if output is None else output.fileno()
+            written = -1 if output is None or output.is_full else output.fileno()
             if written >= 0:
                 poller.register(written, select.POLLIN)
             slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()

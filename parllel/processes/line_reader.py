@@ -100,16 +100,26 @@ class LineReader:
         """Whether `next` returns or raises at once, without a look at the pipe."""
         return bool(self._lines) or self._ended
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is read ahead."""
+        return self._n_bytes > _MOST_AHEAD
+
     def fileno(self) -> int:
         """Return the descriptor that becomes readable when there may be more; -1 once there is none."""
-        return -1 if self._ended or self._is_full() else self._fd
+        return -1 if self._ended else self._fd
+
+    @property
+    def death(self) -> int:
+        """The descriptor that becomes readable when the process ends; -1 if there is none."""
+        return self._death
 
     def read_ahead(self) -> None:
-        """Read what is there, up to a limit; do not wait."""
+        """Read what is there, up to a limit of whole lines; do not wait."""
         # Another thread that has the lock reads by itself.
         if self._lock.acquire(blocking=False):
             try:
-                while not (self._ended or self._is_full()) and self._await_output(0.0):
+                while not (self._ended or self.is_full) and self._await_output(0.0):
                     pass
             finally:
                 self._lock.release()
@@ -118,7 +128,7 @@ class LineReader:
         """Read until the process ends, or has written much; return what is left of the time."""
         left_s = timeout_s
         with self._lock:
-            while left_s > 0 and not (self._ended or self._is_full()):
+            while left_s > 0 and not (self._ended or self.is_full):
                 slice_s, began = min(left_s, SLICE_S), monotonic()
                 self._await_output(slice_s)
                 left_s -= counted_s(began, slice_s)
@@ -263,9 +273,6 @@ class LineReader:
                     "out; raise that limit, or let the program write shorter lines"
                 )
             )
-
-    def _is_full(self) -> bool:
-        return self._n_bytes + len(self._part) > _MOST_AHEAD
 
 
 def _prepare(fd: int) -> None:

@@ -171,10 +171,9 @@ class Program(WatchedProcess, Closing):
     def try_read_line(self, timeout_s: float = 0.0) -> bytes | None:
         """Return the next line, or None if none came in `timeout_s`; raise as `read_line` otherwise."""
         self._check_open()
-        if self._output is None:
-            raise ValueError(f"{self.name}: was started with lines=False: its output is discarded")
+        output = self.output
         try:
-            return self._output.next(timeout_s)
+            return output.next(timeout_s)
         except EOFError as ended:
             half = ended.args[0]
         self._check_open()  # by another thread meanwhile
@@ -183,6 +182,16 @@ class Program(WatchedProcess, Closing):
         error = HalfLineError(str(self.died_error(f"in a line of which {len(half):,} bytes came")))
         error.half_line = half
         raise error
+
+    @property
+    def output(self) -> LineReader:
+        """What reads its standard output, to wait for several programs at once.
+
+        Raises: ValueError if it is not read as lines.
+        """
+        if self._output is None:
+            raise ValueError(f"{self.name}: was started with lines=False: its output is discarded")
+        return self._output
 
     def last_lines(self, n: int = _QUOTED_LINES) -> list[str]:
         """Return the last lines of its standard error, 16 KiB at most; after `end`, twenty at most."""

@@ -4,6 +4,7 @@
     a child: message over its pipe --------->  await_any
     any: the system reports its end -------->  await_any, Deaths
     any: a descriptor becomes ready -------->  Handles
+    a program: a line of its output -------->  await_lines
     all at once: exit, or be killed <--------  end_all
 
 A loop over the processes that waits for each would notice a death only when it came to that process.
@@ -14,13 +15,14 @@ from __future__ import annotations
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeAlias
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.processes.child import Child
+from parllel.processes.program import Program
 from parllel.processes.watched_process import TERMINATE_S, WatchedProcess
 
 
@@ -125,6 +127,38 @@ def await_any(children: Sequence[Child], timeout_s: float) -> tuple[list[Child],
         slice_s, began = min(left_s, SLICE_S), time.monotonic()
         wait(handles, slice_s)
         left_s -= counted_s(began, slice_s)
+
+
+def await_lines(programs: Sequence[Program], timeout_s: float) -> list[Program]:
+    """Wait until of at least one program a line can be read at once, or its end.
+
+    Returns:
+        These programs, none if the time is up.
+    """
+    left_s = timeout_s
+    while True:
+        heard = [program for program in programs if program.output.has_line]
+        if heard or left_s < 0 or not programs:
+            return heard
+        slice_s, began = min(left_s, SLICE_S), time.monotonic()
+        for program in _with_output(programs, slice_s):
+            program.output.read_ahead()
+        # Below 0 after a last look.
+        left_s -= max(counted_s(began, slice_s), 1e-6)
+
+
+def _with_output(programs: Sequence[Program], timeout_s: float) -> Iterable[Program]:
+    if sys.platform == "win32":
+        time.sleep(min(timeout_s, 0.001))  # its pipes cannot be waited for
+        return programs
+    poller, by_fd = select.poll(), {}
+    for program in programs:
+        # Both of each: another process may hold the output of one that has ended.
+        for fd in (program.output.fileno(), program.output.death):
+            if fd >= 0:
+                by_fd[fd] = program
+                poller.register(fd, select.POLLIN)
+    return {by_fd[fd] for fd, _ in poller.poll(timeout_s * 1000)}
 
 
 def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:

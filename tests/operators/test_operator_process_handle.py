@@ -34,9 +34,11 @@ def test_an_episode(hostile: Hostile, way: tuple[str, ...]) -> None:
     worker.send_ping()
     assert worker.read_response(LONG_S) == {"type": "pong"}
     worker.send_stop()
+    with pytest.raises(WrongStateError, match="cannot send 'step' after 'stop'"):
+        worker.send_step()
     assert worker.read_response(LONG_S) == {"type": "stopped"}
     assert not worker.is_running
-    with pytest.raises(WrongStateError, match="cannot send 'step' after 'stop'"):
+    with pytest.raises(ClosedError, match="operator 'hostile': used after it was ended"):
         worker.send_step()
 
 
