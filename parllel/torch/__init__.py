@@ -48,6 +48,7 @@ from parllel.torch.models import (
     TreeEncoder,
 )
 from parllel.torch.small_policy_handler import SmallPolicyHandler
+from parllel.torch.state_dict_file import read_state_dict
 
 __all__ = [
     "CONVOLUTIONS_2013",
@@ -87,4 +88,5 @@ __all__ = [
     "agents_for",
     "distribution_for",
     "encoder_for",
+    "read_state_dict",
 ]

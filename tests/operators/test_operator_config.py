@@ -71,7 +71,9 @@ def test_what_is_given_is_copied_and_secrets_are_not_shown() -> None:
 
 def test_a_game_has_an_operator_for_each_player() -> None:
     one, two = (OperatorConfig("policy", name, policy="random") for name in ("one", "two"))
-    game = MultiAgentConfig("game", "pettingzoo/classic/chess_v6", {"player_0": one, "player_1": two})
+    game = MultiAgentConfig(
+        "game", "pettingzoo/classic/chess_v6", {"player_0": one, "player_1": two}
+    )
     assert list(game.players) == ["player_0", "player_1"]
     assert json.loads(json.dumps(game.as_json()))["players"]["player_1"]["operator_id"] == "two"
     other = OperatorConfig("policy", "three", "CartPole-v1", policy="random")

@@ -1,0 +1,92 @@
+"""A person at a terminal, by keys.
+
+python -m parllel.operators.human_worker --env-id FrozenLake-v1 --episodes 3
+
+Settings: "keys", an action by key, such as {"w": 0, "left": 1}. With --interactive, a `step` may bring its
+action, and is taken without asking. The environment is shown as text: in its render mode "ansi", if it has
+that and no other was named; MiniGrid in its own text; others by their observation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from parllel.operators.human_agent import HumanAgent
+from parllel.operators.interactive_runtime import action_names
+from parllel.operators.protocol_streams import take_streams
+from parllel.operators.terminal import Terminal
+from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
+
+
+class _Shown:
+    """Make an environment, and show it as text."""
+
+    def __init__(self, make_env: EnvFactory) -> None:
+        self._make_env = make_env
+        self._env: gym.Env[Any, Any] | None = None
+
+    def make(self) -> gym.Env[Any, Any]:
+        self._env = self._make_env()
+        return self._env
+
+    def view(self) -> tuple[str | None, Sequence[str] | None]:
+        """Return the environment as text, None if it has none, and the names of its actions."""
+        env = self._env
+        assert env is not None
+        inner: Any = env.unwrapped
+        text = None
+        if env.render_mode == "ansi":
+            text = str(env.render())
+        elif callable(getattr(inner, "pprint_grid", None)):
+            text = f"{inner.pprint_grid()}\n{getattr(inner, 'mission', '')}"
+        return text, action_names(env)
+
+
+def load(
+    given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
+) -> Loaded:
+    """Return the person at the terminal.
+
+    Raises:
+        ValueError: for a --policy, and keys that are none.
+    """
+    if given.policy is not None:
+        raise ValueError(f"--policy: expected none, as a person decides, got {given.policy!r}")
+    keys = settings.get("keys")
+    if keys is not None:
+        _check_keys(keys)
+    driver = take_streams().stdin if given.interactive else None
+
+    def open_terminal() -> Terminal:
+        return Terminal(given.tty, driver)
+
+    if env_factory is None:
+        return Loaded(HumanAgent(open_terminal, keys), None)
+    shown = _Shown(env_factory)
+    return Loaded(HumanAgent(open_terminal, keys, shown.view), shown.make)
+
+
+def _check_keys(keys: Any) -> None:
+    if not isinstance(keys, dict) or not keys:
+        raise ValueError(f"settings: keys: expected an action by key, got {keys!r}")
+    for key, action in keys.items():
+        if isinstance(action, bool) or not isinstance(action, int):
+            raise ValueError(f"settings: keys: {key!r}: expected a whole number, got {action!r}")
+
+
+def main() -> int:
+    """Run this worker."""
+    parser = worker_parser("human_worker", "Let a person play, by the keys of a terminal.")
+    parser.add_argument(
+        "--tty", default="/dev/tty", help="the terminal; default that of the worker"
+    )
+    return run_worker(parser, load, settings=("keys",))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

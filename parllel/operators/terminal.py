@@ -1,0 +1,165 @@
+"""A terminal that a person types at, which is left as it was found.
+
+    this process                         the terminal
+    show         ------------------->    text
+    read_key     raw ->  <- key          no echo, no waiting for Enter; Ctrl-C stays a signal
+                 restored ->             whatever ends the read: a key, SIGTERM, Ctrl-C, an error
+    read_line    <-------------------    with echo and editing, as the terminal does it
+
+The settings are changed for no longer than one key is awaited, so that only SIGKILL in that moment can leave
+them changed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from parllel.errors import ParllelError
+from parllel.types import Closing
+
+_SLICE_MS = 1000
+_ESCAPE_MS = 50  # between the bytes of one key
+# What terminals send for keys that are no characters.
+_NAMES = {
+    "\x1b[A": "up",
+    "\x1b[B": "down",
+    "\x1b[C": "right",
+    "\x1b[D": "left",
+    "\x1bOA": "up",
+    "\x1bOB": "down",
+    "\x1bOC": "right",
+    "\x1bOD": "left",
+    " ": "space",
+    "\r": "enter",
+    "\n": "enter",
+    "\x1b": "escape",
+}
+_END = "\x04"  # Ctrl-D
+_UNREADABLE = select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class TerminalError(ParllelError, OSError):
+    """There is no terminal, or its user has left."""
+
+
+class Terminal(Closing):
+    """Ask a person by text and keys.
+
+    Args:
+        path: of the terminal.
+        driver: a descriptor whose other end is closed when no answer is waited for any more; None if there is
+            none.
+
+    Raises:
+        TerminalError: if it is no terminal, or cannot be opened.
+    """
+
+    def __init__(self, path: str = "/dev/tty", driver: int | None = None) -> None:
+        self._fd = -1
+        try:
+            # Not to become the terminal of a worker with a session of its own: Ctrl-C would be sent to it.
+            self._fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as error:
+            raise TerminalError(
+                f"{path}: expected a terminal to read keys from: {os.strerror(error.errno or 0)}; start it "
+                "in one, or send the action with each step"
+            ) from None
+        if not os.isatty(self._fd):
+            self.close()
+            raise TerminalError(
+                f"{path}: expected a terminal to read keys from, got something else"
+            )
+        self._path, self._driver = path, driver
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def show(self, text: str) -> None:
+        """Write text and a newline."""
+        left = memoryview((text + "\n").encode(errors="replace"))
+        while left:
+            left = left[os.write(self._fd, left) :]
+
+    def read_key(self) -> str:
+        """Wait for a key and return it: a character, or a name such as "left", "space", "enter".
+
+        Raises:
+            TerminalError: after Ctrl-D, and if the terminal or the driver is gone.
+        """
+        with _single_keys(self._fd):
+            key = self._read_character()
+            # An arrow is several bytes, which come together; Escape alone is one.
+            if key == "\x1b" and self._ready(_ESCAPE_MS):
+                key += self._read_character()
+                while key[-1] in "[O0123456789;" and self._ready(_ESCAPE_MS):
+                    key += self._read_character()
+        if key == _END:
+            raise TerminalError(f"{self._path}: the input was ended with Ctrl-D")
+        return _NAMES.get(key, key)
+
+    def read_line(self) -> str:
+        """Wait for a line and return it without its newline; raise as `read_key` does."""
+        self._wait()
+        line = self._read(4096)
+        if not line:
+            raise TerminalError(f"{self._path}: the input was ended with Ctrl-D")
+        return line.decode(errors="replace").rstrip("\r\n")
+
+    def close(self) -> None:
+        """Close the terminal; may be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _read_character(self) -> str:
+        while True:
+            self._wait()
+            read = self._read(1)
+            if not read:
+                return _END
+            character = self._decoder.decode(read)
+            if character:
+                return character
+
+    def _read(self, n: int) -> bytes:
+        try:
+            return os.read(self._fd, n)
+        except OSError as error:  # the terminal was closed
+            raise TerminalError(f"{self._path}: {os.strerror(error.errno or 0)}") from None
+
+    def _wait(self) -> None:
+        """Wait until something was typed, for as long as it takes."""
+        while not self._ready(_SLICE_MS):
+            pass
+
+    def _ready(self, timeout_ms: int) -> bool:
+        poller = select.poll()
+        poller.register(self._fd, select.POLLIN)
+        if self._driver is not None:
+            # Without POLLIN: commands that wait there are no reason to look up.
+            poller.register(self._driver, 0)
+        for fd, events in poller.poll(timeout_ms):
+            if fd == self._driver and events & _UNREADABLE:
+                raise TerminalError(f"{self._path}: what asked for an action has ended")
+            if fd == self._fd:
+                return True
+        return False
+
+
+@contextmanager
+def _single_keys(fd: int) -> Iterator[None]:
+    """Let keys be read one by one, without echo."""
+    # Not on Windows, where nothing of this is.
+    import termios
+    import tty
+
+    before: list[Any] = termios.tcgetattr(fd)
+    try:
+        # Not what was typed before it was asked for: it was meant for something else.
+        tty.setcbreak(fd, termios.TCSAFLUSH)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -1,0 +1,179 @@
+"""The command line that all workers of this package share, and what becomes of it.
+
+--interactive       answer commands on standard input until `stop`
+otherwise, batch    play an episode for each seed; write telemetry, and records of episodes to standard output
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from parllel.operators.named_env import env_named
+from parllel.operators.protocol_streams import take_streams
+from parllel.operators.serving import load_failed, serve
+
+EnvFactory = Callable[[], gym.Env[Any, Any]]
+MOST_SEEDS = 1_000_000
+
+
+class Loaded(NamedTuple):
+    """What a worker serves.
+
+    Attributes:
+        agent: as `serve` takes it.
+        env_factory: makes the environment; None for a player of games alone.
+    """
+
+    agent: Any
+    env_factory: EnvFactory | None
+
+
+# Loads what a worker serves, given its arguments, its settings, and what makes the environment.
+Load = Callable[[argparse.Namespace, dict[str, Any], "EnvFactory | None"], Loaded]
+
+
+def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser of the arguments that all workers have."""
+    parser = argparse.ArgumentParser(f"python -m parllel.operators.{name}", description=description)
+    add = parser.add_argument
+    add("--interactive", action="store_true", help="answer commands on standard input")
+    add("--run-id", help="default: the variable OPERATOR_RUN_ID")
+    add("--env-id", help="an id of gymnasium, module:id, or file.py:function")
+    add("--env-kwargs", type=_json_object, default={}, metavar="JSON", help="of the environment")
+    add("--policy", help="what decides")
+    add("--settings", type=_json_object, default={}, metavar="JSON", help="of this worker")
+    add("--max-steps", type=_at_least_one, metavar="N", help="truncate episodes after N steps")
+    batch = parser.add_argument_group("without --interactive")
+    batch.add_argument(
+        "--seeds", type=seeds_of, metavar="0:50", help="or 3,5,8:11; one episode each"
+    )
+    batch.add_argument("--episodes", type=_at_least_one, metavar="N", help="default 1")
+    batch.add_argument(
+        "--seed", type=_seed, metavar="S", help="of the first of N episodes; default 0"
+    )
+    batch.add_argument("--telemetry-dir", help="default: the variable TELEMETRY_DIR, else none")
+    return parser
+
+
+def run_worker(
+    parser: argparse.ArgumentParser,
+    load: Load,
+    *,
+    settings: Collection[str] = (),
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Serve, or play a batch, as the command line says; return the exit status.
+
+    What cannot be loaded is answered as "Failed to load policy: ...", on standard error in a batch.
+
+    Args:
+        parser: see `worker_parser`.
+        load: see `Load`.
+        settings: names that `load` understands.
+        arguments: of the command line; default those of this process.
+    """
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.settings) - set(settings))
+    if unknown:
+        known = ", ".join(sorted(settings)) or "none"
+        parser.error(f"--settings: expected some of {known}, got {unknown}")
+    if given.seeds is not None and (given.episodes is not None or given.seed is not None):
+        parser.error("--seeds: expected it without --episodes and --seed, which name the seeds too")
+    # First, as what loads may print.
+    take_streams()
+    what = "environment"
+    try:
+        env_factory = _env_factory(given)
+        what = "policy"
+        loaded = load(given, given.settings, env_factory)
+    except Exception as error:
+        report: Callable[..., int] = load_failed if given.interactive else _batch().batch_failed
+        return report(error, what)
+    if given.interactive:
+        env = given.env_id
+        options = {"run_id": given.run_id, "env_id": env, "max_steps": given.max_steps}
+        return serve(loaded.agent, loaded.env_factory, **options)
+    if loaded.env_factory is None:
+        parser.error("--env-id: expected the name of an environment")
+    first = given.seed or 0
+    seeds = given.seeds or range(first, first + (given.episodes or 1))
+    status: int = _batch().play_batch(
+        loaded.agent,
+        loaded.env_factory,
+        seeds,
+        run_id=given.run_id,
+        env_id=given.env_id,
+        max_steps=given.max_steps,
+        telemetry_dir=given.telemetry_dir,
+    )
+    return status
+
+
+def _batch() -> ModuleType:
+    # Here, as it writes telemetry, which workers that are driven do not.
+    from parllel.operators import batch
+
+    return batch
+
+
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds that "0:50", "3,5" or "0:3,9" names; the end of a range is left out, as in Python.
+
+    Raises:
+        argparse.ArgumentTypeError: for another form, or too many.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, colon, last = part.partition(":")
+        try:
+            begin = int(first)
+            some = range(begin, int(last) if colon else begin + 1)
+        except ValueError:
+            some = range(0)
+        if not some or begin < 0:
+            raise argparse.ArgumentTypeError(
+                f"expected seeds such as 0:50 or 3,5,8:11, got {text!r}"
+            )
+        if len(seeds) + len(some) > MOST_SEEDS:  # before memory is taken for them
+            raise argparse.ArgumentTypeError(f"expected at most {MOST_SEEDS:,} seeds, got {text!r}")
+        seeds += some
+    return seeds
+
+
+def _env_factory(given: argparse.Namespace) -> EnvFactory | None:
+    if given.env_id is None:
+        return None
+    return env_named(given.env_id, given.env_kwargs)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected an object of JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"expected an object of JSON, got {text!r}")
+    return value
+
+
+def _int_from(least: int, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number of at least {least}, got {text!r}"
+        )
+    return number
+
+
+_at_least_one = partial(_int_from, 1)
+_seed = partial(_int_from, 0)
