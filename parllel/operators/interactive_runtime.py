@@ -136,10 +136,6 @@ class InteractiveRuntime:
         env = self._environment("reset")
         seed = command.seed if isinstance(command.seed, int) else None
         limit = command.max_steps if isinstance(command.max_steps, int) else self._max_steps
-        if seed is not None and seed < 0:
-            raise MessageError(f"reset: seed: expected an int of at least 0, got {seed}")
-        if limit is not None and limit < 1:
-            raise MessageError(f"reset: max_steps: expected an int of at least 1, got {limit}")
         if command.frame:
             check_can_render(env)
         self._playing, self._why_not = False, "step: the reset failed; send another"

@@ -10,7 +10,7 @@ may be absent may be null, an int stands for a float, and some names that other 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,6 +22,8 @@ _SHOWN = 60  # characters of a line in messages
 Id = int | str | UnsetType | None
 Frame = Literal["png", "rgb"] | UnsetType | None
 OptionalInt = int | UnsetType | None
+OptionalSeed = Annotated[int, msgspec.Meta(ge=0)] | UnsetType | None
+OptionalCount = Annotated[int, msgspec.Meta(ge=1)] | UnsetType | None
 OptionalText = str | UnsetType | None
 OptionalFloat = float | UnsetType | None
 
@@ -60,8 +62,8 @@ class Reset(Command, tag="reset"):
         frame: send a picture along, as PNG or as nested lists.
     """
 
-    seed: OptionalInt = UNSET
-    max_steps: OptionalInt = UNSET
+    seed: OptionalSeed = UNSET
+    max_steps: OptionalCount = UNSET
     frame: Frame = UNSET
 
 
@@ -89,7 +91,7 @@ class InitAgent(Command, tag="init_agent"):
 
     game_name: str
     player_id: str
-    seed: OptionalInt = UNSET
+    seed: OptionalSeed = UNSET
     env_id: OptionalText = UNSET
     env_kwargs: dict[str, Any] | UnsetType | None = UNSET
 

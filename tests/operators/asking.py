@@ -58,7 +58,7 @@ class Deciding(WorkerAgent):
         self.seeds.append(seed)
 
     def decide(self, observation, info):
-        self.seen.append(observation.tolist())
+        self.seen.append(getattr(observation, "tolist", lambda: observation)())
         made = self.decisions.pop(0) if self.decisions else Decision(1)
         if isinstance(made, BaseException):
             raise made
