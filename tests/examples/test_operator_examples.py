@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
+
+from parllel.operators import Experiment, OperatorConfig
+from parllel.pictures import plot_learning_curve
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 OPERATORS = EXAMPLES / "operators"
@@ -32,13 +37,6 @@ def trained(script, folder, *arguments):
     """Train for a moment, and return the folder of the run."""
     example(script, *arguments, "--runs", "runs", folder=folder, status=UNSOLVED)
     return next((folder / "runs").iterdir())
-
-
-@pytest.fixture(scope="module")
-def cartpole(tmp_path_factory):
-    """A run that has learned a little: its episodes have different lengths."""
-    folder = tmp_path_factory.mktemp("cartpole")
-    return trained("cartpole/train_ppo.py", folder, "--n-steps", "10240", "--T", "64")
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +104,53 @@ def test_the_foreign_worker_plays_the_same_episode_for_the_same_seed():
     episodes = [episode(seed) for seed in range(6)]
     assert episode(3) == episodes[3]
     assert len({str(one) for one in episodes}) > 3
+
+
+@pytest.fixture(scope="module")
+def python_alone(tmp_path_factory):
+    """The Python of a virtual environment that has nothing else."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    command = [python, "-c", "import parllel"]
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+    assert "No module named 'parllel'" in done.stderr
+    return str(python)
+
+
+@pytest.fixture(scope="module")
+def fonts(tmp_path_factory):
+    """Let matplotlib open its fonts, which it keeps open, before the guard of a test looks."""
+    plot_learning_curve(tmp_path_factory.mktemp("fonts") / "curve.png", {"a": [(0, 1.0)]}, "any")
+
+
+@pytest.mark.usefixtures("fonts")
+def test_the_foreign_worker_takes_part_in_an_experiment(python_alone, tmp_path):
+    worker = [python_alone, "-I", str(OPERATORS / "foreign_worker.py")]
+    operators = [
+        OperatorConfig("program", name, "corridor", worker=[*worker, "--care", care])
+        for name, care in (("careless", "0.5"), ("careful", "0.9"))
+    ]
+    result = Experiment("corridor", operators, seeds=range(20)).run(tmp_path)
+    assert result.exit_status == 0, result.failures
+    (group,) = result.groups
+    careless, careful = group.operators
+    assert (careless.ended, careful.ended) == (20, 20)
+    assert careful.success.mean == 1.0
+    # The goal is worth 1, and a step to it costs 0.01.
+    steps = telemetry(result.folder, "careful", "steps")
+    goals = sum(step["terminated"] for step in steps)
+    assert goals == 20
+    expected = (goals - 0.01 * (len(steps) - goals)) / 20
+    assert careful.total_reward.mean == pytest.approx(expected)
+    (difference,) = group.differences
+    assert difference.total_reward.low > 0
+
+
+def telemetry(folder, operator, kind):
+    """Return the records of an operator, without times."""
+    (path,) = Path(folder, "telemetry").glob(f"*_{operator}_{kind}.jsonl")
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    times = ("time", "latency_s", "decide_s")
+    return [{key: one[key] for key in one if key not in times} for one in records]
