@@ -14,8 +14,8 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.cages import EnvFactory
-from parllel.cli.trust import check_script, check_source
 from parllel.policies import Episode, Policy, RunPolicy, code_of, play_episodes, policy_of
+from parllel.runs import check_source
 
 MOST_SEEDS = 1_000_000
 
@@ -23,7 +23,10 @@ MOST_SEEDS = 1_000_000
 def run(arguments: argparse.Namespace) -> int:
     """Play and print the episodes; return the exit status."""
     seeds = seeds_of(arguments.seeds)
-    _check_trust(arguments.spec, trusted=arguments.trust)
+    code = code_of(arguments.spec)
+    # The other code is a file, which the user chose by its name.
+    if code is not None and code.is_dir():
+        check_source(str(code), trusted=arguments.trust)
     policy, make_env = _policy_and_env(arguments.spec, arguments.env)
     with policy:
         episodes = play_episodes(policy, make_env, seeds)
@@ -52,14 +55,6 @@ def seeds_of(text: str) -> list[int]:
             raise ValueError(f"--seeds: expected at most {MOST_SEEDS:,} seeds, got {text!r}")
         seeds += range(first, last + 1)
     return seeds
-
-
-def _check_trust(spec: str, *, trusted: bool) -> None:
-    code = code_of(spec)
-    if code is not None and code.suffix == ".py":
-        check_script(str(code), trusted=trusted)
-    elif code is not None:
-        check_source(str(code), trusted=trusted)
 
 
 def _policy_and_env(spec: str, env_id: str | None) -> tuple[Policy, EnvFactory]:

@@ -8,11 +8,16 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from parllel.cli.run_commands import add_trust
+
 _AGENT = (
     "name of a built-in agent, file.py or file.py:name, folder of a run, http://... of a server of agents, "
     'or JSON: {"type": "proto", "url": ...}, a constant action, or null for no agent'
 )
-_EXECUTES = "Files, and the scripts that folders of runs name, are executed."
+_EXECUTES = (
+    "Files are executed, and so are the scripts that folders of runs name. A run's script that is outside "
+    "the current folder, or that came with the run, is refused unless --trust is given."
+)
 
 
 def add_commands(commands: Any) -> None:
@@ -35,6 +40,7 @@ def _add_run(commands: Any) -> None:
     _call(run, "run")
     _add_environment(run)
     _add_agents(run)
+    add_trust(run)
     _add_start(run)
     _add_render(run)
     _add_output(run)
@@ -50,6 +56,7 @@ def _add_evaluate(commands: Any) -> None:
     _call(evaluate, "evaluate")
     _add_environment(evaluate)
     _add_agents(evaluate)
+    add_trust(evaluate)
     _add_start(evaluate)
     evaluate.add_argument("--episodes", type=int, default=1, metavar="N", help="default: 1")
     evaluate.add_argument(
@@ -62,13 +69,15 @@ def _add_step(commands: Any) -> None:
     step = commands.add_parser(
         "step",
         help="advance an episode by one step",
-        description="Print the state that follows an episode's last one, by actions or by what agents do.",
+        description="Print the state that follows an episode's last one, by actions or by what agents do. "
+        f"{_EXECUTES}",
     )
     _call(step, "step")
     _add_environment(step)
     choice = step.add_mutually_exclusive_group(required=True)
     choice.add_argument("--actions", metavar="JSON", help="one for each agent")
     _add_agents(choice)
+    add_trust(step)
     _add_start(step)
     step.add_argument("--in", dest="in_file", metavar="FILE", help="episode that `run` wrote")
     step.add_argument("--state", metavar="JSON", help="last state, in place of --steps")
@@ -96,7 +105,7 @@ def _add_http_server(commands: Any) -> None:
         "http-server",
         help="serve agents, and episodes between them, over HTTP",
         description="Serve agents over HTTP until SIGTERM or Ctrl-C. What requests may name is decided here: "
-        "without a flag that allows more, built-in agents and constant actions.",
+        f"without a flag that allows more, built-in agents and constant actions. Of --agent: {_EXECUTES}",
     )
     server.set_defaults(call="parllel.remote.server.serve_command:run", extra="remote")
     server.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
@@ -105,6 +114,7 @@ def _add_http_server(commands: Any) -> None:
         "--agent", metavar="SPEC", help=f"load this one at the start, for --environment: {_AGENT}"
     )
     server.add_argument("--environment", metavar="NAME", help="that --agent plays in")
+    add_trust(server)
     server.add_argument("--configuration", metavar="JSON", help="of that environment")
     server.add_argument(
         "--agent-root",

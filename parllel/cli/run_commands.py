@@ -74,7 +74,7 @@ def _add_play(commands: Any) -> None:
         "play",
         help="play episodes with a run's policy, or anything else that acts, and print the returns",
         description="Play an episode for each seed, and print its return and length, and the mean return "
-        f"with its standard error. A run's folder: {_EXECUTES} A file is executed under the same rule.",
+        f"with its standard error. A run's folder: {_EXECUTES} A file is executed.",
     )
     play.set_defaults(call="parllel.cli.play_policy:run")
     play.add_argument(
@@ -85,7 +85,7 @@ def _add_play(commands: Any) -> None:
         "--seeds", default="0-9", metavar="N-M", help="0-99 or 3,5,8-10; default: 0-9"
     )
     play.add_argument("--json", action="store_true", help="print one JSON object per line")
-    _add_trust(play)
+    add_trust(play)
 
 
 def _add_resume(commands: Any) -> None:
@@ -141,14 +141,15 @@ def _add_plot(commands: Any) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="folder of the run")
-    _add_trust(parser)
+    add_trust(parser)
 
 
-def _add_trust(parser: argparse.ArgumentParser) -> None:
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add --trust, which `parllel.runs.check_source` asks for."""
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="execute the script wherever it is; for runs that you made in another folder",
+        help="execute the script of a run wherever it is; for runs that you made in another folder",
     )
 
 

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import gymnasium as gym
 
 from parllel.cages import EnvFactory
-from parllel.cli.trust import check_source
 from parllel.pictures import (
     Frame,
     RenderedEnv,
@@ -28,6 +27,7 @@ from parllel.pictures import (
     has_display,
 )
 from parllel.policies import Episode, RunPolicy, load_policy, play_episodes
+from parllel.runs import check_source
 
 
 def run(arguments: argparse.Namespace) -> int:

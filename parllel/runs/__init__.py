@@ -9,6 +9,7 @@ from parllel.runs.run_folder import RunFolder, versions
 from parllel.runs.run_record import TRAINING, RunRecord
 from parllel.runs.run_result import RunResult
 from parllel.runs.state_file import check_state, load_state, save_state
+from parllel.runs.trust import check_source
 
 __all__ = [
     "TRAINING",
@@ -19,6 +20,7 @@ __all__ = [
     "RunResult",
     "change_config",
     "check_not_importing",
+    "check_source",
     "check_state",
     "config_values",
     "import_script",

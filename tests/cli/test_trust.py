@@ -73,6 +73,44 @@ def test_a_script_of_another_folder_is_executed_if_it_is_trusted(
     assert mark.read_text() == "executed"
 
 
+IN_CARTPOLE = ("--environment", "gymnasium/CartPole-v1")
+AGENTS = {
+    "run": ("--agents",),
+    "evaluate": ("--agents",),
+    "step": ("--agents",),
+    "http-server": ("--port", "0", "--agent"),
+}
+
+
+@pytest.mark.parametrize("command", AGENTS)
+def test_an_agent_whose_script_is_elsewhere_is_refused(
+    mistake, here, run, script, name, mark, command
+):
+    name(script)
+    # As JSON names it, too.
+    for agent in (run, json.dumps(str(run))):
+        said = mistake(command, *IN_CARTPOLE, *AGENTS[command], agent)
+        assert f"this would execute {script}, which is not in {here}; go to the folder" in said
+        assert "--trust" in said
+    assert not mark.exists()
+
+
+def test_an_agent_that_is_trusted_plays(call, here, run, script, name, mark):
+    name(script)
+    played = (*IN_CARTPOLE, "--configuration", '{"agentTimeout": 300, "actTimeout": 60}')
+    status, output, errors = call("evaluate", *played, "--trust", "--agents", run)
+    assert (status, errors) == (0, "")
+    assert json.loads(output)[0][0] >= 8
+    assert mark.read_text() == "executed"
+
+
+def test_an_agent_that_the_user_names_by_its_file_is_executed(call, here, tmp_path):
+    (tmp_path / "left.py").write_text("def left():\n    return 0\n")
+    status, output, errors = call("evaluate", *IN_CARTPOLE, "--agents", tmp_path / "left.py")
+    assert (status, errors) == (0, "")
+    assert 8 <= json.loads(output)[0][0] <= 11
+
+
 def test_a_script_below_the_folder_is_executed(call, here, run, script, name, mark):
     own = shutil.copytree(script.parent, here / "deep" / "er")
     name(own / "train.py")
@@ -128,10 +166,12 @@ def test_the_class_of_the_config_is_looked_at_as_well(mistake, run, edit, script
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *AGENTS])
 def test_help_says_so(call, capsys, command):
     with pytest.raises(SystemExit, match=r"^0$"):
         call(command, "--help")
     said = " ".join(capsys.readouterr().out.split())
-    assert "This executes the script that the run's folder names" in said
+    of_agents = "Files are executed, and so are the scripts that folders of runs name"
+    folder = "This executes the script that the run's folder names"
+    assert (of_agents if command in AGENTS else folder) in said
     assert "--trust" in said

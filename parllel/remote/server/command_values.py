@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from parllel.runs import check_source
 from parllel.web import read_token
 from parllel.wire import Limits, WireError, json_bytes, parse_json
 
@@ -75,10 +78,24 @@ def with_token(raw: Any, token: str | None) -> Any:
     return raw
 
 
-def agents_of(specs: list[str], token_file: str | None) -> list[Any]:
-    """Return the agents of a command line, whose URLs have the token of a file or the environment."""
-    token = read_token(token_file)
-    return [with_token(agent_spec(text), token) for text in specs]
+def agents_of(arguments: argparse.Namespace) -> list[Any]:
+    """Return what --agents names; URLs have the token of a file or the environment.
+
+    Raises:
+        ValueError: for JSON that is none, and for a run whose script is not to be executed.
+    """
+    token = read_token(arguments.token_file)
+    specs = [agent_spec(text) for text in arguments.agents]
+    for spec in specs:
+        check_agent(spec, trusted=arguments.trust)
+    return [with_token(spec, token) for spec in specs]
+
+
+def check_agent(spec: Any, *, trusted: bool) -> None:
+    """Refuse the folder of a run whose script is not to be executed, as `check_source` does."""
+    # Without the file there is nothing to execute, and what takes the specification says what it is.
+    if isinstance(spec, str) and os.path.isfile(os.path.join(spec, "run.json")):
+        check_source(spec, trusted=trusted)
 
 
 def read_json_file(path: str, flag: str) -> Any:

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Play an episode and write it; return the exit status."""
     mode = _render_mode(arguments)
     with _environment(arguments) as environment:
-        environment.run(agents_of(arguments.agents, arguments.token_file))
+        environment.run(agents_of(arguments))
         _write_logs(environment, arguments.log)
         write_result(environment.render(mode), arguments.out)
         failed = [state["status"] in _FAILED for state in environment.state]
@@ -44,7 +44,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     with _progress(arguments.episodes) as progress:
         results = evaluate_agents(
             arguments.environment,
-            agents_of(arguments.agents, arguments.token_file),
+            agents_of(arguments),
             json_value(arguments.configuration, "--configuration", dict),
             episodes=arguments.episodes,
             steps=json_value(arguments.steps, "--steps", list),
@@ -65,7 +65,7 @@ def step(arguments: argparse.Namespace) -> int:
     with _environment(arguments) as environment:
         logs: list[Any] = []
         if actions is None:
-            raw = agents_of(arguments.agents, arguments.token_file)
+            raw = agents_of(arguments)
             with environment.runner(environment.initialize_agents(raw)) as runner:
                 actions, logs = runner.act()
         state = environment.step(actions, logs)

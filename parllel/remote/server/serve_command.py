@@ -8,7 +8,7 @@ from pathlib import Path
 from parllel.remote.games import import_module_of_user
 from parllel.remote.server.actions import Actions
 from parllel.remote.server.build_server import build_server
-from parllel.remote.server.command_values import agent_spec, flag_value, json_value
+from parllel.remote.server.command_values import agent_spec, check_agent, flag_value, json_value
 from parllel.remote.server.permissions import Permissions
 from parllel.web import ServerSettings, WebServer, read_token
 
@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         allow_source=arguments.allow_source,
         allow_url=arguments.allow_url,
     )
+    spec = None if arguments.agent is None else agent_spec(arguments.agent)
+    check_agent(spec, trusted=arguments.trust)
     for module in arguments.modules:
         import_module_of_user(module)
     memory = None if arguments.memory is None else arguments.memory * 2**20
@@ -52,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             if arguments.agent is not None:
                 configuration = json_value(arguments.configuration, "--configuration", dict)
-                actions.load_agent(
-                    agent_spec(arguments.agent), arguments.environment, configuration
-                )
+                actions.load_agent(spec, arguments.environment, configuration)
             server.run(lambda: print(f"serving on {server.url}", flush=True))
         finally:
             server.close()
