@@ -126,10 +126,11 @@ def worker_agent_of(agent: Any) -> WorkerAgent:
     """
     if isinstance(agent, WorkerAgent):
         return agent
-    if callable(getattr(agent, "act_one", None)) and callable(getattr(agent, "reset", None)):
-        return _PolicyDecides(agent)
-    if callable(agent) and not isinstance(agent, type):
-        return _FunctionDecides(agent)
+    if not isinstance(agent, type):  # a class has the methods of its objects
+        if callable(getattr(agent, "act_one", None)) and callable(getattr(agent, "reset", None)):
+            return _PolicyDecides(agent)
+        if callable(agent):
+            return _FunctionDecides(agent)
     raise TypeError(
         f"agent: expected a WorkerAgent, a Policy or a function of an observation, got {agent!r}"
     )

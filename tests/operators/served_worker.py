@@ -10,7 +10,7 @@ import sys
 import time
 
 import numpy as np
-from asking import Counting
+from asked_runtime import Counting
 
 from parllel.operators import Decision, WorkerAgent, load_failed, serve, take_streams
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from asking import Deciding, ask, runtime_of
+from asked_runtime import Deciding, ask, runtime_of
 from fuzzed_lines import fuzzed_lines
 
 from parllel.operators import read_reply

@@ -6,7 +6,7 @@ import io
 import gymnasium as gym
 import numpy as np
 import pytest
-from asking import Counting, Deciding, ask, error_of, runtime_of
+from asked_runtime import Counting, Deciding, ask, error_of, runtime_of
 from gymnasium import spaces
 from PIL import Image
 
