@@ -18,21 +18,31 @@ import gymnasium as gym
 
 from parllel.operators.human_agent import HumanAgent
 from parllel.operators.interactive_runtime import action_names
+from parllel.operators.named_env import env_named
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.terminal import Terminal
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
 
 
 class _Shown:
-    """Make an environment, and show it as text."""
+    """Make an environment, and show it as text.
 
-    def __init__(self, make_env: EnvFactory) -> None:
-        self._make_env = make_env
+    Args:
+        make_env: makes it as it was named.
+        make_text: makes it with the render mode "ansi"; None if another one was named.
+    """
+
+    def __init__(self, make_env: EnvFactory, make_text: EnvFactory | None) -> None:
+        self._make_env, self._make_text = make_env, make_text
         self._env: gym.Env[Any, Any] | None = None
 
     def make(self) -> gym.Env[Any, Any]:
-        self._env = self._make_env()
-        return self._env
+        env = self._make_env()
+        if self._make_text is not None and "ansi" in (env.metadata.get("render_modes") or ()):
+            env.close()
+            env = self._make_text()
+        self._env = env
+        return env
 
     def view(self) -> tuple[str | None, Sequence[str] | None]:
         """Return the environment as text, None if it has none, and the names of its actions."""
@@ -67,7 +77,10 @@ def load(
 
     if env_factory is None:
         return Loaded(HumanAgent(open_terminal, keys), None)
-    shown = _Shown(env_factory)
+    kwargs, make_text = given.env_kwargs, None
+    if "render_mode" not in kwargs:
+        make_text = env_named(given.env_id, {**kwargs, "render_mode": "ansi"})
+    shown = _Shown(env_factory, make_text)
     return Loaded(HumanAgent(open_terminal, keys, shown.view), shown.make)
 
 

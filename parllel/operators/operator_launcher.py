@@ -201,7 +201,10 @@ class OperatorLauncher(Closing):
     def _build_human_command(
         self, config: OperatorConfig, run_id: str, interactive: bool
     ) -> list[str]:
-        return _command("human_worker", config, run_id, interactive)
+        words = _command("human_worker", config, run_id, interactive)
+        # It has a session of its own, and hence no terminal.
+        terminals = (os.ttyname(fd) for fd in (0, 1, 2) if os.isatty(fd))
+        return [*words, *_pair("--tty", next(terminals, None))]
 
     def _build_llm_command(
         self, config: OperatorConfig, run_id: str, interactive: bool, game: str | None = None

@@ -16,7 +16,7 @@ import codecs
 import os
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from parllel.errors import ParllelError
@@ -162,4 +162,5 @@ def _single_keys(fd: int) -> Iterator[None]:
         tty.setcbreak(fd, termios.TCSAFLUSH)
         yield
     finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # it was closed: what ended the read says so
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
