@@ -18,6 +18,7 @@ if _TYPE_CHECKING:
     from parllel.operators.experiment import Experiment, ExperimentResult
     from parllel.operators.experiment_file import load_experiment
     from parllel.operators.experiment_seeds import Fixed, Procedural
+    from parllel.operators.game_episodes import GameEpisodes
     from parllel.operators.interactive_runtime import InteractiveRuntime
     from parllel.operators.messages import (
         MessageError,
@@ -46,6 +47,7 @@ __all__ = [
     "Experiment",
     "ExperimentResult",
     "Fixed",
+    "GameEpisodes",
     "GroupResult",
     "InteractiveRuntime",
     "Latency",
@@ -84,6 +86,7 @@ _PLACES = {
     "Experiment": "experiment",
     "ExperimentResult": "experiment",
     "Fixed": "experiment_seeds",
+    "GameEpisodes": "game_episodes",
     "GroupResult": "results",
     "InteractiveRuntime": "interactive_runtime",
     "Latency": "results",

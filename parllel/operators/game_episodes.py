@@ -1,0 +1,95 @@
+"""Episodes of a game that is played by operators, one process for each player."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parllel.operators.episode_outcome import EpisodeOutcome
+from parllel.operators.game_of import game_of
+from parllel.operators.game_play import GameFailedError, GamePlay, Record, Seat
+from parllel.operators.multi_agent_config import MultiAgentConfig
+from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
+from parllel.operators.player_spaces import make_game_env
+from parllel.types import Closing
+
+
+class GameEpisodes(Closing):
+    """Play episodes of one game, which is made here, with the players of a handle.
+
+    Args:
+        config: of the game.
+        start_timeout_s: seconds for all players to begin an episode; the first includes their start.
+        step_timeout_s: seconds for all answers to one question.
+
+    Attributes:
+        players: the names of the seats, in the order of the game.
+
+    Raises:
+        ValueError: if the game cannot be made, or `config` has not one operator for each of its seats.
+        ImportError, FileNotFoundError: if the game's library or file is missing.
+    """
+
+    def __init__(
+        self,
+        config: MultiAgentConfig,
+        *,
+        start_timeout_s: float = 60.0,
+        step_timeout_s: float = 30.0,
+    ) -> None:
+        self._config = config
+        self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
+        env = make_game_env(config.env_id, config.env_kwargs)
+        if set(config.players) != set(env.possible_agents):
+            env.close()
+            raise ValueError(
+                f"game {config.operator_id!r}: players: {config.env_id} expects operators for "
+                f"{list(env.possible_agents)}, got those of {sorted(config.players)}"
+            )
+        self._game = game_of(env)
+        self.players = self._game.players
+
+    def seating(self, episode: int) -> dict[str, str]:
+        """Return which player of the config sits in each seat of the game, in an episode."""
+        names = list(self.players)
+        turns = episode % len(names) if self._config.seats == "rotate" else 0
+        return {names[(i + turns) % len(names)]: name for i, name in enumerate(names)}
+
+    def play(
+        self,
+        handle: MultiAgentOperatorHandle,
+        episode: int,
+        seed: int,
+        *,
+        before_step: Callable[[], None] = lambda: None,
+        record_step: Callable[[Record], None] = lambda record: None,
+    ) -> list[EpisodeOutcome]:
+        """Play an episode, and return what came of it for each player, in the order of the config.
+
+        A player that dies, hangs, or answers an error ends the episode, which has failed for all of them;
+        so does a game that raises.
+
+        Args:
+            handle: of the players, by their names in the config.
+            episode: its number, by which seats are rotated.
+            seed: of the game; each player's is derived from it by the name of its seat.
+            before_step: called before each step of the game; what it raises ends the episode, and is raised.
+            record_step: called with the record of each action that was asked for.
+        """
+        config, seating = self._config, self.seating(episode)
+        seats = {seat: Seat(seat, config.players[name]) for seat, name in seating.items()}
+        seated = MultiAgentOperatorHandle(
+            config, {seat: handle.player_handles[name] for seat, name in seating.items()}
+        )
+        play = GamePlay(self._game, config, seated, seats, seed, record_step)
+        failure: GameFailedError | None = None
+        try:
+            play.begin(self._start_timeout_s)
+            play.go_on(before_step, self._step_timeout_s)
+        except GameFailedError as error:
+            failure = error
+        seat_of = {name: seats[seat] for seat, name in seating.items()}
+        return [play.outcome(seat_of[name], failure) for name in config.players]
+
+    def close(self) -> None:
+        """Close the game; may be called twice."""
+        self._game.close()
