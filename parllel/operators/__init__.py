@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from parllel.operators.bootstrap import Mean, mean_with_interval
+    from parllel.operators.cleanrl_policy import CleanRlPolicy
     from parllel.operators.episode_outcome import EpisodeOutcome
     from parllel.operators.experiment import Experiment, ExperimentResult
     from parllel.operators.experiment_file import load_experiment
@@ -41,6 +42,7 @@ if _TYPE_CHECKING:
     from parllel.operators.worker_agent import Decision, WorkerAgent
 
 __all__ = [
+    "CleanRlPolicy",
     "Decision",
     "Difference",
     "EpisodeOutcome",
@@ -80,6 +82,7 @@ __all__ = [
 # Where each name is found. No module may have a name of this table: importing it would put the module in the
 # name's place.
 _PLACES = {
+    "CleanRlPolicy": "cleanrl_policy",
     "Decision": "worker_agent",
     "Difference": "results",
     "EpisodeOutcome": "episode_outcome",

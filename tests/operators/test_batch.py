@@ -13,7 +13,13 @@ import gymnasium as gym
 import pytest
 from launching import LONG_S
 
-from parllel.operators import OperatorConfig, operators_worker, read_telemetry, telemetry_path
+from parllel.operators import (
+    Experiment,
+    OperatorConfig,
+    operators_worker,
+    read_telemetry,
+    telemetry_path,
+)
 from parllel.operators.worker_main import seeds_of
 from parllel.policies import play_episodes, policy_of
 
@@ -101,6 +107,21 @@ def test_a_batch_plays_the_episodes_of_its_seeds_and_writes_telemetry(worker, tm
         assert all(labels.items() <= step.items() for step in mine)
         assert mine[-1]["terminated"]
         assert mine[-1]["episode_reward"] == one.traj.return_
+
+
+def test_a_batch_leaves_the_records_of_an_experiment(worker, tmp_path):
+    config = OperatorConfig("baseline", "op", "CartPole-v1", policy="random")
+    result = Experiment("same", [config], seeds=[3, 4]).run(base=tmp_path)
+    played(worker(*CART, "--seeds", "3,4", "--run-id", "mine", OPERATOR_ID="op"))
+    for kind in ("steps", "episodes"):
+        (path,) = (result.folder / "telemetry").glob(f"*_{kind}.jsonl")
+        mine = telemetry_path(tmp_path / "var/operators/telemetry", "mine", kind)
+        expected, found = [list(read_telemetry(records)) for records in (path, mine)]
+        assert [list(record) for record in found] == [list(record) for record in expected]
+        for one in (*expected, *found):
+            for name in ("run_id", "time", "latency_s", "decide_s"):
+                one.pop(name, None)
+        assert found == expected
 
 
 def test_seeds_and_folders_by_default(worker, tmp_path):
