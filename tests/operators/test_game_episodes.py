@@ -29,6 +29,31 @@ def script(folder, name, text):
     return str(file)
 
 
+PLAYER = """
+import json, sys, time
+
+{act}
+
+for line in sys.stdin:
+    command = json.loads(line)
+    answer = {{"type": "stopped"}}
+    if command["cmd"] == "init_agent":
+        answer = {{"type": "agent_initialized", "player_id": command["player_id"]}}
+    elif command["cmd"] == "select_action":
+        answer = {{"type": "action_selected", "action": act(command)}}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def player(folder, name, act):
+    """Return an operator that starts fast, as it needs neither parllel nor the game; it answers without ids.
+
+    act: the source of a function of the command.
+    """
+    file = script(folder, f"{name}.py", PLAYER.format(act=textwrap.dedent(act)))
+    return OperatorConfig("program", name, worker=[sys.executable, "-S", file])
+
+
 def config_of(env_id, players, **options):
     """Return the config of a game; players: the policy, or the operator, of each."""
     operators = {
@@ -164,27 +189,31 @@ def test_players_of_a_simultaneous_game_are_paid_as_in_a_plain_loop(tmp_path):
 
 def test_players_who_act_at_the_same_time_are_asked_at_the_same_time(tmp_path):
     """Each of them answers only when it sees that all have been asked."""
-    file = script(
-        tmp_path,
-        "meeting.py",
-        f"""
-        import os, time, uuid
-        from parllel.testing.dummy_parallel_env import CountingParallelEnv
+    act = f"""
+        import os
 
         FOLDER = {str(tmp_path)!r}
 
-        def game():
-            return CountingParallelEnv({{"a": 2, "b": 2, "c": 2}})
-
-        def meet(observation):
-            step = int(observation[0] % 100)
-            open(f"{{FOLDER}}/{{uuid.uuid4()}}.step{{step}}", "w").close()
+        def act(command):
+            step = int(command["observation"][0] % 100)
+            open(f"{{FOLDER}}/{{command['player_id']}}.step{{step}}", "w").close()
             while sum(name.endswith(f".step{{step}}") for name in os.listdir(FOLDER)) < 3:
                 time.sleep(0.01)
-            return [0.5, 0.5] if len(observation) == 3 else 1
+            return [0.5, 0.5] if command["player_id"] == "b" else 1
+        """
+    game = script(
+        tmp_path,
+        "game.py",
+        """
+        from parllel.testing.dummy_parallel_env import CountingParallelEnv
+
+        def game():
+            return CountingParallelEnv({"a": 2, "b": 2, "c": 2})
         """,
     )
-    config = config_of(f"{file}:game", dict.fromkeys("abc", f"{file}:meet"))
+    config = config_of(
+        f"{game}:game", {name: player(tmp_path, f"op-{name}", act) for name in "abc"}
+    )
     (three,), (steps,) = played(config, tmp_path)
     assert [one.status for one in three] == ["ended"] * 3
     assert [one.episode_length for one in three] == [2] * 3
@@ -193,15 +222,13 @@ def test_players_who_act_at_the_same_time_are_asked_at_the_same_time(tmp_path):
     ]
 
 
-@pytest.fixture
-def column(tmp_path):
-    """Return a policy that always plays column 0, which is full after six moves."""
-    return script(tmp_path, "column.py", "def zero(observation):\n    return 0\n") + ":zero"
+ZERO = "def act(command):\n    return 0"  # column 0 is full after six moves
 
 
 @pytest.mark.parametrize("rule", ["random", "first", "forfeit", "error"])
-def test_what_an_illegal_action_leads_to_is_declared(rule, column, tmp_path):
-    config = config_of(FOUR, {"player_0": column, "player_1": column}, illegal=rule, max_steps=9)
+def test_what_an_illegal_action_leads_to_is_declared(rule, tmp_path):
+    players = {seat: player(tmp_path, f"op-{seat}", ZERO) for seat in ("player_0", "player_1")}
+    config = config_of(FOUR, players, illegal=rule, max_steps=9)
     (both,), (steps,) = played(config, tmp_path)
     assert [step["executed"] for step in steps[:6]] == [0] * 6
     assert [step["illegal"] for step in steps[:7]] == [False] * 6 + [True]
@@ -245,7 +272,9 @@ def test_a_move_that_is_none_is_illegal_and_shown_as_it_was_said(tmp_path):
 
 
 def test_the_death_of_a_player_is_its_failure_and_ends_the_game(tmp_path):
-    config = config_of(FOUR, {"player_0": "random", "player_1": "random"})
+    first = "def act(command):\n    return command['legal_actions'][0]"
+    players = {seat: player(tmp_path, f"op-{seat}", first) for seat in ("player_0", "player_1")}
+    config = config_of(FOUR, players)
     with started(config, tmp_path) as (game, handle):
 
         def kill(record):
@@ -261,16 +290,9 @@ def test_the_death_of_a_player_is_its_failure_and_ends_the_game(tmp_path):
 
 
 def test_a_player_that_hangs_is_given_up_after_its_time(tmp_path):
-    file = script(
-        tmp_path,
-        "slow.py",
-        """
-        import time
-        def slow(observation):
-            time.sleep(60)
-        """,
-    )
-    config = config_of(RPS, {"player_0": "random", "player_1": file})
+    slow = player(tmp_path, "slow", "def act(command):\n    time.sleep(60)")
+    fast = player(tmp_path, "fast", ZERO)
+    config = config_of(RPS, {"player_0": fast, "player_1": slow})
     (both,), (steps,) = played(config, tmp_path, step_timeout_s=1.0)
     assert [one.lost for one in both] == [False, True]
     assert "player 'player_1'" in both[0].failure
@@ -302,11 +324,12 @@ def test_a_player_that_raises_fails_its_episode_and_plays_the_next(tmp_path):
 
 
 def test_seats_are_rotated_from_episode_to_episode(tmp_path):
-    file = script(tmp_path, "paper.py", "def paper(observation):\n    return 1\n")
-    config = config_of(RPS, {"player_0": "noop", "player_1": file}, seats="rotate")
+    rock = player(tmp_path, "rock", ZERO)
+    paper = player(tmp_path, "paper", "def act(command):\n    return 1")
+    config = config_of(RPS, {"player_0": rock, "player_1": paper}, seats="rotate")
     outcomes, records = played(config, tmp_path, seeds=[1, 1, 2])
     for episode, both in enumerate(outcomes):
-        assert [one.operator_id for one in both] == ["op-player_0", "op-player_1"]
+        assert [one.operator_id for one in both] == ["rock", "paper"]
         assert [one.total_reward for one in both] == [-15.0, 15.0]
         seats = ["player_0", "player_1"]
         assert [one.player_id for one in both] == (seats[::-1] if episode == 1 else seats)
@@ -315,27 +338,9 @@ def test_seats_are_rotated_from_episode_to_episode(tmp_path):
         assert first["operator_id"] == both[1 if episode == 1 else 0].operator_id
 
 
-def test_a_player_of_another_program_needs_neither_parllel_nor_the_game(tmp_path):
-    """It is told the legal actions, and may answer as old peers do, without ids."""
-    file = script(
-        tmp_path,
-        "player.py",
-        """
-        import json, sys
-        for line in sys.stdin:
-            command = json.loads(line)
-            if command["cmd"] == "init_agent":
-                answer = {"type": "agent_initialized"}
-            elif command["cmd"] == "select_action":
-                answer = {"type": "action_selected", "action": command["legal_actions"][-1]}
-            else:
-                print(json.dumps({"type": "stopped"}), flush=True)
-                break
-            print(json.dumps({**answer, "player_id": command["player_id"]}), flush=True)
-        """,
-    )
-    foreign = OperatorConfig("program", "foreign", worker=[sys.executable, "-S", file])
-    config = config_of(FOUR, {"player_0": foreign, "player_1": "random"})
+def test_a_player_of_another_program_chooses_among_the_legal_actions(tmp_path):
+    last = player(tmp_path, "last", "def act(command):\n    return command['legal_actions'][-1]")
+    config = config_of(FOUR, {"player_0": last, "player_1": "random"})
     outcomes, records = played(config, tmp_path, seeds=[1, 2])
     assert [one.status for both in outcomes for one in both] == ["ended"] * 4
     own = [step for step in records[1] if step["player_id"] == "player_0"]
@@ -350,7 +355,8 @@ def test_players_have_to_be_those_of_the_game():
 
 
 def test_what_is_raised_before_a_step_ends_the_episode_and_passes(tmp_path):
-    config = config_of(RPS, {"player_0": "noop", "player_1": "noop"})
+    players = {seat: player(tmp_path, f"op-{seat}", ZERO) for seat in ("player_0", "player_1")}
+    config = config_of(RPS, players)
 
     def interrupt():
         raise KeyboardInterrupt
