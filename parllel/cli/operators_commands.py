@@ -1,12 +1,15 @@
 """The commands that play experiments between operators, and their arguments.
 
-Nothing but argparse is imported here: `parllel --help` imports every module that declares commands.
+Nothing but argparse, and another such module, is imported here: `parllel --help` imports every module that
+declares commands.
 """
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
+
+from parllel.cli.run_commands import add_trust
 
 _CALLS = "parllel.operators.experiment_commands"
 
@@ -27,7 +30,9 @@ def _add_run(commands: Any) -> None:
         "run",
         help="play an experiment, and print its results",
         description="Play the experiment of a file, and print its results. A .py file is executed, and so "
-        "are the files and runs that it names. The exit status is 1 if an operator failed.",
+        "are the files that it names, and the scripts of runs; a run's script that is outside the current "
+        "folder, or came with the run, is refused unless --trust is given. The exit status is 1 if an "
+        "operator failed.",
     )
     _call(run, "run")
     run.add_argument("file", metavar="FILE", help=".py or .toml file that defines `experiment`")
@@ -44,6 +49,7 @@ def _add_run(commands: Any) -> None:
         "--dir", default="runs", metavar="DIR", help="where to make its folder; default: runs"
     )
     run.add_argument("--progress", action="store_true", help="show a bar for each operator")
+    add_trust(run)
 
 
 def _add_results(commands: Any) -> None:

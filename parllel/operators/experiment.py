@@ -18,10 +18,11 @@ from parllel.operators.experiment_progress import ExperimentProgress
 from parllel.operators.experiment_seeds import SeedsLike, seeds_as_json, seeds_of
 from parllel.operators.experiment_threads import play_all
 from parllel.operators.film import Film
+from parllel.operators.game_episodes import GameEpisodes
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_launcher import OperatorLauncher
-from parllel.operators.operator_session import OperatorSession
+from parllel.operators.operator_session import Episodes, OperatorSession
 from parllel.operators.results import COMPARISONS, GroupResult
 from parllel.operators.single_episodes import SingleEpisodes
 from parllel.processes import RestartBudget
@@ -164,13 +165,20 @@ class Experiment:
         """
         self.check()
         with ExitStack() as stack:
+            # Before anything is started, as a game may not exist.
+            games = {
+                config.operator_id: stack.enter_context(self._game(config))
+                for config in self.operators
+                if isinstance(config, MultiAgentConfig)
+            }
             folder = stack.enter_context(ExperimentFolder(base, self.as_json(), source))
             launcher = stack.enter_context(
                 OperatorLauncher(folder.path, telemetry_dir="telemetry", log_dir="logs")
             )
             film, gate = Film(self.video), self._gate()
             sessions = [
-                self._session(config, film, folder, launcher, gate) for config in self.operators
+                self._session(config, games.get(config.operator_id), film, folder, launcher, gate)
+                for config in self.operators
             ]
             with ExperimentProgress(sessions, shown=progress) as bars:
                 stopped_by = play_all(sessions, gate, launcher.close, bars.update)
@@ -183,29 +191,46 @@ class Experiment:
             return FreeGate(self.pace_s)
         return LockStepGate([config.operator_id for config in self.operators], self.pace_s)
 
+    def _game(self, config: MultiAgentConfig) -> GameEpisodes:
+        return GameEpisodes(
+            config, start_timeout_s=self.start_timeout_s, step_timeout_s=self.step_timeout_s
+        )
+
     def _session(
         self,
         config: OperatorConfig | MultiAgentConfig,
+        game: GameEpisodes | None,
         film: Film,
         folder: ExperimentFolder,
         launcher: OperatorLauncher,
         gate: EpisodeGate,
     ) -> OperatorSession:
-        run_id = folder.run_id(config.operator_id)
+        run_id, seeds = folder.run_id(config.operator_id), self.episode_seeds
+        launch: Callable[[], Any]
+        episodes: Episodes
         if isinstance(config, MultiAgentConfig):
-            raise NotImplementedError(f"game {config.operator_id!r}: experiments play no games yet")
-        episodes = SingleEpisodes(
-            config,
-            start_timeout_s=self.start_timeout_s,
-            step_timeout_s=self.step_timeout_s,
-            film=film,
-        )
+            launch = partial(launcher.launch_multiagent_operator, config, run_id)
+            label = "game_id"
+            assert game is not None
+            episodes = game
+            # Each seed once in each seating.
+            n_seatings = len(config.players) if config.seats == "rotate" else 1
+            seeds = tuple(seed for seed in seeds for _ in range(n_seatings))
+        else:
+            launch = partial(launcher.launch_operator, config, run_id, interactive=True)
+            label = "operator_id"
+            episodes = SingleEpisodes(
+                config,
+                start_timeout_s=self.start_timeout_s,
+                step_timeout_s=self.step_timeout_s,
+                film=film,
+            )
         return OperatorSession(
             config.operator_id,
-            labels={"operator_id": config.operator_id, "env_id": config.env_id},
-            launch=partial(launcher.launch_operator, config, run_id, interactive=True),
+            labels={label: config.operator_id, "env_id": config.env_id},
+            launch=launch,
             episodes=episodes,
-            seeds=self.episode_seeds,
+            seeds=seeds,
             gate=gate,
             folder=folder.telemetry,
             run_id=run_id,

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from parllel.operators.experiment import Experiment
 from parllel.operators.experiment_file import load_experiment
 from parllel.operators.experiment_folder import open_experiment, read_results
+from parllel.operators.multi_agent_config import MultiAgentConfig
+from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.results import results_as_json
 from parllel.operators.results_table import print_results, results_console
+from parllel.runs import check_source
 
 # What a kind is called, its worker, and what its config has to name.
 _KINDS = (
@@ -30,6 +35,8 @@ _KINDS = (
 def run(arguments: argparse.Namespace) -> int:
     """Play an experiment, print its results, and return the exit status."""
     with load_experiment(arguments.file, arguments.changes) as experiment:
+        for folder in _runs_of(experiment):
+            check_source(folder, trusted=arguments.trust)
         result = experiment.run(
             arguments.dir,
             progress=arguments.progress,
@@ -44,6 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
             f"{result.stopped_by}: stopped; what was played is in {result.folder}", file=sys.stderr
         )
     return result.exit_status
+
+
+def _runs_of(experiment: Experiment) -> list[str]:
+    """Return the folders of the runs that operators of an experiment act by."""
+    configs: list[OperatorConfig] = []
+    for one in experiment.operators:
+        configs += one.players.values() if isinstance(one, MultiAgentConfig) else [one]
+    policies = [config.policy for config in configs if config.policy is not None]
+    return [policy for policy in policies if os.path.isfile(os.path.join(policy, "run.json"))]
 
 
 def results(arguments: argparse.Namespace) -> int:

@@ -70,6 +70,19 @@ def test_bad_scripts_are_one_sentence(mistake, script, tmp_path):
     assert not runs.exists()
 
 
+def test_the_script_of_a_run_from_elsewhere_is_refused(mistake, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "trained.toml"
+    file.write_text(
+        f'name = "trained"\nseeds = [1]\n[[operators]]\noperator_type = "rl"\noperator_id = "a"\n'
+        f'env_id = "CartPole-v1"\npolicy = "{run}"\n'
+    )
+    runs = tmp_path / "experiments"
+    said = mistake("operators", "run", file, "--dir", runs)
+    assert said.startswith(f"parllel: {run}: this would execute ")
+    assert not runs.exists()
+
+
 def test_results_of_other_folders(mistake, run, tmp_path):
     assert mistake("operators", "results", run) == (
         f"parllel: {run}: expected the folder of an experiment, got a run of kind 'training'"

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium as gym
@@ -20,9 +19,6 @@ from parllel.operators.telemetry import TIMES
 from parllel.policies import play_episodes, policy_of
 from parllel.processes import process_runs
 
-WORKERS = pytest.mark.skipif(
-    find_spec("parllel.operators.operators_worker") is None, reason="no workers yet"
-)
 FRAIL = Path(__file__).with_name("frail_worker.py")
 RANDOM = OperatorConfig("baseline", "random", "CartPole-v1", policy="random")
 NOOP = OperatorConfig("baseline", "noop", "CartPole-v1", policy="noop")
@@ -38,7 +34,6 @@ def records(folder, run_id, kind):
     return list(read_telemetry(folder / "telemetry" / f"{run_id}_{kind}.jsonl"))
 
 
-@WORKERS
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
 def test_random_plays_the_episodes_that_it_plays_in_process(tmp_path, mode):
     seeds = [5, 6, 2**40]
@@ -90,7 +85,6 @@ def without_times(path):
     return path.read_bytes()
 
 
-@WORKERS
 def test_twice_leaves_the_same_files(tmp_path):
     def play(base):
         operators = [RANDOM, NOOP, frail("die", "die=1"), frail("hang", "hang=2")]
@@ -250,7 +244,6 @@ def test_refusals(change, said):
         Experiment(**{**values, **change})
 
 
-@WORKERS
 def test_a_missing_policy_is_refused_before_anything_is_started(tmp_path):
     missing = OperatorConfig("rl", "trained", "CartPole-v1", policy=str(tmp_path / "run"))
     with pytest.raises(FileNotFoundError, match=r"operator 'trained': policy: .*there is no"):
