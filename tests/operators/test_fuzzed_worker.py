@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from asked_runtime import Deciding, ask, runtime_of
 from fuzzed_lines import fuzzed_lines
@@ -17,8 +18,7 @@ from fuzzed_lines import fuzzed_lines
 from parllel.operators import read_reply
 
 WORKER = Path(__file__).parent / "served_worker.py"
-# Of whole processes; many more in the soak tests.
-N_SERVED = int(os.environ.get("PARLLEL_FUZZED_LINES", "1000"))
+MAY_GROW = 8 * 2**20  # bytes
 ANSWERS = {
     *("ready", "step", "episode_end", "error", "pong", "agent_ready", "action_selected"),
 }
@@ -69,10 +69,12 @@ def test_every_line_is_answered_once_and_nothing_breaks(seed, capsys):
     assert [ask(runtime, {"cmd": "step"})[0]["episode_reward"] for _ in range(3)] == [1, 1.5, 3.5]
 
 
-def test_a_served_worker_answers_every_line_once(tmp_path):
-    lines = list(fuzzed_lines(N_SERVED, 2))
+def serve_lines(log_path, n, seed):
+    """Check a worker's answers to lines; return its memory after a tenth of them, and after all."""
+    lines = list(fuzzed_lines(n, seed))
+    resident = []
     with (
-        open(tmp_path / "log", "wb") as log,
+        open(log_path, "wb") as log,
         subprocess.Popen(
             [sys.executable, str(WORKER), "small"],
             stdin=subprocess.PIPE,
@@ -86,7 +88,6 @@ def test_a_served_worker_answers_every_line_once(tmp_path):
                 for i, line in enumerate(lines):
                     # The answer to the ping says where those to the line end.
                     process.stdin.write(b'%b\n{"cmd":"ping","id":"end %d"}\n' % (line, i))
-                process.stdin.write(b'{"cmd":"stop"}\n')
                 process.stdin.flush()
 
         thread = threading.Thread(target=write)
@@ -97,8 +98,26 @@ def test_a_served_worker_answers_every_line_once(tmp_path):
                 while not replies or replies[-1].get("id") != f"end {i}":
                     replies.append(read_reply(process.stdout.readline()))
                 check(line, replies[:-1])
+                if i in (n // 10, n - 1):
+                    resident.append(psutil.Process(process.pid).memory_info().rss)
+            process.stdin.write(b'{"cmd":"stop"}\n')
+            process.stdin.flush()
             assert read_reply(process.stdout.readline())["type"] == "stopped"
             assert process.wait(30) == 0
         finally:
             process.kill()
             thread.join()
+    return resident
+
+
+def test_a_served_worker_answers_every_line_once(tmp_path):
+    serve_lines(tmp_path / "log", 1000, 2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_served_worker_answers_for_hours_and_does_not_grow(tmp_path):
+    """PARLLEL_SOAK_LINES (200,000) says how many lines there are."""
+    n = int(os.environ.get("PARLLEL_SOAK_LINES", 200_000))
+    before, after = serve_lines(tmp_path / "log", n, 3)
+    assert after - before < MAY_GROW
