@@ -2,6 +2,7 @@
 
 The `action` of a step is a list of what to do, in order:
 
+    ["as", text]       have this in `raw` of its replies   "again"            write the last line again
     "reply"            answer as the protocol says; "end": as the last step of its episode, with `episode_end`
     ["say", text]      write a line as it is                ["raw", text]     the same without a newline
     ["tell", fields]   write a reply with the command's id  ["sleep", seconds]
@@ -30,9 +31,13 @@ for number in (signal.SIGTERM, signal.SIGINT):
     if "--stubborn" in sys.argv:
         signal.signal(number, signal.SIG_IGN)
 steps = total = calls = 0
+last = ""
+more = {}
 
 
 def write(text):
+    global last
+    last = text
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -43,7 +48,7 @@ def tell(command, **fields):
     write(json.dumps(fields) + "\n")
 
 
-def step(command, ended=False, **more):
+def step(command, ended=False, **fields):
     global steps, total
     steps, total = steps + 1, total + 1.0
     tell(
@@ -55,7 +60,7 @@ def step(command, ended=False, **more):
         terminated=ended,
         truncated=False,
         episode_reward=total,
-        **more,
+        **fields,
     )
     if ended:
         tell(
@@ -71,9 +76,13 @@ def step(command, ended=False, **more):
 def do(what, command):
     verb, *rest = [what] if isinstance(what, str) else what
     if verb == "reply":
-        step(command)
+        step(command, **more)
     elif verb == "end":
-        step(command, ended=True)
+        step(command, ended=True, **more)
+    elif verb == "as":
+        more["raw"] = rest[0]
+    elif verb == "again":
+        write(last)
     elif verb == "say":
         write(rest[0] + "\n")
     elif verb == "raw":
@@ -111,6 +120,7 @@ def do(what, command):
 
 for line in sys.stdin:
     command = json.loads(line)
+    more.clear()
     name = command["cmd"]
     if name == "reset":
         steps, total = 0, 0.0
@@ -127,7 +137,8 @@ for line in sys.stdin:
         calls += 1
         for what in command["observation"] or []:
             do(what, command)
-        tell(command, type="action_selected", player_id=command["player_id"], action=calls)
+        player = command["player_id"]
+        tell(command, type="action_selected", player_id=player, action=calls, **more)
     elif name == "stop":
         tell(command, type="stopped")
         if "--stays" not in sys.argv:
