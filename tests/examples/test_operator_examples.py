@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(400)
 def test_every_script_is_run_here():
     """Here `room.py` is the environment of the others."""
     scripts = {path.name for path in OPERATORS.rglob("*.py")}
-    assert scripts == {"foreign_worker.py", "room.py", "train_minigrid.py"}
+    assert scripts == {"compare.py", "foreign_worker.py", "room.py", "train_minigrid.py"}
 
 
 def example(script, *arguments, folder, status=0):
@@ -37,6 +37,13 @@ def trained(script, folder, *arguments):
     """Train for a moment, and return the folder of the run."""
     example(script, *arguments, "--runs", "runs", folder=folder, status=UNSOLVED)
     return next((folder / "runs").iterdir())
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory):
+    """A run that has learned a little: its episodes have different lengths."""
+    folder = tmp_path_factory.mktemp("cartpole")
+    return trained("cartpole/train_ppo.py", folder, "--n-steps", "4096", "--T", "64")
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +161,37 @@ def telemetry(folder, operator, kind):
     records = [json.loads(line) for line in path.read_text().splitlines()]
     times = ("time", "latency_s", "decide_s")
     return [{key: one[key] for key in one if key not in times} for one in records]
+
+
+def compare(folder, *changes):
+    """Play the comparison, and return the folder of its run."""
+    command = [sys.executable, "-m", "parllel.cli", "operators", "run", OPERATORS / "compare.py"]
+    for change in changes:
+        command += ["--set", change]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return max((folder / "runs").glob("compare*"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def without_names(records):
+    return [
+        {key: one[key] for key in one if key not in ("run_id", "operator_id")} for one in records
+    ]
+
+
+def test_a_run_plays_the_same_episodes_behind_a_url(cartpole, minigrid, tmp_path):
+    runs = [f"cartpole={cartpole}", f"minigrid={minigrid}"]
+    folder = compare(tmp_path, *runs, "n_seeds=6", "port=0")
+    for kind in ("steps", "episodes"):
+        trained, served = (telemetry(folder, name, kind) for name in ("trained", "served"))
+        assert without_names(trained) == without_names(served)
+    assert len({episode["total_reward"] for episode in served}) > 1
+    results = json.loads((folder / "results.json").read_text())["results"]
+    names = [[one["operator_id"] for one in group["operators"]] for group in results]
+    assert names == [
+        ["trained", "served", "random", "noop"],
+        ["room-trained", "room-random", "room-noop"],
+    ]
+    assert all(one["ended"] == 6 for group in results for one in group["operators"])
+    same = results[0]["differences"][0]["total_reward"]
+    assert (same["mean"], same["low"], same["high"], same["n"]) == (0.0, 0.0, 0.0, 6)
