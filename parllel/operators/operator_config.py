@@ -147,7 +147,7 @@ def _policy(name: str, kind: str, policy: object) -> str | None:
     text = os.fspath(policy)
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError(f"{name}: policy: expected text that is not empty, got {text!r}")
-    if kind == "baseline" and text not in ("random", "noop", "scripted") and ".py" not in text:
+    if kind == "baseline" and text not in ("random", "noop") and ".py" not in text:
         raise ValueError(
             f"{name}: policy: expected random, noop or file.py:name of a baseline, got {text!r}; "
             "operator_type='policy' takes any other"

@@ -21,6 +21,7 @@ from parllel.operators import MultiAgentConfig, OperatorConfig
         ("rl", {"policy": len}, "policy: expected text or a path, .* got builtin_function"),
         ("human", {"policy": "random"}, "policy: expected None, as 'human' has no policy"),
         ("baseline", {"policy": "runs/x"}, "expected random, noop or file.py:name of a baseline"),
+        ("baseline", {"policy": "scripted"}, "expected random, noop or file.py:name of a baseline"),
         ("policy", {"policy": "http://a:b@host/"}, "policy: the URL holds a password"),
         ("program", {}, "worker: expected the words of a command line, .* got None"),
         ("program", {"worker": "python x.py"}, "worker: expected the words of a command line"),

@@ -45,6 +45,12 @@ def runs(tmp_path_factory):
     return [train(build, Config(recurrent), base=base)[1].path for recurrent in (False, True)]
 
 
+@pytest.fixture(scope="module")
+def expected(runs):
+    """Return what the policy of the first run plays."""
+    return expected_of(load_policy(runs[0]), cart)
+
+
 def launched(launcher, kind, policy, **options):
     config = OperatorConfig(kind, "one", policy=str(policy), **options)
     return launcher.launch_operator(config, "run_one", interactive=True)
@@ -69,8 +75,7 @@ def serving(run):
             server.send_signal(signal.SIGTERM)
 
 
-def test_a_run_plays_the_same_episodes_in_a_worker(launcher, runs):
-    expected = expected_of(load_policy(runs[0]), cart)
+def test_a_run_plays_the_same_episodes_in_a_worker(launcher, runs, expected):
     assert len({one.traj.length for one in expected}) > 1
     assert_plays(launched(launcher, "rl", runs[0], **CART), expected)
 
@@ -81,8 +86,7 @@ def test_a_memory_begins_anew_with_each_episode(launcher, runs):
     assert_plays(launched(launcher, "rl", runs[1], env_id=env_id), [*expected, *expected])
 
 
-def test_a_run_behind_a_url_plays_them_too(launcher, runs):
-    expected = expected_of(load_policy(runs[0]), cart)
+def test_a_run_behind_a_url_plays_them_too(launcher, runs, expected):
     with serving(runs[0]) as url:
         assert_plays(launched(launcher, "policy", url, **CART), expected)
 
