@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -20,15 +21,15 @@ from parllel.operators.results import results_as_json
 from parllel.operators.results_table import print_results, results_console
 from parllel.runs import check_source
 
-# What a kind is called, its worker, and what its config has to name.
+# What a kind is called, its workers (modules of this package), and what its config has to name.
 _KINDS = (
-    ("rl", "rl_worker", "policy: folder of a run, or a file that CleanRL saved"),
-    ("policy", "policy_worker", "policy: anything that `parllel play` takes, or a URL"),
-    ("baseline", "operators_worker", "policy: random, noop or file.py:name"),
-    ("human", "human_worker", "a terminal"),
-    ("llm", "operators_worker, balrog_worker or chess_worker", "settings: model, base_url"),
-    ("chess", "chess_worker", "policy: random or file.py:name; a player of a game"),
-    ("program", "yours", "worker: its command line"),
+    ("rl", ("rl_worker",), "policy: folder of a run, or a file that CleanRL saved"),
+    ("policy", ("policy_worker",), "policy: anything that `parllel play` takes, or a URL"),
+    ("baseline", ("operators_worker",), "policy: random, noop or file.py:name"),
+    ("human", ("human_worker",), "a terminal"),
+    ("llm", ("operators_worker", "balrog_worker", "chess_worker"), "settings: model, base_url"),
+    ("chess", ("chess_worker",), "policy: random or file.py:name; it is a player of a game"),
+    ("program", (), "worker: a command line of your own"),
 )
 
 
@@ -78,8 +79,10 @@ def workers(arguments: argparse.Namespace) -> int:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("kind", "worker", "needs"):
         table.add_column(name, overflow="fold")
-    for row in _KINDS:
-        table.add_row(*row)
+    for kind, modules, needs in _KINDS:
+        missing = [name for name in modules if find_spec(f"parllel.operators.{name}") is None]
+        absent = f" (this version has no {', '.join(missing)})" if missing else ""
+        table.add_row(kind, ", ".join(modules) or "-", needs + absent)
     _console().print(table)
     return 0
 

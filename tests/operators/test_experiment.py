@@ -89,7 +89,11 @@ def test_twice_leaves_the_same_files(tmp_path):
     def play(base):
         operators = [RANDOM, NOOP, frail("die", "die=1"), frail("hang", "hang=2")]
         experiment = Experiment("twice", operators, seeds=range(3), step_timeout_s=1, video=1)
-        folder = experiment.run(base).folder
+        result = experiment.run(base)
+        folder = result.folder
+        assert sorted(result.notes) == [
+            f"no video of {name}: its worker sends no frames" for name in ("die", "hang")
+        ]
         files = {
             str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()
         }
