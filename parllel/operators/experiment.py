@@ -164,10 +164,11 @@ class Experiment:
             OSError: if something cannot be written; all operators are ended before.
         """
         self.check()
+        film = Film(self.video)
         with ExitStack() as stack:
             # Before anything is started, as a game may not exist.
             games = {
-                config.operator_id: stack.enter_context(self._game(config))
+                config.operator_id: stack.enter_context(self._game(config, film))
                 for config in self.operators
                 if isinstance(config, MultiAgentConfig)
             }
@@ -175,7 +176,7 @@ class Experiment:
             launcher = stack.enter_context(
                 OperatorLauncher(folder.path, telemetry_dir="telemetry", log_dir="logs")
             )
-            film, gate = Film(self.video), self._gate()
+            gate = self._gate()
             sessions = [
                 self._session(config, games.get(config.operator_id), film, folder, launcher, gate)
                 for config in self.operators
@@ -191,9 +192,12 @@ class Experiment:
             return FreeGate(self.pace_s)
         return LockStepGate([config.operator_id for config in self.operators], self.pace_s)
 
-    def _game(self, config: MultiAgentConfig) -> GameEpisodes:
+    def _game(self, config: MultiAgentConfig, film: Film) -> GameEpisodes:
         return GameEpisodes(
-            config, start_timeout_s=self.start_timeout_s, step_timeout_s=self.step_timeout_s
+            config,
+            start_timeout_s=self.start_timeout_s,
+            step_timeout_s=self.step_timeout_s,
+            film=film,
         )
 
     def _session(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from parllel.operators.episode_outcome import EpisodeOutcome
+from parllel.operators.film import Film
+from parllel.operators.frames import frame_of
 from parllel.operators.game_of import game_of
 from parllel.operators.game_play import GameFailedError, GamePlay, Record, Seat
 from parllel.operators.multi_agent_config import MultiAgentConfig
@@ -20,6 +23,7 @@ class GameEpisodes(Closing):
         config: of the game.
         start_timeout_s: seconds for all players to begin an episode; the first includes their start.
         step_timeout_s: seconds for all answers to one question.
+        film: gets the frames of the episodes that it wants; None wants none.
 
     Attributes:
         players: the names of the seats, in the order of the game.
@@ -35,10 +39,11 @@ class GameEpisodes(Closing):
         *,
         start_timeout_s: float = 60.0,
         step_timeout_s: float = 30.0,
+        film: Film | None = None,
     ) -> None:
-        self._config = config
+        self._config, self._film = config, film
         self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
-        env = make_game_env(config.env_id, config.env_kwargs)
+        env = _made(config, draws=film is not None and film.wants(0))
         if set(config.players) != set(env.possible_agents):
             env.close()
             raise ValueError(
@@ -80,7 +85,7 @@ class GameEpisodes(Closing):
         seated = MultiAgentOperatorHandle(
             config, {seat: handle.player_handles[name] for seat, name in seating.items()}
         )
-        play = GamePlay(self._game, config, seated, seats, seed, record_step)
+        play = GamePlay(self._game, config, seated, seats, seed, record_step, self._watch(episode))
         failure: GameFailedError | None = None
         try:
             play.begin(self._start_timeout_s)
@@ -90,6 +95,28 @@ class GameEpisodes(Closing):
         seat_of = {name: seats[seat] for seat, name in seating.items()}
         return [play.outcome(seat_of[name], failure) for name in config.players]
 
+    def _watch(self, episode: int) -> Callable[[], None]:
+        film, config, env = self._film, self._config, self._game.env
+        if film is None or not film.wants(episode):
+            return lambda: None
+
+        def add() -> None:
+            draws = getattr(env, "render_mode", None) == "rgb_array"
+            frame = frame_of(env, "png") if draws else None
+            film.add(config.env_id, episode, config.operator_id, frame)
+
+        return add
+
     def close(self) -> None:
         """Close the game; may be called twice."""
         self._game.close()
+
+
+def _made(config: MultiAgentConfig, *, draws: bool) -> Any:
+    """Return the game; one that draws pictures, if it can."""
+    env = make_game_env(config.env_id, config.env_kwargs)
+    modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+    if not draws or getattr(env, "render_mode", None) is not None or "rgb_array" not in modes:
+        return env
+    env.close()
+    return make_game_env(config.env_id, {**config.env_kwargs, "render_mode": "rgb_array"})

@@ -67,6 +67,7 @@ class GamePlay:
         seats: by name.
         seed: of the game; each player's is derived from it by the name of its seat.
         record_step: is given a record for each action that was asked for.
+        watch: called at the beginning, and after each step of the game.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class GamePlay:
         seats: Mapping[str, Seat],
         seed: int,
         record_step: Callable[[Record], None],
+        watch: Callable[[], None],
     ) -> None:
+        self._watch = watch
         self._game, self._config, self._handle = game, config, handle
         self._seats, self._seed, self._record_step = seats, seed, record_step
         self._generator = Seeds(seed).generator("illegal actions")
@@ -89,6 +92,7 @@ class GamePlay:
         with self._of_game("reset"):
             self._game.flags = {}
             self._game.reset(self._seed)
+            self._watch()
         self._handle.send_init_agents(self._seed)
         self._replies(list(self._seats), "agent_ready", timeout_s)
 
@@ -146,6 +150,7 @@ class GamePlay:
         if not stops:
             with self._of_game("step"):
                 rewards = self._game.step({p: choice.action for p, choice in choices.items()})
+                self._watch()
         else:
             self._is_forfeit = self._config.illegal == "forfeit"
             rewards = dict.fromkeys(illegal, -1.0) if self._is_forfeit else {}

@@ -31,7 +31,7 @@ def test_players_change_seats_and_are_compared_by_their_operators(tmp_path):
         seats="rotate",
     )
     alone = OperatorConfig("baseline", "alone", "CartPole-v1", policy="noop")
-    experiment = Experiment("game", [game, alone], seeds=[1, 2, 3], success={RPS: 1})
+    experiment = Experiment("game", [game, alone], seeds=[1, 2, 3], success={RPS: 1}, video=1)
     result = experiment.run(tmp_path / "runs")
     assert result.failures == ()
     throws, cartpole = result.groups
@@ -55,6 +55,8 @@ def test_players_change_seats_and_are_compared_by_their_operators(tmp_path):
     steps = list(read_telemetry(telemetry / "game_throws_steps.jsonl"))
     assert {(s["operator_id"], s["executed"]) for s in steps} == {("rock", 0), ("paper", 1)}
     assert {s["game_id"] for s in steps} == {"throws"}
+    videos = sorted(path.name for path in (result.folder / "videos").iterdir())
+    assert videos == ["CartPole-v1-episode-0.mp4", "pettingzoo-classic-rps_v2-episode-0.mp4"]
     # The operator that is no game's has as many episodes as there are seeds.
     assert cartpole.operators[0].ended == 3
 

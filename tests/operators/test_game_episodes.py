@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from mpe2 import simple_spread_v3
 from pettingzoo.classic.chess import chess
 from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.rps import rps
@@ -19,6 +20,7 @@ from parllel.seeding import Seeds
 
 CHESS = "pettingzoo/classic/chess_v6"
 FOUR = "pettingzoo/classic/connect_four_v3"
+SPREAD = "mpe2/simple_spread_v3"
 RPS = "pettingzoo/classic/rps_v2"
 
 
@@ -165,25 +167,31 @@ def test_chess_between_functions_that_know_positions_and_moves(tmp_path):
     assert [step["terminated"] for step in steps] == [False, False, False, True]
 
 
-def test_players_of_a_simultaneous_game_are_paid_as_in_a_plain_loop(tmp_path):
-    config = config_of(RPS, {"player_0": "random", "player_1": "random"})
+@pytest.mark.parametrize(
+    ("env_id", "make", "n_actions"),
+    [(RPS, rps.parallel_env, 3), (SPREAD, simple_spread_v3.parallel_env, 5)],
+)
+def test_players_of_a_simultaneous_game_are_paid_as_in_a_plain_loop(
+    env_id, make, n_actions, tmp_path
+):
+    env = make()
+    names = env.possible_agents
+    config = config_of(env_id, dict.fromkeys(names, "random"))
     outcomes, records = played(config, tmp_path, seeds=[1, 2])
-    env = rps.parallel_env()
-    for seed, both, steps in zip([1, 2], outcomes, records, strict=True):
-        draw = generators(env.possible_agents, seed)
+    for seed, all_of_them, steps in zip([1, 2], outcomes, records, strict=True):
+        draw = generators(names, seed)
         env.reset(seed=seed)
-        returns, actions = dict.fromkeys(env.possible_agents, 0.0), []
+        returns, actions = dict.fromkeys(names, 0.0), []
         while env.agents:
             # As `Space.sample` draws, of one action.
-            chosen = {p: int(draw[p].integers(0, 3)) for p in env.agents}
+            chosen = {name: int(draw[name].integers(n_actions)) for name in env.agents}
             actions += chosen.values()
-            for player, reward in env.step(chosen)[1].items():
-                returns[player] += reward
-        assert [one.failure for one in both] == [None, None]
-        assert {one.player_id: one.total_reward for one in both} == returns
+            for name, reward in env.step(chosen)[1].items():
+                returns[name] += reward
+        assert {one.player_id: one.total_reward for one in all_of_them} == returns
         assert [step["executed"] for step in steps] == actions
-        assert {one.episode_length for one in both} == {len(actions) // 2}
-        assert all(one.truncated and not one.terminated for one in both)
+        assert {one.episode_length for one in all_of_them} == {len(actions) // len(names)}
+        assert all(one.truncated and not one.terminated for one in all_of_them)
     env.close()
 
 
@@ -365,3 +373,27 @@ def test_what_is_raised_before_a_step_ends_the_episode_and_passes(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             game.play(handle, 0, 1, before_step=interrupt)
         assert [one.status for one in game.play(handle, 0, 1)] == ["ended"] * 2
+
+
+def test_a_game_is_filmed_where_pictures_are_wanted(tmp_path):
+    class Film:
+        def __init__(self):
+            self.frames = []
+
+        def wants(self, episode):
+            return episode == 0
+
+        def add(self, env_id, episode, operator_id, payload):
+            self.frames.append((env_id, episode, operator_id, payload["width"], payload["height"]))
+
+    film = Film()
+    last = "def act(command):\n    return command['legal_actions'][-1]"
+    players = {seat: player(tmp_path, f"op-{seat}", last) for seat in ("player_0", "player_1")}
+    config = config_of(FOUR, players, max_steps=5)
+    with GameEpisodes(config, film=film) as game, OperatorLauncher(tmp_path) as launcher:
+        handle = launcher.launch_multiagent_operator(config)
+        for episode in range(2):
+            assert game.play(handle, episode, 1)[0].status == "ended"
+    assert len(film.frames) == 6
+    assert set(film.frames) == {(FOUR, 0, "game", *film.frames[0][3:])}
+    assert film.frames[0][3] > 100
