@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,10 +13,11 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
+from parllel.cli import main
 from parllel.operators import Experiment, OperatorConfig, read_telemetry
 from parllel.operators.telemetry import TIMES
 from parllel.policies import play_episodes, policy_of
-from parllel.processes import process_runs
+from parllel.processes import command_of, descendants, process_runs
 
 FRAIL = Path(__file__).with_name("frail_worker.py")
 RANDOM = OperatorConfig("baseline", "random", "CartPole-v1", policy="random")
@@ -158,8 +158,8 @@ def test_a_limit_of_steps_cuts_episodes_of_any_worker(tmp_path, mode):
 
 SCRIPT = """
 import sys
-from parllel.operators.experiment import Experiment
-from parllel.operators.operator_config import OperatorConfig
+from parllel.cli import main
+from parllel.operators import Experiment, Fixed, OperatorConfig
 
 def frail(operator_id, *words):
     worker = [sys.executable, {frail!r}, *words]
@@ -168,34 +168,47 @@ def frail(operator_id, *words):
 experiment = Experiment(
     "long",
     [frail("quick"), frail("slow", "slow=0.2"), frail("hangs", "hang=1", "stubborn")],
-    seeds=1, episodes=100000, mode="free", step_timeout_s=100, pace_s=0.01,
+    seeds=Fixed(1), episodes=100000, step_timeout_s=100, pace_s=0.01,
 )
 """
 
 
-@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
-def test_a_signal_keeps_what_was_played(tmp_path, signal_name):
+@pytest.fixture
+def long(tmp_path):
+    """An experiment of 100,000 episodes, in a process of its own, of which some were played."""
     script = tmp_path / "long.py"
-    script.write_text(SCRIPT.format(frail=str(FRAIL)).replace("seeds=1,", "seeds=[1] * 100000,"))
+    script.write_text(SCRIPT.format(frail=str(FRAIL)))
     command = [sys.executable, "-m", "parllel.cli", "operators", "run", str(script)]
     with subprocess.Popen(
-        [*command, "--dir", str(tmp_path / "runs")],
+        [*command, "--dir", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        steps = tmp_path / "runs" / "long" / "telemetry" / "long_quick_episodes.jsonl"
+        episodes = tmp_path / "long" / "telemetry" / "long_quick_episodes.jsonl"
         end = time.monotonic() + 40
-        while not (steps.exists() and len(list(read_telemetry(steps))) > 5):
+        while not (episodes.exists() and len(list(read_telemetry(episodes))) > 5):
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.05)
-        workers = children(process.pid)
-        assert len(workers) >= 3
-        process.send_signal(getattr(signal, signal_name))
-        output, errors = process.communicate(timeout=40)
-    assert process.returncode == 128 + getattr(signal, signal_name)
-    folder = tmp_path / "runs" / "long"
+        yield process
+        process.kill()
+
+
+def workers_of(process):
+    """Return the ids of the workers below a process."""
+    found = [entry.pid for entry in descendants(process.pid)]
+    return [pid for pid in found if FRAIL.name in command_of(pid)]
+
+
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+def test_a_signal_keeps_what_was_played(long, tmp_path, signal_name):
+    workers = workers_of(long)
+    assert len(workers) == 3
+    long.send_signal(getattr(signal, signal_name))
+    output, errors = long.communicate(timeout=40)
+    assert long.returncode == 128 + getattr(signal, signal_name)
+    folder = tmp_path / "long"
     assert errors.splitlines() == [f"{signal_name}: stopped; what was played is in {folder}"]
     assert "quick" in output
     assert not [pid for pid in workers if process_runs(pid)]
@@ -206,17 +219,20 @@ def test_a_signal_keeps_what_was_played(tmp_path, signal_name):
     assert (quick["failed"], slow["failed"], hangs["failed"], hangs["ended"]) == (0, 0, 0, 0)
 
 
-def children(pid):
-    """Return the processes whose command line names the worker."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if os.fsencode(FRAIL) in words:
-            found.append(int(folder.name))
-    return found
+def test_a_kill_leaves_results_and_no_workers(long, tmp_path, capsys):
+    workers = workers_of(long)
+    telemetry = tmp_path / "long" / "telemetry"
+    steps = len(list(read_telemetry(telemetry / "long_quick_steps.jsonl")))
+    long.kill()
+    long.wait(20)
+    end = time.monotonic() + 20
+    while [pid for pid in workers if process_runs(pid)]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert len(list(read_telemetry(telemetry / "long_quick_steps.jsonl"))) >= steps
+    assert main(["operators", "results", "--json", str(tmp_path / "long")]) == 0
+    (group,) = json.loads(capsys.readouterr().out)
+    assert group["operators"][0]["ended"] > 5
 
 
 @pytest.mark.parametrize(
