@@ -78,7 +78,8 @@ def load(
     if env_factory is None:
         return Loaded(HumanAgent(open_terminal, keys), None)
     kwargs, make_text = given.env_kwargs, None
-    if "render_mode" not in kwargs:
+    # A function of a file may take no mode, and has chosen one itself.
+    if "render_mode" not in kwargs and ".py:" not in given.env_id:
         make_text = env_named(given.env_id, {**kwargs, "render_mode": "ansi"})
     shown = _Shown(env_factory, make_text)
     return Loaded(HumanAgent(open_terminal, keys, shown.view), shown.make)

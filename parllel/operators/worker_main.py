@@ -36,7 +36,7 @@ class Loaded(NamedTuple):
 
 
 # Loads what a worker serves, given its arguments, its settings, and what makes the environment.
-Load = Callable[[argparse.Namespace, dict[str, Any], "EnvFactory | None"], Loaded]
+Load = Callable[[argparse.Namespace, dict[str, Any], EnvFactory | None], Loaded]
 
 
 def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
@@ -58,7 +58,9 @@ def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
     batch.add_argument(
         "--seed", type=_seed, metavar="S", help="of the first of N episodes; default 0"
     )
-    batch.add_argument("--telemetry-dir", help="default: the variable TELEMETRY_DIR, else none")
+    batch.add_argument(
+        "--telemetry-dir", help="default: the variable TELEMETRY_DIR, else var/operators/telemetry"
+    )
     return parser
 
 

@@ -152,6 +152,17 @@ def test_other_actions_are_typed_as_json(worker, person):
     assert (step["action"], step["raw"], step["parsed"]) == ([0.5], "[0.5]", [0.5])
 
 
+def test_an_environment_of_a_file_is_shown_as_it_draws_itself(worker, person, tmp_path):
+    file = tmp_path / "lakes.py"
+    made = 'gymnasium.make("FrozenLake-v1", render_mode="ansi")'
+    file.write_text(f"import gymnasium\ndef lake():\n    return {made}\n")
+    process = begun(worker, person, "--env-id", f"{file}:lake")
+    send(process, "step")
+    person.sees("FFFH")
+    person.types("0")
+    assert reply(process)["action"] == 0
+
+
 def test_without_a_terminal_a_step_says_so(worker):
     process = worker(*LAKE, "--interactive", start_new_session=True)
     send(process, "reset", seed=0)
