@@ -32,7 +32,7 @@ class RunLine:
         created: local time, ISO 8601; None if the run's record cannot be read.
         kind: "training", or another; None if the record cannot be read.
         build: the function that built the run: "module:function", or "cartpole/train_ppo.py:build" if it is
-            in a script; None for a run of another kind.
+            in a script; for a run of another kind its script, None if it names none.
         seed: from its config, if there is one.
         steps: environment steps at its last checkpoint or logged row.
         evaluation_return: mean return of the last evaluation; None without one.
@@ -96,6 +96,8 @@ def line_of(path: Path) -> RunLine:
 def _line_of(folder: RunFolder, size: float) -> RunLine:
     record = folder.read_record()
     steps, evaluation_return = _progress(folder)
+    if record.kind != TRAINING and isinstance((record.outcome or {}).get("steps"), int):
+        steps = (record.outcome or {})["steps"]
     return RunLine(
         path=str(folder.path),
         created=str(record.created),
@@ -113,7 +115,8 @@ def _build_name(record: RunRecord) -> str | None:
     """Return "module:function"; for a script, whose module is `__main__`, its folder and file instead."""
     build = record.build_function
     if build is None:
-        return None
+        script = record.config.get("script")
+        return "/".join(Path(script).parts[-2:]) if isinstance(script, str) else None
     module, _, function = build.name.partition(":")
     file = build.file
     if module != "__main__" or file is None:

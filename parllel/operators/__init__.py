@@ -13,7 +13,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
-    from parllel.operators.bootstrap import Mean, mean_with_interval
     from parllel.operators.cleanrl_policy import CleanRlPolicy
     from parllel.operators.episode_outcome import EpisodeOutcome
     from parllel.operators.experiment import Experiment, ExperimentResult
@@ -21,6 +20,7 @@ if _TYPE_CHECKING:
     from parllel.operators.experiment_seeds import Fixed, Procedural
     from parllel.operators.game_episodes import GameEpisodes
     from parllel.operators.interactive_runtime import InteractiveRuntime
+    from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
     from parllel.operators.messages import (
         MessageError,
         read_command,
@@ -69,6 +69,7 @@ __all__ = [
     "load_experiment",
     "load_failed",
     "mean_with_interval",
+    "proportion_with_interval",
     "read_command",
     "read_reply",
     "read_telemetry",
@@ -93,7 +94,7 @@ _PLACES = {
     "GroupResult": "results",
     "InteractiveRuntime": "interactive_runtime",
     "Latency": "results",
-    "Mean": "bootstrap",
+    "Mean": "intervals",
     "MessageError": "messages",
     "MultiAgentConfig": "multi_agent_config",
     "MultiAgentOperatorHandle": "multi_agent_operator_handle",
@@ -108,7 +109,8 @@ _PLACES = {
     "env_named": "named_env",
     "load_experiment": "experiment_file",
     "load_failed": "serving",
-    "mean_with_interval": "bootstrap",
+    "mean_with_interval": "intervals",
+    "proportion_with_interval": "intervals",
     "read_command": "messages",
     "read_reply": "messages",
     "read_telemetry": "telemetry",

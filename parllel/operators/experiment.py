@@ -150,14 +150,14 @@ class Experiment:
         base: str | os.PathLike[str] = "runs",
         *,
         progress: bool = False,
-        source: str | os.PathLike[str] | None = None,
+        script: str | os.PathLike[str] | None = None,
     ) -> ExperimentResult:
         """Play all episodes, and return what came of them; Ctrl-C keeps those that were played.
 
         Args:
             base: where to make the folder of the run.
             progress: whether to draw a bar for each operator, on stderr.
-            source: folder whose state of git is noted.
+            script: file that defines the experiment; noted, with the state of git of its folder.
 
         Raises:
             ValueError, FileNotFoundError, ImportError: as `check`, before anything is started or written.
@@ -172,7 +172,7 @@ class Experiment:
                 for config in self.operators
                 if isinstance(config, MultiAgentConfig)
             }
-            folder = stack.enter_context(ExperimentFolder(base, self.as_json(), source))
+            folder = stack.enter_context(ExperimentFolder(base, self.as_json(), script))
             launcher = stack.enter_context(
                 OperatorLauncher(folder.path, telemetry_dir="telemetry", log_dir="logs")
             )
@@ -184,7 +184,9 @@ class Experiment:
             with ExperimentProgress(sessions, shown=progress) as bars:
                 stopped_by = play_all(sessions, gate, launcher.close, bars.update)
             launcher.close()
-            groups, failures, notes = folder.conclude(stopped_by, film)
+            groups, failures, notes = folder.conclude(
+                stopped_by, film, n_steps=sum(session.n_steps for session in sessions)
+            )
         return ExperimentResult(folder.path, groups, failures, stopped_by, notes)
 
     def _gate(self) -> EpisodeGate:

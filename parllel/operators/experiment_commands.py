@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -38,11 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     with load_experiment(arguments.file, arguments.changes) as experiment:
         for folder in _runs_of(experiment):
             check_source(folder, trusted=arguments.trust)
-        result = experiment.run(
-            arguments.dir,
-            progress=arguments.progress,
-            source=Path(arguments.file).resolve().parent,
-        )
+        result = experiment.run(arguments.dir, progress=arguments.progress, script=arguments.file)
     print_results(result.groups, _console())
     print(f"folder: {result.folder}")
     for said in (*result.notes, *result.failures):

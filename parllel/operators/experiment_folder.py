@@ -32,7 +32,7 @@ class ExperimentFolder:
     Args:
         base: where it is made, under the experiment's name, with a number if that is taken.
         values: of the experiment, JSON values.
-        source: folder whose state of git is noted.
+        script: file that defines it; noted, with the state of git of its folder.
 
     Raises:
         OSError: if it cannot be made or written to.
@@ -42,9 +42,11 @@ class ExperimentFolder:
         self,
         base: str | os.PathLike[str],
         values: Mapping[str, Any],
-        source: str | os.PathLike[str] | None = None,
+        script: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._values, self._source = values, source
+        script = None if script is None else Path(script).resolve()
+        self._values = {**values, "script": None if script is None else str(script)}
+        self._source = None if script is None else script.parent
         self._run = RunFolder(base, str(values["name"]))
         self.path = self._run.path
         self.telemetry = self.path / "telemetry"
@@ -73,7 +75,7 @@ class ExperimentFolder:
         return run_id_of(self._values, operator_id)
 
     def conclude(
-        self, stopped_by: str | None, film: Film
+        self, stopped_by: str | None, film: Film, n_steps: int
     ) -> tuple[tuple[GroupResult, ...], tuple[str, ...], tuple[str, ...]]:
         """Compute, draw and write what came of the experiment.
 
@@ -87,6 +89,7 @@ class ExperimentFolder:
         self._run.note_outcome(
             {
                 "stopped_by": stopped_by,
+                "steps": n_steps,
                 "episodes": sum(one.ended for group in groups for one in group.operators),
                 "failed": sum(one.failed for group in groups for one in group.operators),
             }

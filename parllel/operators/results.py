@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from parllel.operators.bootstrap import Mean, mean_with_interval
+from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
 from parllel.operators.telemetry import EPISODES, STEPS, read_telemetry, telemetry_path
 
 COMPARISONS = ("first", "pairs")
@@ -66,7 +66,8 @@ class OperatorResult:
     """How one operator did; means are over the episodes that ended.
 
     Attributes:
-        total_reward, length, success: by episode; success is None if nothing says what one is.
+        total_reward, length: by episode.
+        success: how often it had any; None if nothing says what success is.
         tokens: of a language model, by episode; None if it counts none.
         latency_s: of its steps; None if there were none.
         asked, ended, failed: episodes; what is missing was not begun, or was interrupted.
@@ -97,6 +98,12 @@ class Difference:
     against: str
     total_reward: Mean
     unpaired: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether all of the interval is on one side of zero."""
+        low, high = self.total_reward.low, self.total_reward.high
+        return low is not None and high is not None and (low > 0 or high < 0)
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,7 @@ def _operator_result(
     operator: str, episodes: dict[int, Episode], latencies: list[float], asked: int
 ) -> OperatorResult:
     ended = _ended(episodes)
-    successes = [float(e.success) for e in ended.values() if e.success is not None]
+    successes = [e.success for e in ended.values() if e.success is not None]
     tokens = [float(e.tokens) for e in ended.values() if e.tokens is not None]
     latency = None
     if latencies:
@@ -169,7 +176,7 @@ def _operator_result(
         operator,
         mean_with_interval([e.total_reward for e in ended.values()]),
         mean_with_interval([float(e.episode_length) for e in ended.values()]),
-        mean_with_interval(successes) if successes else None,
+        proportion_with_interval(successes) if successes else None,
         mean_with_interval(tokens) if tokens else None,
         latency,
         asked,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from parllel.operators.bootstrap import Mean
+from parllel.operators.intervals import Mean
 from parllel.operators.results import GroupResult
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parllel.operators.bootstrap import Mean
+from parllel.operators.intervals import Mean
 from parllel.operators.results import Difference, GroupResult, OperatorResult
 
 _WIDTH = 200  # characters, of what is written to a file or a pipe
@@ -21,6 +21,8 @@ def print_results(groups: Sequence[GroupResult], console: Console) -> None:
         console.print(_operators(group.operators))
         if group.differences:
             console.print(_differences(group.differences))
+            for said in _said(group.differences):
+                console.print(said, markup=False, highlight=False, soft_wrap=True)
         console.print()
 
 
@@ -32,11 +34,11 @@ def results_console(*, is_seen: bool) -> Console:
 def _operators(operators: Sequence[OperatorResult]) -> Table:
     table = _table("operator", "episodes", "failed", "reward [95 %]", "length [95 %]")
     columns = {
-        "success": any(one.success for one in operators),
+        "success % [95 %]": any(one.success for one in operators),
         "tokens": any(one.tokens for one in operators),
     }
     for name in (*(name for name, shown in columns.items() if shown), "median ms", "p95 ms"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(escape(name), justify="right", no_wrap=True)
     for one in operators:
         cells = [
             escape(one.operator_id),
@@ -45,8 +47,8 @@ def _operators(operators: Sequence[OperatorResult]) -> Table:
             _with_interval(one.total_reward),
             _with_interval(one.length),
         ]
-        if columns["success"]:
-            cells.append("" if one.success is None else f"{100 * (one.success.mean or 0):.0f} %")
+        if columns["success % [95 %]"]:
+            cells.append("" if one.success is None else _percent(one.success))
         if columns["tokens"]:
             cells.append("" if one.tokens is None else f"{one.tokens.mean:,.0f}")
         latency = one.latency_s
@@ -77,9 +79,29 @@ def _table(first: str, *names: str) -> Table:
     return table
 
 
+def _said(differences: Sequence[Difference]) -> list[str]:
+    """Return a sentence for each difference that is clear, or one that none is."""
+    clear = [
+        f"{one.operator_id} gains {'more' if (one.total_reward.mean or 0) > 0 else 'less'} than "
+        f"{one.against}: {_numbers(one.total_reward)}; {one.total_reward.n} paired episodes"
+        for one in differences
+        if one.is_clear
+    ]
+    return clear or ["no difference is clear: the interval of each reaches zero, or is unknown"]
+
+
+def _percent(mean: Mean) -> str:
+    low, high = 100 * (mean.low or 0), 100 * (mean.high or 0)
+    return escape(f"{100 * (mean.mean or 0):.0f} [{low:.0f}, {high:.0f}]")
+
+
 def _with_interval(mean: Mean) -> str:
+    return escape(_numbers(mean))
+
+
+def _numbers(mean: Mean) -> str:
     if mean.mean is None:
         return "-"
     if mean.low is None or mean.high is None:
         return f"{mean.mean:.4g}"
-    return escape(f"{mean.mean:.4g} [{mean.low:.4g}, {mean.high:.4g}]")
+    return f"{mean.mean:.4g} [{mean.low:.4g}, {mean.high:.4g}]"

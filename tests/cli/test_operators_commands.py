@@ -41,7 +41,8 @@ def test_an_experiment_is_run_listed_and_shown_again(call, script, tmp_path):
     assert status == 0
     assert output.startswith(again)
     listed = json.loads(call("runs", "--json", runs)[1])
-    assert (listed["kind"], listed["state"]) == ("experiment", "finished")
+    assert (listed["kind"], listed["state"], listed["steps"]) == ("experiment", "finished", 30)
+    assert listed["build"] == f"{tmp_path.name}/script.py"
     (group,) = json.loads(call("operators", "results", "--json", runs / "small")[1])
     assert group == json.loads((runs / "small" / "results.json").read_text())["results"][0]
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
-from parllel.operators.bootstrap import Mean, mean_with_interval
+from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
 from parllel.operators.results import Latency, Source, results_of
+from parllel.operators.results_table import print_results
 from parllel.operators.telemetry import Telemetry
 
 
@@ -31,6 +33,15 @@ def test_intervals_of_next_to_nothing():
     assert mean_with_interval([3.0]) == Mean(3.0, None, None, 1)
     assert mean_with_interval([0.1] * 7) == Mean(0.1, 0.1, 0.1, 7)
     assert mean_with_interval([0.0, 1.0]) == Mean(0.5, 0.0, 1.0, 2)
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 10), (1, 1), (40, 50)])
+def test_intervals_of_proportions_are_wilsons(k, n):
+    found = proportion_with_interval([True] * k + [False] * (n - k))
+    expected = stats.binomtest(k, n).proportion_ci(method="wilson")
+    assert (found.mean, found.n) == (k / n, n)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert proportion_with_interval([]) == Mean(None, None, None, 0)
 
 
 def test_many_values_are_resampled_in_parts():
@@ -91,7 +102,7 @@ def test_differences_are_over_the_episodes_that_both_ended(folder):
     # 3 - 1, 2.5 - 2 and 2 - 4, by hand.
     assert (b.total_reward.mean, b.total_reward.n) == (pytest.approx(0.5 / 3), 3)
     assert (b.total_reward.low, b.total_reward.high) == (-2.0, 2.0)
-    assert b.unpaired == 1
+    assert (b.unpaired, b.is_clear) == (1, False)
     assert (c.total_reward, c.unpaired) == (Mean(-1.0, None, None, 1), 3)
     (group,) = results_of(folder, SOURCES, "pairs")
     assert [(d.operator_id, d.against) for d in group.differences] == [
@@ -108,3 +119,27 @@ def test_groups_are_apart(folder):
     assert [len(group.differences) for group in groups] == [1, 0]
     d = groups[0].operators[1]
     assert (d.ended, d.failed, d.total_reward) == (0, 0, Mean(None, None, None, 0))
+
+
+def test_the_table_says_which_differences_are_clear(tmp_path):
+    for name, gain in (("a", 0.0), ("better", 2.0), ("same", 0.0)):
+        with Telemetry(tmp_path, name) as telemetry:
+            for episode in range(20):
+                noise = episode % 3 if name == "same" else 1
+                reward = 1.0 + gain + noise
+                telemetry.episode(record(name, episode, reward, success=reward > 3))
+    sources = [Source("env", (name,), name, 20) for name in ("a", "better", "same")]
+    console = Console(width=200)
+    with console.capture() as found:
+        print_results(results_of(tmp_path, sources), console)
+    lines = [" ".join(line.split()) for line in found.get().splitlines()]
+    assert lines[:3] == [
+        "env",
+        "operator episodes failed reward [95 %] length [95 %] success % [95 %] median ms p95 ms",
+        "a 20/20 0 2 [2, 2] 19.5 [16.95, 21.95] 0 [0, 16]",
+    ]
+    assert "better gains more than a: 2 [2, 2]; 20 paired episodes" in lines
+    assert not any(line.startswith("same gains") for line in lines)
+    with console.capture() as found:
+        print_results(results_of(tmp_path, [sources[0], sources[2]]), console)
+    assert "no difference is clear: the interval of each reaches zero" in found.get()

@@ -1,13 +1,15 @@
-"""Means with bootstrap intervals."""
+"""Means with their intervals: by the bootstrap, and of proportions by Wilson's score."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 LEVEL = 0.95
+_Z = 1.959964  # of the normal distribution, for LEVEL
 RESAMPLES = 10_000
 _MOST_DRAWN = 2_000_000  # numbers in memory at a time
 
@@ -53,3 +55,18 @@ def mean_with_interval(values: Sequence[float]) -> Mean:
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
     return Mean(mean, float(low), float(high), n)
+
+
+def proportion_with_interval(successes: Sequence[bool]) -> Mean:
+    """Return how often something was true, with Wilson's score interval (Wilson 1927), from 0 to 1.
+
+    A bootstrap of values that are all the same would be certain of them.
+    """
+    n = len(successes)
+    if n == 0:
+        return Mean(None, None, None, 0)
+    p = sum(map(bool, successes)) / n
+    centre = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
+    # Limited, as rounding may leave the range by a bit.
+    return Mean(p, max(0.0, centre - half), min(1.0, centre + half), n)
