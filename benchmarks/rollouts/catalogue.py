@@ -80,7 +80,7 @@ SCENES = [
     Scene(
         "cartpole", Workload("CartPole-v1"), (LOCAL, RAY, RAY_COMPILED, RLLIB, TORCHRL), quick=True
     ),
-    Scene("halfcheetah", Workload("HalfCheetah-v5"), (LOCAL, RAY, RLLIB, TORCHRL)),
+    Scene("halfcheetah", Workload("HalfCheetah-v5"), (LOCAL, RAY, RAY_COMPILED, RLLIB, TORCHRL)),
 ]
 
 

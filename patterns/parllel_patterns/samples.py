@@ -68,10 +68,12 @@ def allocate_samples(
     """Allocate all that is written while sampling: by cages, by the agent, by the transforms.
 
     Args:
-        env_info: examples of those keys of the environments' `info` that are to be stored. They also stand
-            where an info has no such key, as that of most steps has no `episode` in the example below.
-            Where an example is an integer, fractions are refused.
-        noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch.
+        env_info: examples of those keys of the environments' `info` that are to be stored:
+            `{"episode": {"r": 0.0, "l": 0}}` for what gymnasium's RecordEpisodeStatistics gives at the end of
+            an episode. They also stand where an info has no such key. Where one is an integer, fractions are
+            refused.
+        noise: allocate `agent.noise` too, where policies in the workers find the noise of a batch; see
+            `build_rollout_sampler`.
         next_observation: allocate `env.next_observation` too, [T, B, ...]: what each step led to, the last
             observation of an episode included. BatchSamplers fill it, at the end of a batch.
         storage: for all, or by path: patterns such as `{"agent.agent_info.*": "local"}`, of which the last
@@ -91,17 +93,6 @@ def allocate_samples(
 
     Raises:
         ValueError: without cages; where arguments, agent, environments and transforms do not fit each other.
-
-    Statistics that gymnasium's RecordEpisodeStatistics gives at the end of an episode are stored by
-    `env_info={"episode": {"r": 0.0, "l": 0}}`.
-
-    A sampler whose policies act in the workers is built like this::
-
-        cages = build_cages(make_env, B, seeds=seeds, parallel=Plan(n_workers=1, n_main=B // 2))
-        handler = SmallPolicyHandler(agent)
-        samples = allocate_samples(cages, spec, handler, transforms, noise=True)
-        cages[0].set_policy(handler.worker_policy())
-        sampler = RolloutSampler(spec, cages, handler, samples, batch_transforms=transforms)
     """
     spaces = _spaces_of(cages)
     check_names(example_of(spaces.observation), "env.observation")
@@ -114,14 +105,7 @@ def allocate_samples(
     examples = _examples(spaces, _indexing(action), agent_info, env_info, frames)
     samples = allocate(examples, batch_spec, **memory)
     samples = _add_single_rows(samples, handler, env_info, batch_spec.B, memory)
-    fields: dict[str, Any] = {}
-    if next_observation:
-        # Like the arrays that were allocated, so that what `dtype` says of observations holds here too.
-        fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
-    if not cages[0].reset_automatically:
-        fields["env.valid"] = False
-    if noise:
-        fields["agent.noise"] = _noise(handler)
+    fields = _further_fields(samples, cages, handler, next_observation, noise)
     samples = add_fields(samples, fields, batch_spec, **memory)
     samples = add_transform_fields(samples, transforms, batch_spec, **memory)
     # Only now are all paths known: a pattern that fits none of them is misspelt.
@@ -149,6 +133,25 @@ def _memory(
         "switching": switching,
         "batches": int(n_batches),
     }
+
+
+def _further_fields(
+    samples: Any,
+    cages: Sequence[CageInterface],
+    handler: Handler,
+    next_observation: bool,
+    noise: bool,
+) -> dict[str, Any]:
+    """Return by path what not every batch has."""
+    fields: dict[str, Any] = {}
+    if next_observation:
+        # Like the arrays that were allocated, so that what `dtype` says of observations holds here too.
+        fields["env.next_observation"] = buffer_map(_like, samples.env.observation)
+    if not cages[0].reset_automatically:
+        fields["env.valid"] = False
+    if noise:
+        fields["agent.noise"] = _noise(handler)
+    return fields
 
 
 def _check_frames(samples: Any, handler: Handler) -> None:
