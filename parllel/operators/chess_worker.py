@@ -1,6 +1,9 @@
 """A player of PettingZoo's chess: random moves, or a function that is given the position and the legal moves.
 
-python -m parllel.operators.chess_worker --policy file.py:name --interactive
+python -m parllel.operators.chess_worker --policy file.py:name --seeds 0:50
+
+With --interactive it is a player of games that run elsewhere; otherwise it plays against random moves, white
+for even seeds.
 """
 
 from __future__ import annotations
@@ -12,10 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 from parllel.operators.baseline_agents import RandomAgent
 from parllel.operators.worker_agent import Decision, WorkerAgent
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
 
+CHESS = "pettingzoo/classic/chess_v6"
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
 
 
@@ -55,18 +61,35 @@ def load(
         ValueError: if it names nothing that plays chess.
         FileNotFoundError: if there is no such file.
     """
-    if given.policy == "random":
-        return Loaded(RandomAgent(), None)
-    match = _FILE.fullmatch(given.policy or "")
+    if given.env_id not in (None, CHESS):
+        raise ValueError(f"--env-id: expected {CHESS} or none, got {given.env_id!r}")
+    if not given.interactive:
+        given.env_id = CHESS  # for the records
+    return Loaded(_agent(given.policy), None if given.interactive else against_random)
+
+
+def against_random() -> gym.Env[Any, Any]:
+    """Return a game of chess against random moves."""
+    # Here, as players of games that run elsewhere do without it.
+    from parllel.operators.game_against_random import GameAgainstRandom
+    from parllel.operators.player_spaces import make_game_env
+
+    return GameAgainstRandom(make_game_env(CHESS))
+
+
+def _agent(policy: str | None) -> WorkerAgent:
+    if policy == "random":
+        return RandomAgent()
+    match = _FILE.fullmatch(policy or "")
     if match is None:
         raise ValueError(
-            f"--policy: expected random, file.py or file.py:name, got {given.policy!r}; policy_worker takes "
+            f"--policy: expected random, file.py or file.py:name, got {policy!r}; policy_worker takes "
             "policies that act on observations"
         )
     # Here, as it imports three times as much as random moves need.
     from parllel.policies import policy_in_file
 
-    return Loaded(ChessAgent(policy_in_file(Path(match["file"]), match["name"])), None)
+    return ChessAgent(policy_in_file(Path(match["file"]), match["name"]))
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ In a simultaneous game all are asked before the first answer is waited for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -150,6 +151,11 @@ class GamePlay:
         if not stops:
             with self._of_game("step"):
                 rewards = self._game.step({p: choice.action for p, choice in choices.items()})
+                wrong = [p for p, reward in rewards.items() if not math.isfinite(reward)]
+                if wrong:
+                    raise ValueError(
+                        f"expected finite rewards, got {rewards[wrong[0]]} for {wrong[0]!r}"
+                    )
                 self._watch()
         else:
             self._is_forfeit = self._config.illegal == "forfeit"

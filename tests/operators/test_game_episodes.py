@@ -356,6 +356,44 @@ def test_a_player_of_another_program_chooses_among_the_legal_actions(tmp_path):
     assert not any(step["illegal"] for step in own)
 
 
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ("float('nan')", "ValueError: expected finite rewards, got nan for 'a'"),
+        ("1 // 0", "ZeroDivisionError: "),
+    ],
+)
+def test_a_game_that_goes_wrong_fails_the_episode_and_is_begun_anew(reward, message, tmp_path):
+    file = script(
+        tmp_path,
+        "game.py",
+        f"""
+        from parllel.testing.dummy_parallel_env import CountingParallelEnv
+
+        class Game(CountingParallelEnv):
+            def step(self, actions):
+                observations, rewards, *rest = super().step(actions)
+                if len(self.actions) == 2:
+                    rewards["a"] = {reward}
+                return observations, rewards, *rest
+
+        def game():
+            return Game({{"a": 3, "b": 3}})
+        """,
+    )
+    act = "def act(command):\n    return [0.5, 0.5] if command['player_id'] == 'b' else 1"
+    players = {name: player(tmp_path, f"op-{name}", act) for name in "ab"}
+    outcomes, _ = played(config_of(f"{file}:game", players), tmp_path, seeds=[1, 2])
+    first, second = outcomes
+    assert {one.failure.partition("game.py:game': ")[2] for one in first} <= {
+        f"step: {message}",
+        f"step: {message}integer division or modulo by zero",
+    }
+    assert [one.episode_length for one in first] == [1, 1]
+    assert not any(one.lost for one in first)
+    assert [(one.status, one.episode_length) for one in second] == [("ended", 3)] * 2
+
+
 def test_players_have_to_be_those_of_the_game():
     config = config_of(FOUR, {"white": "random", "player_1": "random"})
     with pytest.raises(ValueError, match=r"expects operators for .*'player_0'.*got .*'white'"):
