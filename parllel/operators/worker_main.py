@@ -82,10 +82,6 @@ def run_worker(
         arguments: of the command line; default those of this process.
     """
     given = parser.parse_args(arguments)
-    unknown = sorted(set(given.settings) - set(settings))
-    if unknown:
-        known = ", ".join(sorted(settings)) or "none"
-        parser.error(f"--settings: expected some of {known}, got {unknown}")
     if given.seeds is not None and (given.episodes is not None or given.seed is not None):
         parser.error("--seeds: expected it without --episodes and --seed, which name the seeds too")
     # First, as what loads may print.
@@ -94,6 +90,7 @@ def run_worker(
     try:
         env_factory = _env_factory(given)
         what = "policy"
+        _check_settings(given.settings, settings)
         loaded = load(given, given.settings, env_factory)
     except Exception as error:
         report: Callable[..., int] = load_failed if given.interactive else _batch().batch_failed
@@ -147,6 +144,13 @@ def seeds_of(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(f"expected at most {MOST_SEEDS:,} seeds, got {text!r}")
         seeds += some
     return seeds
+
+
+def _check_settings(given: dict[str, Any], known: Collection[str]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        expected = ", ".join(sorted(known)) or "none"
+        raise ValueError(f"settings: expected some of {expected}, got {unknown}")
 
 
 def _env_factory(given: argparse.Namespace) -> EnvFactory | None:

@@ -120,7 +120,7 @@ def test_a_person_plays_by_keys(worker, person):
     step = reply(process)
     assert (step["action"], step["raw"]) == (2, "2")
     assert person.is_as_before()
-    # Chosen elsewhere, as by a button of a page: nobody is asked.
+    # Chosen elsewhere, as by a button of a page: no key is awaited.
     send(process, "step", action=0)
     step = reply(process)
     assert (step["action"], step["step_index"]) == (0, 2)

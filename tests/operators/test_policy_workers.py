@@ -202,6 +202,10 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(
     [
         (["--policy", "gone"], "Failed to load policy: FileNotFoundError: gone: expected"),
         (["--policy", "gone", "--env-id", "a b"], "Failed to load environment: ValueError: env_id"),
+        (
+            ["--policy", "gone", "--settings", '{"wise": 1}'],
+            "Failed to load policy: ValueError: settings: expected some of best, greedy, normalize, got",
+        ),
     ],
 )
 def test_a_worker_that_cannot_be_loaded_says_so_and_ends(words, said):
