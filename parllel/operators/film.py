@@ -56,7 +56,7 @@ class Film:
                 return
             # Lists of lists of numbers, which older workers send, take far more as objects.
             data = payload.get("data") if payload.get("mode") == "png" else _pixels(payload)
-            if data is None:
+            if not isinstance(data, (str, np.ndarray)):
                 self._notes[f"no video of {operator_id}: its frames cannot be read"] = None
                 return
             self._n_bytes += len(data) if isinstance(data, str) else data.nbytes
@@ -70,8 +70,9 @@ class Film:
             path = folder / f"{name}-episode-{episode}.mp4"
             try:
                 write_video(path, _side_by_side(by_operator), _FPS)
-            except (ImportError, OSError, ValueError) as error:
-                self._notes[f"no video: {error}"] = None
+            except Exception as error:
+                # Whatever a worker has sent as a picture: the results stand without it.
+                self._notes[f"no video of {env_id}: {type(error).__name__}: {error}"] = None
         return list(self._notes)
 
 

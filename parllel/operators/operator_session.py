@@ -19,6 +19,7 @@ from parllel.operators.telemetry import Telemetry
 from parllel.processes import RestartBudget
 
 Record = dict[str, Any]
+_MOST_CHARACTERS = 2000  # of a failure, which may quote what a worker wrote
 
 
 class Episodes(Protocol):
@@ -190,7 +191,7 @@ class OperatorSession:
             latency_s=latency_s,
         )
         if outcome.failure is not None:
-            record["failure"] = outcome.failure
+            record["failure"] = outcome.failure[:_MOST_CHARACTERS]
         if outcome.tokens is not None:
             record["tokens"] = outcome.tokens
         telemetry.episode(record)

@@ -24,11 +24,16 @@ class Episode(msgspec.Struct):
     operator_id: str
     episode: int
     status: str
-    total_reward: float
+    total_reward: float | None
     episode_length: int
     success: bool | None = None
     tokens: int | None = None
     failure: str | None = None
+
+    @property
+    def reward(self) -> float:
+        """The total reward; 0 of what has none, which has failed."""
+        return self.total_reward or 0.0
 
 
 class _Step(msgspec.Struct):
@@ -148,7 +153,12 @@ def _episodes(folder: Path, source: Source) -> list[Episode]:
     path = telemetry_path(folder, source.run_id, EPISODES)
     if not path.exists():
         return []
-    return list(read_telemetry(path, msgspec.json.Decoder(Episode).decode))
+    episodes = list(read_telemetry(path, msgspec.json.Decoder(Episode).decode))
+    for episode in episodes:
+        if episode.total_reward is None:  # JSON has no infinity and no NaN
+            episode.status = "failed"
+            episode.failure = episode.failure or "its total reward is no finite number"
+    return episodes
 
 
 def _latencies(folder: Path, source: Source) -> dict[str, list[float]]:
@@ -174,7 +184,7 @@ def _operator_result(
     failures = [e.failure or "failed" for e in episodes.values() if e.status != "ended"]
     return OperatorResult(
         operator,
-        mean_with_interval([e.total_reward for e in ended.values()]),
+        mean_with_interval([e.reward for e in ended.values()]),
         mean_with_interval([float(e.episode_length) for e in ended.values()]),
         proportion_with_interval(successes) if successes else None,
         mean_with_interval(tokens) if tokens else None,
@@ -204,7 +214,7 @@ def _difference(
     mine, theirs = _ended(episodes), _ended(others)
     # Sorted, so that the interval does not depend on which episodes ended first.
     both = sorted(mine.keys() & theirs.keys())
-    differences = [mine[i].total_reward - theirs[i].total_reward for i in both]
+    differences = [mine[i].reward - theirs[i].reward for i in both]
     unpaired = len(mine.keys() ^ theirs.keys())
     return Difference(name, against, mean_with_interval(differences), unpaired)
 

@@ -112,6 +112,15 @@ def test_differences_are_over_the_episodes_that_both_ended(folder):
     ]
 
 
+def test_a_reward_that_json_does_not_have_is_a_failure(tmp_path):
+    with Telemetry(tmp_path, "a") as telemetry:
+        telemetry.episode(record("a", 0, float("inf")))
+        telemetry.episode(record("a", 1, 2.0))
+    ((found,),) = (group.operators for group in results_of(tmp_path, SOURCES[:1]))
+    assert (found.ended, found.failed, found.total_reward.mean) == (1, 1, 2.0)
+    assert found.failures == ("its total reward is no finite number",)
+
+
 def test_groups_are_apart(folder):
     sources = [Source(name, (name,), name, 4) for name in "ca"]
     groups = results_of(folder, [*sources, Source("c", ("d",), "d", 4)])
