@@ -71,6 +71,7 @@ class EpisodeRunner(Closing):
         for number, agent in acting.items():
             if number not in futures:
                 results[number] = agent.act(observations[number])
+        # Without a limit: acts have their own, and functions in this process could not be ended anyway.
         results.update({number: future.result() for number, future in futures.items()})
         actions = [results[n][0] if n in results else None for n in range(len(self._agents))]
         logs = [results[n][1] if n in results else {} for n in range(len(self._agents))]

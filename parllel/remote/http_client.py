@@ -72,6 +72,7 @@ class HttpClient(Closing):
         if self._closed:
             raise HttpError(f"{self.shown}: used after it was closed")
         connection = self._connection()
+        # Of the exchange: a time-out of the socket would begin anew with each byte.
         deadline = connection.deadline = monotonic() + seconds
         try:
             if connection.sock is None:
@@ -93,7 +94,8 @@ class HttpClient(Closing):
             raise
         if connection.sock is not None:
             self._idle.append(connection)
-        if self._closed:  # meanwhile, by another thread, which has not seen this connection
+        # After it was appended: `close` sets this before it takes the connections, so one of both closes it.
+        if self._closed:
             self.close()
         if 300 <= response.status < 400:
             raise HttpError(
@@ -114,6 +116,7 @@ class HttpClient(Closing):
     def _connection(self) -> _Connection:
         with contextlib.suppress(IndexError):  # other threads take from them too
             while True:
+                # The one that was used last: servers close those that are idle for long.
                 connection = self._idle.pop()
                 if connection.fresh():
                     return connection

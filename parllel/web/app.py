@@ -110,6 +110,7 @@ class App:
         if scope["type"] != "http":
             raise RuntimeError(f"expected an HTTP request, got {scope['type']}")
         begun = time.perf_counter()
+        # Without a lock: all of this, and `WebServer` looking at it, is in the loop's thread.
         self.running += 1
         try:
             reply = await self._answer(scope, receive)
@@ -154,6 +155,7 @@ class App:
             method = "GET"
         if path in _OPEN_PATHS:
             return self._state(path, method)
+        # Closed with it: the next request of this client belongs to the server that comes after this one.
         if self.ending:
             raise WebError(503, "the server is ending", ((b"retry-after", b"1"), _CLOSE))
         route = self._routes.get(path)

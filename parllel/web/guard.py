@@ -66,6 +66,7 @@ class Guard:
                 f"this server is not called {parsed.host}; if it is, start it with "
                 f"--allow-host {parsed.host}",
             )
+        # A name may come with any port, so that clients could fill the memory.
         if len(self._known) < _MOST_KNOWN:
             self._known.add(host)
 

@@ -72,6 +72,7 @@ class HandlerPool:
             # Whatever it is, SystemExit of a user's function included, belongs to the request and not here.
             except BaseException as raised:
                 error = raised
+            # A future is the loop's: set here, nothing would wake what awaits it.
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 task.loop.call_soon_threadsafe(self._deliver, task.future, result, error)
             # Or the last request's values would live until the next one comes.
@@ -99,6 +100,7 @@ class HandlerPool:
         Returns: False if a handler did not return in time; its thread ends when that does.
         """
         threads, self._threads = self._threads, []
+        # One for each, after all calls that wait: these are still made.
         for _ in threads:
             self._queue.put(None)
         limit = time.monotonic() + timeout_s

@@ -80,6 +80,7 @@ class WebServer(Closing):
             target=self._run_in_thread, name="parllel-web-server", daemon=True
         )
         self._thread.start()
+        # Set after an error too, so that this does not wait for a server that will not come.
         if not self._serving.wait(_START_S) or self._error is not None:
             error = self._error
             self.close()
@@ -99,6 +100,7 @@ class WebServer(Closing):
             with self._ended_by_signals():
                 asyncio.run(self._serve())
         finally:
+            # First, as `close` waits for it, here as in other threads.
             self._done.set()
             self.close()
 
@@ -138,9 +140,11 @@ class WebServer(Closing):
             self._serving.set()
 
     async def _serve(self) -> None:
+        # The event before the loop, by which `_ask_to_end` finds it.
         self._end = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        if self._asked:  # before there was a loop to be asked
+        # After them: another thread sets it before it looks for the loop, so that one of both sees the other.
+        if self._asked:
             self._end.set()
         config = uvicorn.Config(
             self.app,
@@ -172,12 +176,14 @@ class WebServer(Closing):
     async def _finish_running(self) -> None:
         self.app.ending = True
         limit = time.monotonic() + self.settings.end_s
+        # Looked at again and again, as a signal handler sets `_forced`, and can wake nothing but the loop.
         while self.app.running and not self._forced and time.monotonic() < limit:
             await asyncio.sleep(0.02)
 
     def _ask_to_end(self) -> None:
         self._asked = True
         loop, end = self._loop, self._end
+        # Of the loop's thread too, for a signal: only this wakes a loop that waits for sockets.
         if loop is not None and end is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(end.set)

@@ -166,6 +166,7 @@ class Actions(Closing):
 
     def close(self) -> None:
         """End all agents and episodes; idempotent."""
+        # Before it looks at what is playing: see `_playing_with`.
         self._closed = True
         self._sessions.close()
         # One that hangs would hold up its episode, which looks for the end between two steps.
@@ -236,6 +237,7 @@ class Actions(Closing):
     @contextlib.contextmanager
     def _environment(self, given: Arguments) -> Iterator[Environment]:
         """Make the environment of a request, in one of the places of those that play episodes."""
+        # Refused and not kept waiting: threads that wait here are missing to agents that act.
         if not self._episodes.acquire(blocking=False):
             message = "other episodes are being played; try again later"
             raise WebError(503, message, ((b"retry-after", b"1"),))
@@ -258,6 +260,7 @@ class Actions(Closing):
     def _playing_with(self, agents: list[Agent | None]) -> Iterator[None]:
         """Let `close` end these agents."""
         playing = {agent for agent in agents if agent is not None}
+        # Before it looks for the end, which `close` sets before it looks at these: one sees the other.
         self._playing |= playing
         try:
             self._go_on()

@@ -71,6 +71,7 @@ class Session(Closing):
         try:
             yield
         finally:
+            # Both at once: in between, a session that was busy for long would seem to be idle for as long.
             with self._lock:
                 self._acts -= 1
                 self._used = time.monotonic()

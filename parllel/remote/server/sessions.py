@@ -62,7 +62,9 @@ class Sessions(Closing):
         Raises:
             WebError: 503, if there is no room for it.
         """
+        # Without the lock: this only spares an agent that would be made in vain, and `put` decides.
         if name not in self._held and len(self._held) >= self._most:
+            # The reaper comes by turns, so that some may be idle and not be gone yet.
             self.end_idle()
             if len(self._held) >= self._most:
                 message = (
@@ -77,6 +79,8 @@ class Sessions(Closing):
             WebError: 503, if there is no room, after the session has been closed.
         """
         with self._lock:
+            # The end is looked at under the lock: `close` sets it and takes the sessions under it at once, so
+            # that none is put after that and left to nothing.
             full = name not in self._held and len(self._held) >= self._most
             if full or self._end.is_set():
                 unwanted: Session | None = session
@@ -108,12 +112,14 @@ class Sessions(Closing):
 
     def _start_reaper(self) -> None:
         if self._reaper is None:
+            # A daemon, as a server that is not closed must not keep its process from ending.
             self._reaper = threading.Thread(
                 target=self._reap, name="parllel-remote-sessions", daemon=True
             )
             self._reaper.start()
 
     def _reap(self) -> None:
+        # A wait for the end, and no sleep, so that `close` has not to wait for a turn.
         while not self._end.wait(self._idle_s / _MOST_REAPS_PER_IDLE):
             self.end_idle()
 
@@ -124,5 +130,6 @@ class Sessions(Closing):
             held, self._held = list(self._held.values()), {}
         for session in held:
             session.close()
+        # At most it is closing a session, whose process is killed.
         if self._reaper is not None:
             self._reaper.join()
