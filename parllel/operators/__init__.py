@@ -21,13 +21,7 @@ if _TYPE_CHECKING:
     from parllel.operators.game_episodes import GameEpisodes
     from parllel.operators.interactive_runtime import InteractiveRuntime
     from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
-    from parllel.operators.messages import (
-        MessageError,
-        read_command,
-        read_reply,
-        write_command,
-        write_reply,
-    )
+    from parllel.operators.message_lines import MessageError
     from parllel.operators.multi_agent_config import MultiAgentConfig
     from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
     from parllel.operators.named_env import env_named
@@ -70,14 +64,10 @@ __all__ = [
     "load_failed",
     "mean_with_interval",
     "proportion_with_interval",
-    "read_command",
-    "read_reply",
     "read_telemetry",
     "serve",
     "take_streams",
     "telemetry_path",
-    "write_command",
-    "write_reply",
 ]
 
 # Where each name is found. No module may have a name of this table: importing it would put the module in the
@@ -95,7 +85,7 @@ _PLACES = {
     "InteractiveRuntime": "interactive_runtime",
     "Latency": "results",
     "Mean": "intervals",
-    "MessageError": "messages",
+    "MessageError": "message_lines",
     "MultiAgentConfig": "multi_agent_config",
     "MultiAgentOperatorHandle": "multi_agent_operator_handle",
     "OperatorConfig": "operator_config",
@@ -111,14 +101,10 @@ _PLACES = {
     "load_failed": "serving",
     "mean_with_interval": "intervals",
     "proportion_with_interval": "intervals",
-    "read_command": "messages",
-    "read_reply": "messages",
     "read_telemetry": "telemetry",
     "serve": "serving",
     "take_streams": "protocol_streams",
     "telemetry_path": "telemetry",
-    "write_command": "messages",
-    "write_reply": "messages",
 }
 _EXTRA = ("msgspec", "PIL", "pettingzoo", "chess")
 

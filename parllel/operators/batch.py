@@ -18,7 +18,8 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
-from parllel.operators.messages import AnyCommand, Reset, Step, read_reply, write_command
+from parllel.operators.message_lines import read_reply, write_command
+from parllel.operators.messages import AnyCommand, Reset, Step
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.telemetry import Telemetry
 from parllel.operators.terminated import Terminated, sigterm_raises

@@ -22,12 +22,12 @@ from msgspec import UNSET
 
 from parllel.operators.frames import check_can_render, frame_of
 from parllel.operators.given_action import GivenAction
+from parllel.operators.message_lines import MessageError, read_command, write_reply
 from parllel.operators.messages import (
     PROTOCOL,
     EpisodeEnd,
     Error,
     InitAgent,
-    MessageError,
     Ping,
     Pong,
     Ready,
@@ -37,8 +37,6 @@ from parllel.operators.messages import (
     Stepped,
     Stop,
     Stopped,
-    read_command,
-    write_reply,
 )
 from parllel.operators.player_runtime import PlayerRuntime, agent_seed, show_decision
 from parllel.operators.terminated import Terminated

@@ -26,18 +26,16 @@ from parllel.errors import (
     WorkerTimeoutError,
     WrongStateError,
 )
+from parllel.operators.message_lines import MessageError, read_reply, write_command
 from parllel.operators.messages import (
     AnyCommand,
     Frame,
     InitAgent,
-    MessageError,
     Ping,
     Reset,
     SelectAction,
     Step,
     Stop,
-    read_reply,
-    write_command,
 )
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.owed_replies import OwedReplies

@@ -9,14 +9,8 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.operators.given_action import GivenAction
-from parllel.operators.messages import (
-    ActionSelected,
-    AgentReady,
-    InitAgent,
-    MessageError,
-    SelectAction,
-    Stepped,
-)
+from parllel.operators.message_lines import MessageError
+from parllel.operators.messages import ActionSelected, AgentReady, InitAgent, SelectAction, Stepped
 from parllel.operators.worker_agent import Decision, WorkerAgent, checked_decision
 from parllel.seeding import Seeds
 

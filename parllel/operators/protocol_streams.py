@@ -14,7 +14,7 @@ import contextlib
 import os
 import select
 
-from parllel.operators.messages import MessageError
+from parllel.operators.message_lines import MessageError
 
 _CHUNK = 2**16
 _LONGEST = 2**27  # bytes of a line, as `Program` reads

@@ -11,7 +11,8 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text, print_traceback
-from parllel.operators.messages import Error, MessageError, write_reply
+from parllel.operators.message_lines import MessageError, write_reply
+from parllel.operators.messages import Error
 from parllel.operators.protocol_streams import ProtocolStreams, take_streams
 from parllel.operators.terminated import Terminated, sigterm_raises
 

@@ -15,7 +15,7 @@ import pytest
 from asked_runtime import Deciding, ask, runtime_of
 from fuzzed_lines import fuzzed_lines
 
-from parllel.operators import read_reply
+from parllel.operators.message_lines import read_reply
 
 WORKER = Path(__file__).parent / "served_worker.py"
 MAY_GROW = 8 * 2**20  # bytes

@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.operators import (
-    MessageError,
-    messages,
-    read_command,
-    read_reply,
-    write_command,
-    write_reply,
-)
+from parllel.operators import MessageError, messages
+from parllel.operators.message_lines import read_command, read_reply, write_command, write_reply
 from parllel.operators.messages import EpisodeEnd, Ready, Reset, SelectAction, Step, Stepped
 
 INTS = st.integers(-(2**70), 2**70)
