@@ -1,6 +1,7 @@
 """A worker of the standard library alone, whose episodes have five steps, and which fails as its words say.
 
 python frail_worker.py [die=SEED] [hang=SEED] [error=SEED] [never] [slow=SECONDS] [stubborn]
+                           [print=SEED] [endless=SEED] [miscount=SEED] [huge=SEED]
 """
 
 from __future__ import annotations
@@ -39,12 +40,16 @@ def main() -> None:
         if step == 3 and words.get("error") == str(seed):
             say({"type": "error", "message": "frail: no idea"})
             continue
+        if step == 3 and words.get("print") == str(seed):
+            print("a library says hello", flush=True)
         over = step == 5
         flags = {"terminated": over, "truncated": False}
-        sums = {"reward": seed, "episode_reward": step * seed}
+        reward = 1e308 if words.get("huge") == str(seed) else seed
+        sums = {"reward": reward, "episode_reward": 0}
         say({"type": "step", "step_index": step, "action": 0, **sums, **flags})
-        if over:
-            end = {"total_reward": 5 * seed, "episode_length": 5}
+        if over and words.get("endless") != str(seed):
+            length = 4 if words.get("miscount") == str(seed) else 5
+            end = {"total_reward": 5 * seed, "episode_length": length}
             say({"type": "episode_end", **end, **flags})
 
 

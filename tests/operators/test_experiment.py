@@ -145,6 +145,22 @@ def test_failures_are_recorded_and_the_rest_is_played(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["free", "lockstep"])
+def test_what_workers_say_wrongly_fails_one_episode_alone(tmp_path, mode):
+    wrong = {
+        "print": "wrote what is no reply",
+        "endless": "within 0.5 s",
+        "miscount": "expected an episode_end after 5 steps, got one of 4",
+        "huge": "its total reward is no finite number",
+    }
+    operators = [frail(word, f"{word}=2") for word in wrong]
+    experiment = Experiment("wrong", operators, seeds=[1, 2, 3], step_timeout_s=0.5, mode=mode)
+    result = experiment.run(tmp_path)
+    for one in result.groups[0].operators:
+        assert (one.ended, one.failed, one.total_reward.mean) == (2, 1, 10.0)
+        assert wrong[one.operator_id] in one.failures[0]
+
+
+@pytest.mark.parametrize("mode", ["free", "lockstep"])
 def test_a_limit_of_steps_cuts_episodes_of_any_worker(tmp_path, mode):
     config = OperatorConfig(
         "program", "cut", "five", worker=[sys.executable, str(FRAIL)], max_steps=2
