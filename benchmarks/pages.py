@@ -79,6 +79,7 @@ def sections() -> list[Section]:
     """Return the sections whose results have been committed, in the order of their pages."""
     from benchmarks import figures, summary
     from benchmarks.end_to_end import report
+    from benchmarks.operators import report as operators
     from benchmarks.peers import figures as peers
     from benchmarks.remote import report as remote
     from benchmarks.rollouts import report as rollouts
@@ -89,6 +90,7 @@ def sections() -> list[Section]:
         Section("end_to_end", MEASURED, ("end_to_end",), report.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
+        Section("operators", MEASURED, ("operators",), operators.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.figures),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
     ]

@@ -99,7 +99,7 @@ class OperatorLauncher(Closing):
 
         Args:
             config: the game.
-            run_id: of this run of it; default "op_" and its operator_id. A player's is this, "_" and the
+            run_id: of this run of it; default "op_ID", by its operator_id. A player's is this, "_" and the
                 operator_id of the player.
 
         Raises: as `launch_operator`.

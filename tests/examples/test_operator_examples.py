@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import bootstrap
 
 from parllel.operators import Experiment, OperatorConfig
 from parllel.pictures import plot_learning_curve
@@ -195,3 +198,33 @@ def test_a_run_plays_the_same_episodes_behind_a_url(cartpole, minigrid, tmp_path
     assert all(one["ended"] == 6 for group in results for one in group["operators"])
     same = results[0]["differences"][0]["total_reward"]
     assert (same["mean"], same["low"], same["high"], same["n"]) == (0.0, 0.0, 0.0, 6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_fifty_seeds_give_the_same_twice_and_intervals_as_another_bootstrap(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # The runs are trained first, as they are not there.
+    first, second = (compare(tmp_path, f"port={port}") for _ in range(2))
+    operators = {}
+    for group in json.loads((first / "results.json").read_text())["results"]:
+        operators |= {one["operator_id"]: one for one in group["operators"]}
+    assert operators["trained"]["success"]["mean"] > 0.9 > operators["random"]["success"]["mean"]
+    assert operators["room-trained"]["success"]["mean"] == 1.0
+    assert without_names(telemetry(first, "trained", "steps")) == without_names(
+        telemetry(first, "served", "steps")
+    )
+    for name, found in operators.items():
+        for kind in ("steps", "episodes"):
+            assert telemetry(first, name, kind) == telemetry(second, name, kind)
+        rewards = [episode["total_reward"] for episode in telemetry(first, name, "episodes")]
+        assert len(rewards) == 50
+        reward = found["total_reward"]
+        assert reward["mean"] == pytest.approx(np.mean(rewards))
+        if len(set(rewards)) > 1:
+            drawn = bootstrap((rewards,), np.mean, n_resamples=20_000, method="percentile", rng=1)
+            expected = drawn.confidence_interval
+            width = expected.high - expected.low
+            assert (reward["low"], reward["high"]) == pytest.approx(expected, abs=0.05 * width)

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("run_of_an_extra.py")
+GAME = Path(__file__).with_name("game_of_an_extra.py")
 # What the code of each extra imports: an extra may bring along what another one asks for.
 LIBRARIES = {
     "torch": "torch",
@@ -44,10 +45,12 @@ COMMANDS = {
     "wire": ("wire", ["-c", "import parllel.wire"]),
     "rollouts": ("rollouts", ["-c", "import parllel.rollouts.on_ray"]),
     "remote": ("remote", [*PARLLEL, "run", "--environment", "rps", "--agents", "rock", "paper"]),
+    "operators": ("operators", [GAME.name]),
 }
 # Their code imports the library itself: the sentence names that, and for `python -c` it ends a traceback.
-OWN_CODE = {"multiagent": "mpe2"}
-WITH_TRACEBACK = ("flags", "wire", "rollouts")
+# A game names the first that is missing, of those that other extras have too.
+OWN_CODE = {"multiagent": "mpe2", "operators": "needs"}
+WITH_TRACEBACK = ("flags", "wire", "rollouts", "operators")
 
 
 def call(python: Path | str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -82,6 +85,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a script and its runs, one for each part."""
     folder = tmp_path_factory.mktemp("project")
     shutil.copy(SCRIPT, folder)
+    shutil.copy(GAME, folder)
     for part in ("core", "torch", "tensorboard", "multiagent"):
         done = call(sys.executable, SCRIPT.name, "--part", part, cwd=folder)
         assert done.returncode == 0, done.stderr
