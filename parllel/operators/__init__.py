@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from parllel.operators.cleanrl_policy import CleanRlPolicy
     from parllel.operators.episode_outcome import EpisodeOutcome
-    from parllel.operators.experiment import Experiment, ExperimentResult
+    from parllel.operators.experiment import Experiment
     from parllel.operators.experiment_file import load_experiment
+    from parllel.operators.experiment_result import ExperimentResult
     from parllel.operators.experiment_seeds import Fixed, Procedural
     from parllel.operators.game_episodes import GameEpisodes
     from parllel.operators.interactive_runtime import InteractiveRuntime
@@ -78,7 +79,7 @@ _PLACES = {
     "Difference": "results",
     "EpisodeOutcome": "episode_outcome",
     "Experiment": "experiment",
-    "ExperimentResult": "experiment",
+    "ExperimentResult": "experiment_result",
     "Fixed": "experiment_seeds",
     "GameEpisodes": "game_episodes",
     "GroupResult": "results",

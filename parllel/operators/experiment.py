@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from parllel.operators.episode_gate import EpisodeGate, FreeGate, LockStepGate
 from parllel.operators.experiment_folder import ExperimentFolder
 from parllel.operators.experiment_progress import ExperimentProgress
+from parllel.operators.experiment_result import ExperimentResult
 from parllel.operators.experiment_seeds import SeedsLike, seeds_as_json, seeds_of
 from parllel.operators.experiment_threads import play_all
 from parllel.operators.film import Film
@@ -23,38 +23,12 @@ from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_launcher import OperatorLauncher
 from parllel.operators.operator_session import Episodes, OperatorSession
-from parllel.operators.results import COMPARISONS, GroupResult
+from parllel.operators.results import COMPARISONS
 from parllel.operators.single_episodes import SingleEpisodes
 from parllel.processes import RestartBudget
 
 MODES = ("free", "lockstep")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
-
-
-@dataclass(frozen=True)
-class ExperimentResult:
-    """What came of an experiment.
-
-    Attributes:
-        folder: of the run, with its telemetry.
-        groups: the results of each environment and each game.
-        failures: a sentence for each operator that failed.
-        stopped_by: "SIGINT" or "SIGTERM" if the user ended it early; else None.
-        notes: what could not be drawn, and why.
-    """
-
-    folder: Path
-    groups: tuple[GroupResult, ...]
-    failures: tuple[str, ...]
-    stopped_by: str | None
-    notes: tuple[str, ...]
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status for a script: 130 after Ctrl-C, 143 after SIGTERM, 1 after a failure, else 0."""
-        if self.stopped_by is not None:
-            return 130 if self.stopped_by == "SIGINT" else 143
-        return 1 if self.failures else 0
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def failures_of(groups: list[GroupResult], *, stopped: bool) -> tuple[str, ...]:
                 first, *others = one.failures or ("nothing was played",)
                 more = f" (and {len(others)} other failures)" if others else ""
                 found.append(
-                    f"{one.operator_id} ({group.group}): {one.failed} of {one.asked} episodes failed"
+                    f"{one.operator_id} ({group.label}): {one.failed} of {one.asked} episodes failed"
                     f"{left}: {first}{more}"
                 )
     return tuple(found)

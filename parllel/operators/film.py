@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.operators.results import label_of
 from parllel.pictures import write_video
 
 _GAP = 4  # pixels between operators
@@ -66,7 +67,7 @@ class Film:
     def write(self, folder: Path) -> list[str]:
         """Write a video for each environment and episode; return notes on what could not be filmed."""
         for (env_id, episode), by_operator in sorted(self._frames.items()):
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", env_id).strip("-")
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", label_of(env_id)).strip("-")
             path = folder / f"{name}-episode-{episode}.mp4"
             try:
                 write_video(path, _side_by_side(by_operator), _FPS)

@@ -119,6 +119,17 @@ class GroupResult:
     operators: tuple[OperatorResult, ...]
     differences: tuple[Difference, ...]
 
+    @property
+    def label(self) -> str:
+        """The group for people to read."""
+        return label_of(self.group)
+
+
+def label_of(env: str) -> str:
+    """Return the name of an environment with no more than the last two parts of the path of its file."""
+    path, python, rest = env.partition(".py:")
+    return "/".join(path.split("/")[-2:]) + python + rest if python else env
+
 
 def results_of(
     folder: Path, sources: Sequence[Source], comparisons: str = "first"

@@ -31,7 +31,7 @@ def draw_results(path: str | os.PathLike[str], groups: Sequence[GroupResult]) ->
     axes: Any = figure.subplots(len(groups), 2, squeeze=False, height_ratios=heights)
     for (left, right), group in zip(axes, groups, strict=True):
         rewards = {one.operator_id: one.total_reward for one in group.operators}
-        _draw(left, group.group, "total reward, mean and 95 % interval", rewards)
+        _draw(left, group.label, "total reward, mean and 95 % interval", rewards)
         if not group.differences:
             right.set_axis_off()
             continue

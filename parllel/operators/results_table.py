@@ -17,7 +17,7 @@ _WIDTH = 200  # characters, of what is written to a file or a pipe
 def print_results(groups: Sequence[GroupResult], console: Console) -> None:
     """Print the operators of each group, then their differences."""
     for group in groups:
-        console.print(f"[bold]{escape(group.group)}[/]", highlight=False)
+        console.print(f"[bold]{escape(group.label)}[/]", highlight=False)
         console.print(_operators(group.operators))
         if group.differences:
             console.print(_differences(group.differences))

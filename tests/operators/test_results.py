@@ -8,7 +8,7 @@ from rich.console import Console
 from scipy import stats
 
 from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
-from parllel.operators.results import Latency, Source, results_of
+from parllel.operators.results import GroupResult, Latency, Source, results_of
 from parllel.operators.results_table import print_results
 from parllel.operators.telemetry import Telemetry
 
@@ -152,3 +152,16 @@ def test_the_table_says_which_differences_are_clear(tmp_path):
     with console.capture() as found:
         print_results(results_of(tmp_path, [sources[0], sources[2]]), console)
     assert "no difference is clear: the interval of each reaches zero" in found.get()
+
+
+@pytest.mark.parametrize(
+    ("group", "label"),
+    [
+        ("/home/me/examples/operators/room.py:make", "operators/room.py:make"),
+        ("room.py:make {'size': 5}", "room.py:make {'size': 5}"),
+        ("ALE/Pong-v5", "ALE/Pong-v5"),
+        ("chess (pettingzoo/classic/chess_v6)", "chess (pettingzoo/classic/chess_v6)"),
+    ],
+)
+def test_labels_leave_out_where_a_file_is(group, label):
+    assert GroupResult(group, (), ()).label == label
