@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,9 @@ class OperatorLauncher(Closing):
         self.log_dir = Path(folder, log_dir).absolute()
         self._handles: list[OperatorProcessHandle] = []
         self._closed = False
+        # Threads may launch: one that is in between is not yet among the handles. Reentrant: a signal handler
+        # may close the launcher in the middle.
+        self._lock = threading.RLock()
         self._builders: dict[str, Callable[[OperatorConfig, str, bool], list[str]]] = {
             "baseline": self._build_baseline_command,
             "chess": self._build_chess_command,
@@ -76,7 +80,8 @@ class OperatorLauncher(Closing):
             WrongStateError: if the operator runs, or another one under this run id.
             WorkerDiedError, WorkerTimeoutError: if no process could be started.
         """
-        return self._launch(config, run_id, interactive, config.env_id)
+        with self._lock:
+            return self._launch(config, run_id, interactive, config.env_id)
 
     def check(self, config: OperatorConfig | MultiAgentConfig) -> None:
         """Raise what `launch_operator` would, in one sentence that names the operator; start nothing.
@@ -86,11 +91,12 @@ class OperatorLauncher(Closing):
             WrongStateError: if an operator of this id runs.
             ClosedError: after `close`.
         """
-        if isinstance(config, MultiAgentConfig):
-            for player in config.players.values():
-                self._check(player, None, config.env_id)
-            return
-        self._check(config, None, config.env_id)
+        operators: Iterable[OperatorConfig] = (
+            config.players.values() if isinstance(config, MultiAgentConfig) else [config]
+        )
+        with self._lock:
+            for operator in operators:
+                self._check(operator, None, config.env_id)
 
     def launch_multiagent_operator(
         self, config: MultiAgentConfig, run_id: str | None = None
@@ -104,24 +110,26 @@ class OperatorLauncher(Closing):
 
         Raises: as `launch_operator`.
         """
-        self.check(config)
         base = f"op_{config.operator_id}" if run_id is None else run_id
         handles: dict[str, OperatorProcessHandle] = {}
-        try:
-            for player, operator in config.players.items():
-                # The game names its environment when it begins.
-                alone = replace(operator, env_id=None)
-                own = f"{base}_{operator.operator_id}"
-                handles[player] = self._launch(alone, own, True, config.env_id)
-        except BaseException:
-            end_all([handle.process for handle in handles.values()], 0.0)
-            raise
+        with self._lock:
+            self.check(config)
+            try:
+                for player, operator in config.players.items():
+                    # The game names its environment when it begins.
+                    alone = replace(operator, env_id=None)
+                    own = f"{base}_{operator.operator_id}"
+                    handles[player] = self._launch(alone, own, True, config.env_id)
+            except BaseException:
+                end_all([handle.process for handle in handles.values()], 0.0)
+                raise
         return MultiAgentOperatorHandle(config, handles)
 
     def close(self) -> None:
         """End all that runs, side by side; may be called twice."""
-        self._closed = True
-        handles, self._handles = self._handles, []
+        self._closed = True  # before the lock, for those that wait for it to launch
+        with self._lock:
+            handles, self._handles = self._handles, []
         for handle in handles:
             handle.ask_to_stop()
         end_all([handle.process for handle in handles], _GRACE_S)

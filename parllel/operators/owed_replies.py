@@ -83,6 +83,8 @@ class OwedReplies:
         return owed is not None and self._take(owed, "error", {})
 
     def _find(self, number: object) -> _Owed | None:
+        if self._newest is not None and self._newest.number == number:
+            return self._newest  # as nearly always
         return next((owed for owed in self._owed if owed.number == number), None)
 
     def _by_id(self, number: object, kind: str) -> _Owed | None:

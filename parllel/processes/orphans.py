@@ -52,23 +52,28 @@ def marked(name: str) -> list[ProcessEntry]:
 
     A fork that has not executed another program is missing, as is a program started with other variables.
     """
-    return _search(name)[0]
+    return _search([name])[0]
 
 
-def _search(name: str) -> tuple[list[ProcessEntry], set[int]]:
-    """Return the running programs with a mark, and the ids of processes that had ended when looked at."""
-    wanted = f"{_MARK}={name}".encode()
+def _search(names: Iterable[str]) -> tuple[list[ProcessEntry], set[int]]:
+    """Return the running programs with one of the marks, and the ids of processes that have ended."""
+    wanted = {f"{_MARK}={name}".encode() for name in names}
     found, ended = [], set()
-    unknown = [int(folder.name) for folder in PROC.glob("[0-9]*")]
+    unknown: list[int] = []
+    with contextlib.suppress(FileNotFoundError):
+        unknown += [int(entry) for entry in os.listdir(PROC) if entry.isdigit()]
     deadline = time.monotonic() + _EXEC_S
     while True:
         starting = []
         for pid in unknown:
-            # First: the variables are read of the same process, or of one that came later and is spared.
+            variables = _read(pid, "environ")
+            if variables and wanted.isdisjoint(variables.split(b"\0")):
+                continue  # nearly all of the machine: one file of each is enough
+            # First: the variables are then of the same process, or of one that came later and is spared.
             entry, variables = process_entry(pid), _read(pid, "environ")
             if entry is None or not entry.runs or variables is None:
                 ended.add(pid)
-            elif wanted in variables.split(b"\0"):
+            elif not wanted.isdisjoint(variables.split(b"\0")):
                 found.append(entry)
             elif not variables and _is_in_exec(entry):
                 starting.append(pid)
@@ -89,7 +94,8 @@ def _is_in_exec(entry: ProcessEntry) -> bool:
 def _read(pid: int, name: str) -> bytes | None:
     """Return a file of a process, b"" if it is another user's, None if the process has ended."""
     try:
-        return (PROC / str(pid) / name).read_bytes()
+        with open(f"{PROC}/{pid}/{name}", "rb", buffering=0) as file:
+            return file.read()
     except PermissionError:
         return b""
     except OSError:
@@ -106,13 +112,13 @@ def kill_all(entries: Iterable[ProcessEntry]) -> None:
                 os.kill(entry.pid, signal.SIGKILL)
 
 
-def kill_marked(name: str, timeout_s: float = _COLLECT_S) -> list[ProcessEntry]:
-    """Kill the programs that were started with a mark, and return them."""
+def kill_marked(names: Collection[str], timeout_s: float = _COLLECT_S) -> list[ProcessEntry]:
+    """Kill the programs that were started with any of the marks, and return them."""
     killed: list[ProcessEntry] = []
     known: set[int] = set()
     deadline = time.monotonic() + timeout_s
     while True:
-        found, ended = _search(name)
+        found, ended = _search(names)
         kill_all(found)
         killed += found
         # One that ended between the list of processes and the look at it may have started another in that

@@ -26,6 +26,7 @@ from parllel.processes.error_file import ErrorFile
 from parllel.processes.input_pipe import InputPipe
 from parllel.processes.line_reader import LineReader
 from parllel.processes.orphans import collect, environment_mark, kill_marked
+from parllel.processes.process_table import ProcessEntry
 from parllel.processes.program_environment import program_environment
 from parllel.processes.program_start import start_program
 from parllel.processes.watched_process import WatchedProcess
@@ -102,6 +103,7 @@ class Program(WatchedProcess, Closing):
             except BaseException:
                 self._errors.close()
                 raise
+        self._swept: list[ProcessEntry] | None = None  # what carried its mark, once that was killed
         self._last_lines: list[str] | None = None  # once the file is closed
         self._output: LineReader | None = None
         # Next, as from here on an exit of this process ends the program.
@@ -260,7 +262,7 @@ class Program(WatchedProcess, Closing):
         try:
             # By now all in its group are dead. What had detached itself from it, as a daemon does, is no
             # longer below it, and may hold its output open.
-            killed = kill_marked(self._mark)
+            killed = kill_marked([self._mark]) if self._swept is None else self._swept
             super()._clean_up()
             if hasattr(os, "killpg"):
                 collect(self.pid, killed)

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeAlias
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.processes.child import Child
+from parllel.processes.orphans import kill_marked
 from parllel.processes.program import Program
 from parllel.processes.watched_process import TERMINATE_S, WatchedProcess
 
@@ -164,9 +165,11 @@ def _with_output(programs: Sequence[Program], timeout_s: float) -> Iterable[Prog
 def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
     """Give all processes together `grace_s` to exit by themselves, then terminate them, then kill them."""
     # Each stage for all at once: many processes that hang would take that many times as long.
+    ending: list[WatchedProcess] = []
     with ExitStack() as stack:
-        for process in processes:
-            stack.callback(process.kill)  # after a Ctrl-C too
+        # In reverse order, after a Ctrl-C too.
+        stack.callback(_finish_all, ending)
+        stack.callback(_kill_all, processes, ending)
         if grace_s > 0:
             for process in processes:
                 process.let_leave()
@@ -174,6 +177,25 @@ def end_all(processes: Sequence[WatchedProcess], grace_s: float) -> None:
             for process in left:
                 process.terminate()
             _await_deaths(left, TERMINATE_S)
+
+
+def _kill_all(processes: Sequence[WatchedProcess], ending: list[WatchedProcess]) -> None:
+    for process in processes:
+        # Not those that another thread ends.
+        if process._begin_end():
+            ending.append(process)
+            process._kill_all()
+
+
+def _finish_all(ending: Sequence[WatchedProcess]) -> None:
+    programs = [process for process in ending if isinstance(process, Program)]
+    if programs:
+        # One search among all processes of the machine, which takes long, for all of them.
+        swept = kill_marked([program._mark for program in programs])
+        for program in programs:
+            program._swept = swept
+    for process in ending:
+        process._finish_end()
 
 
 def _await_deaths(processes: Sequence[WatchedProcess], timeout_s: float) -> list[WatchedProcess]:

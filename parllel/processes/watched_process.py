@@ -84,7 +84,7 @@ class WatchedProcess:
             False  # whether `end` has cleaned up; from then on only the exit code is known
         )
         self._exit_code: int | None = None
-        self._known: list[ProcessEntry] = []  # what was below it when `terminate` was called
+        self._known: list[ProcessEntry] | None = None  # what was below it before a signal
         # What started the process sends the code once: a second thread that reads it finds the end of a pipe,
         # and would report another code. Reentrant: the collector may end a process in any thread.
         self._exit_lock = threading.RLock()
@@ -153,7 +153,7 @@ class WatchedProcess:
 
     def terminate(self) -> None:
         """Send SIGTERM to the process and its group, unless it has ended; do not wait."""
-        if not self.died() and os.getpid() == self._owner and hasattr(os, "killpg"):
+        if hasattr(os, "killpg") and os.getpid() == self._owner and not self._await_death(0.0):
             # Before the signal: the system gives the children of one that has ended to another process.
             self._known = self._below()
             self._signal_group(signal.SIGTERM)
@@ -163,32 +163,39 @@ class WatchedProcess:
 
         Without a grace it is killed at once.
         """
-        if self._ended:
+        if not self._begin_end():
             return
+        try:
+            if grace_s > 0 and not self._await_death(grace_s):
+                self.terminate()
+                self._await_death(TERMINATE_S)
+        finally:  # a second Ctrl-C cuts the grace short
+            self._kill_all()
+            self._finish_end()
+
+    def _begin_end(self) -> bool:
+        """Return whether the caller is to end it: the first who asks, in the process that owns it."""
+        if self._ended:
+            return False
         # First: a second call, as from an exit function or a signal handler, has nothing to do.
         self._ended = True
         _living.discard(self)
-        if os.getpid() != self._owner:  # a forked copy: the process is not ours to end
-            return
-        below: list[ProcessEntry] | None = None
-        try:
-            left = grace_s > 0 and self._await_death(grace_s)
-            # Before any signal, as in `terminate`.
-            below = self._below()
-            if grace_s > 0 and not left and hasattr(os, "killpg"):
-                self._signal_group(signal.SIGTERM)
-                self._await_death(TERMINATE_S)
-        finally:  # a second Ctrl-C cuts the grace short
-            if below is None:
-                below = self._below()
-            below += self._known
-            # The group even if its leader has left: what it started may still be in there.
-            self._kill_group()
-            kill_all(below)
-            self._clean_up()
-            if hasattr(os, "killpg"):
-                # Last, when all are dead: those whose parent is now this process would stay as zombies.
-                collect(self.pid, below)
+        # A forked copy: the process is not ours to end.
+        return os.getpid() == self._owner
+
+    def _kill_all(self) -> None:
+        """Kill the process, its group and what is below it; do not wait."""
+        if self._known is None:
+            self._known = self._below()
+        # The group even if its leader has left: what it started may still be in there.
+        self._kill_group()
+        kill_all(self._known)
+
+    def _finish_end(self) -> None:
+        self._clean_up()
+        if hasattr(os, "killpg"):
+            # Last, when all are dead: those whose parent is now this process would stay as zombies.
+            collect(self.pid, self._known or [])
 
     def _below(self) -> list[ProcessEntry]:
         """Return what the process has started, also in sessions and groups of their own."""

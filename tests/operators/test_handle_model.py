@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -76,7 +75,6 @@ class HandleMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ commands
 
-    @precondition(lambda self: not self.is_stopped)
     @rule(behaviour=st.sampled_from(sorted(BEHAVIOURS)))
     def step(self, behaviour: str) -> None:
         if behaviour in NEEDS_IDS and not self.has_ids:
@@ -88,7 +86,6 @@ class HandleMachine(RuleBasedStateMachine):
             self.n_garbage += behaviour in ("garbage", "wrong")
             self.is_doomed |= behaviour in DEADLY
 
-    @precondition(lambda self: not self.is_stopped)
     @rule(is_slow=st.booleans())
     def select(self, is_slow: bool) -> None:
         text = self.next_text()
@@ -96,20 +93,17 @@ class HandleMachine(RuleBasedStateMachine):
         if self.send(lambda: self.handle.send_select_action("a", observation)):
             self.expect([("action_selected", text)])
 
-    @precondition(lambda self: not self.is_stopped)
     @rule()
     def reset(self) -> None:
         text = self.next_text()
         if self.send(lambda: self.handle.send_reset(int(text))):
             self.expect([("ready", text)])
 
-    @precondition(lambda self: not self.is_stopped)
     @rule()
     def ping(self) -> None:
         if self.send(self.handle.send_ping):
             self.expect([("pong", "")])
 
-    @precondition(lambda self: not self.is_stopped)
     @rule()
     def stop(self) -> None:
         if self.send(self.handle.send_stop):
@@ -121,6 +115,9 @@ class HandleMachine(RuleBasedStateMachine):
         return str(self.n_sent)
 
     def send(self, command: Any) -> bool:
+        # Here, as a precondition must not depend on how fast a worker is.
+        if self.is_stopped:
+            return False
         try:
             command()
         except WorkerDiedError:
@@ -142,16 +139,14 @@ class HandleMachine(RuleBasedStateMachine):
         self.read_one(timeout)
         assert time.monotonic() - began < timeout + 5.0
 
-    @precondition(lambda self: bool(self.expected))
     @rule()
     def read_all(self) -> None:
         while self.expected and not self.is_dead:
             assert self.read_one(LONG_S), "no reply in time"
 
-    @precondition(lambda self: self.is_doomed)
     @rule()
     def read_until_death(self) -> None:
-        while not self.is_dead:
+        while self.is_doomed and not (self.is_dead or self.handle.process.ended):
             assert self.read_one(LONG_S), "no death in time"
 
     def read_one(self, timeout: float) -> bool:
@@ -183,20 +178,19 @@ class HandleMachine(RuleBasedStateMachine):
     def wait(self) -> None:
         time.sleep(0.01)
 
-    @precondition(lambda self: not self.is_doomed)
     @rule()
     def kill(self) -> None:
         if self.handle.is_running:
             os.kill(self.handle.pid, signal.SIGKILL)
         self.is_doomed = True
 
-    @precondition(lambda self: self.is_doomed or self.is_stopped)
-    @rule(is_ended=st.booleans())
-    def launch_another(self, is_ended: bool) -> None:
-        if is_ended or self.is_stopped:
-            self.handle.end(0.05)
+    @rule()
+    def launch_another(self) -> None:
+        # One that died by itself is ended by the launcher.
+        if self.is_doomed and not self.is_stopped:
+            self.handle.wait(LONG_S)
         else:
-            self.handle.wait(LONG_S)  # one that died by itself has to be ended by the launcher
+            self.handle.end(0.05)
         self.launch(self.has_ids)
 
     def teardown(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,27 @@ def readable(path: Path) -> bool:
 
 
 # ---------------------------------------------------------------------- the end
+
+
+def test_threads_may_launch(launcher: OperatorLauncher) -> None:
+    """Each id once, whichever thread is first, and none is left by `close` (the leak guard sees)."""
+    config = OperatorConfig("program", "one", worker=HOSTILE)
+    others = [OperatorConfig("program", f"o{i}", worker=HOSTILE) for i in range(4)]
+    outcomes: list[Any] = []
+
+    def launch(config: OperatorConfig, run_id: str) -> None:
+        try:
+            outcomes.append(launcher.launch_operator(config, run_id, interactive=True).operator_id)
+        except WrongStateError:
+            outcomes.append("refused")
+
+    jobs = [(config, f"run_{i}") for i in range(4)] + [(own, own.operator_id) for own in others]
+    threads = [threading.Thread(target=launch, args=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["o0", "o1", "o2", "o3", "one", "refused", "refused", "refused"]
 
 
 def test_a_log_of_each(launcher: OperatorLauncher, hostile: Hostile, tmp_path: Path) -> None:
