@@ -65,8 +65,7 @@ def trained(script: Path, base: str) -> str:
 def served(run: str, port: int) -> Iterator[str]:
     """Serve the policy of a run, and yield the URL."""
     command = [sys.executable, "-m", "parllel.cli", "http-server", "--port", str(port)]
-    # The script of the run may be outside the current folder; the worker of "trained" executes it too.
-    command += ["--environment", f"gymnasium/{CARTPOLE}", "--agent", run, "--trust"]
+    command += ["--environment", f"gymnasium/{CARTPOLE}", "--agent", run]
     patience = json.dumps({"agentTimeout": START_S, "actTimeout": START_S})
     with Program([*command, "--configuration", patience], name="server") as server:
         # "serving on http://..."

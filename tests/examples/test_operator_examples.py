@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -166,14 +167,15 @@ def telemetry(folder, operator, kind):
     return [{key: one[key] for key in one if key not in times} for one in records]
 
 
-def compare(folder, *changes):
-    """Play the comparison, and return the folder of its run."""
-    command = [sys.executable, "-m", "parllel.cli", "operators", "run", OPERATORS / "compare.py"]
-    for change in changes:
-        command += ["--set", change]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def compare(folder, *arguments, base="runs"):
+    """Play the comparison in a folder that holds the examples, and return the folder of its run."""
+    script = folder / "examples" / "operators" / "compare.py"
+    command = [sys.executable, "-m", "parllel.cli", "operators", "run", script, "--dir", base]
+    done = subprocess.run(
+        [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    return max((folder / "runs").glob("compare*"), key=lambda path: path.stat().st_mtime_ns)
+    return max(Path(folder, base).glob("compare*"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def without_names(records):
@@ -183,8 +185,9 @@ def without_names(records):
 
 
 def test_a_run_plays_the_same_episodes_behind_a_url(cartpole, minigrid, tmp_path):
-    runs = [f"cartpole={cartpole}", f"minigrid={minigrid}"]
-    folder = compare(tmp_path, *runs, "n_seeds=6", "port=0")
+    values = [f"cartpole={cartpole}", f"minigrid={minigrid}", "n_seeds=6", "port=0"]
+    changes = [word for value in values for word in ("--set", value)]
+    folder = compare(EXAMPLES.parent, *changes, base=str(tmp_path))
     for kind in ("steps", "episodes"):
         trained, served = (telemetry(folder, name, kind) for name in ("trained", "served"))
         assert without_names(trained) == without_names(served)
@@ -206,8 +209,9 @@ def test_fifty_seeds_give_the_same_twice_and_intervals_as_another_bootstrap(tmp_
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # The runs are trained first, as they are not there.
-    first, second = (compare(tmp_path, f"port={port}") for _ in range(2))
+    # Scripts of runs have to be below the current folder. The runs are trained first, as they are not there.
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    first, second = (compare(tmp_path, "--set", f"port={port}") for _ in range(2))
     operators = {}
     for group in json.loads((first / "results.json").read_text())["results"]:
         operators |= {one["operator_id"]: one for one in group["operators"]}
