@@ -58,6 +58,8 @@ def play_all(
     except KeyboardInterrupt as stopped:
         stopped_by = "SIGTERM" if isinstance(stopped, _TerminatedError) else "SIGINT"
     finally:
+        # In this order: a session whose worker is ended while it steps would take that for a failure, if the
+        # gate did not say that all is stopped.
         gate.stop()
         _join(threads, _LEAVE_S)
         if any(thread.is_alive() for thread in threads):

@@ -56,6 +56,10 @@ class OperatorSession:
         run_id: of the telemetry.
         restarts: how often a worker that died or hangs is started again.
         is_success: says of a total reward whether it is one, where the worker does not; None if nothing does.
+
+    Attributes:
+        n_done, n_failed: episodes so far.
+        n_steps: steps so far.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class OperatorSession:
 
     def close(self) -> None:
         """End the worker; may be called twice, and by another thread."""
+        # Read once: `play` takes it away when the worker is lost.
         handle = self._handle
         if handle is not None:
             handle.close()
