@@ -15,7 +15,7 @@ from parllel.operators.episode_gate import EpisodeGate, FreeGate, LockStepGate
 from parllel.operators.experiment_folder import ExperimentFolder
 from parllel.operators.experiment_progress import ExperimentProgress
 from parllel.operators.experiment_result import ExperimentResult
-from parllel.operators.experiment_seeds import SeedsLike, seeds_as_json, seeds_of
+from parllel.operators.experiment_seeds import SeedsLike, agent_seeds_of, seeds_as_json, seeds_of
 from parllel.operators.experiment_threads import play_all
 from parllel.operators.film import Film
 from parllel.operators.game_episodes import GameEpisodes
@@ -39,7 +39,7 @@ class Experiment:
         name: 1 to 60 letters, digits, ".", "_" and "-".
         operators: compared with others of the same environment, the first of each with the rest.
         seeds: of the episodes: a list; an int or `Procedural`, from which another is derived for each; or
-            `Fixed`. The i-th episodes of all operators have the same.
+            `Fixed`, where only agents draw anew. The i-th episodes of all operators have the same.
         episodes: of each operator; default as many as there are seeds in a list.
         mode: "free", where each goes on at its own speed, or "lockstep", where all take their steps together.
         pace_s: seconds from a step to the next, at least.
@@ -185,7 +185,9 @@ class Experiment:
         launcher: OperatorLauncher,
         gate: EpisodeGate,
     ) -> OperatorSession:
-        run_id, seeds = folder.run_id(config.operator_id), self.episode_seeds
+        run_id = folder.run_id(config.operator_id)
+        agent_seeds = agent_seeds_of(self.seeds, len(self.episode_seeds))
+        seeds = list(zip(self.episode_seeds, agent_seeds, strict=True))
         launch: Callable[[], Any]
         episodes: Episodes
         if isinstance(config, MultiAgentConfig):
@@ -195,7 +197,7 @@ class Experiment:
             episodes = game
             # Each seed once in each seating.
             n_seatings = len(config.players) if config.seats == "rotate" else 1
-            seeds = tuple(seed for seed in seeds for _ in range(n_seatings))
+            seeds = [pair for pair in seeds for _ in range(n_seatings)]
         else:
             launch = partial(launcher.launch_operator, config, run_id, interactive=True)
             label = "operator_id"

@@ -28,7 +28,7 @@ class Procedural:
 
 @dataclass(frozen=True)
 class Fixed:
-    """The same seed for each episode, of which only what has seeds of its own differs."""
+    """The same seed for the environment of each episode, in which agents draw anew: how do they vary?"""
 
     seed: int
 
@@ -78,6 +78,14 @@ def seeds_of(seeds: SeedsLike, episodes: int | None) -> list[int]:
     if n > len(seeds):
         raise ValueError(f"episodes: expected at most {len(seeds)}, as there are seeds, got {n}")
     return [int(seed) for seed in seeds[:n]]
+
+
+def agent_seeds_of(seeds: SeedsLike, episodes: int) -> list[int | None]:
+    """Return from which seed the agents' follow in each episode; None for the environment's."""
+    if not isinstance(seeds, Fixed):
+        return [None] * episodes
+    derived = Seeds(seeds.seed)
+    return [derived.integer(f"agents of episode {i}") for i in range(episodes)]
 
 
 def seeds_as_json(seeds: SeedsLike) -> Any:

@@ -65,6 +65,7 @@ class GameEpisodes(Closing):
         episode: int,
         seed: int,
         *,
+        agent_seed: int | None = None,
         before_step: Callable[[], None] = lambda: None,
         record_step: Callable[[Record], None] = lambda record: None,
     ) -> list[EpisodeOutcome]:
@@ -76,7 +77,8 @@ class GameEpisodes(Closing):
         Args:
             handle: of the players, by their names in the config.
             episode: its number, by which seats are rotated.
-            seed: of the game; each player's is derived from it by the name of its seat.
+            seed: of the game.
+            agent_seed: from which each player's is derived, by the name of its seat; default `seed`.
             before_step: called before each step of the game; what it raises ends the episode, and is raised.
             record_step: called with the record of each action that was asked for.
         """
@@ -85,7 +87,9 @@ class GameEpisodes(Closing):
         seated = MultiAgentOperatorHandle(
             config, {seat: handle.player_handles[name] for seat, name in seating.items()}
         )
-        play = GamePlay(self._game, config, seated, seats, seed, record_step, self._watch(episode))
+        drawn = seed if agent_seed is None else agent_seed
+        watch = self._watch(episode)
+        play = GamePlay(self._game, config, seated, seats, seed, drawn, record_step, watch)
         failure: GameFailedError | None = None
         try:
             play.begin(self._start_timeout_s)

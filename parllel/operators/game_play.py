@@ -66,7 +66,8 @@ class GamePlay:
         config: of the game.
         handle: of the players, by their seats.
         seats: by name.
-        seed: of the game; each player's is derived from it by the name of its seat.
+        seed: of the game.
+        agent_seed: from which each player's is derived, by the name of its seat.
         record_step: is given a record for each action that was asked for.
         watch: called at the beginning, and after each step of the game.
     """
@@ -78,13 +79,15 @@ class GamePlay:
         handle: MultiAgentOperatorHandle,
         seats: Mapping[str, Seat],
         seed: int,
+        agent_seed: int,
         record_step: Callable[[Record], None],
         watch: Callable[[], None],
     ) -> None:
         self._watch = watch
         self._game, self._config, self._handle = game, config, handle
-        self._seats, self._seed, self._record_step = seats, seed, record_step
-        self._generator = Seeds(seed).generator("illegal actions")
+        self._seats, self._record_step = seats, record_step
+        self._seed, self._agent_seed = seed, agent_seed
+        self._generator = Seeds(agent_seed).generator("illegal actions")
         self._length = 0
         self._is_cut = self._is_forfeit = False
 
@@ -94,7 +97,7 @@ class GamePlay:
             self._game.flags = {}
             self._game.reset(self._seed)
             self._watch()
-        self._handle.send_init_agents(self._seed)
+        self._handle.send_init_agents(self._agent_seed)
         self._replies(list(self._seats), "agent_ready", timeout_s)
 
     def go_on(self, before_step: Callable[[], None], timeout_s: float) -> None:

@@ -138,7 +138,8 @@ class InteractiveRuntime:
             check_can_render(env)
         self._playing, self._why_not = False, "step: the reset failed; send another"
         self._observation, self._info = env.reset(seed=seed)
-        self._agent.reset(agent_seed(seed))
+        own = command.agent_seed
+        self._agent.reset(agent_seed(own if isinstance(own, int) else seed))
         ready = Ready(
             run_id=self._run_id,
             env_id=self._env_id,

@@ -40,12 +40,14 @@ class Reset(Command, tag="reset"):
     """Begin an episode; answered by `ready`.
 
     Attributes:
-        seed: of the environment, at least 0; the agent's is derived from it. None goes on.
+        seed: of the environment, at least 0. None goes on.
+        agent_seed: from which the agent's is derived; default `seed`.
         max_steps: after which the episode is truncated.
         frame: send a picture along, as PNG or as nested lists.
     """
 
     seed: OptionalSeed = UNSET
+    agent_seed: OptionalSeed = UNSET
     max_steps: OptionalCount = UNSET
     frame: Frame = UNSET
 

@@ -100,12 +100,18 @@ class OperatorProcessHandle(Closing):
     # ------------------------------------------------------------------ commands
 
     def send_reset(
-        self, seed: int | None = None, *, max_steps: int | None = None, frame: Frame = None
+        self,
+        seed: int | None = None,
+        *,
+        agent_seed: int | None = None,
+        max_steps: int | None = None,
+        frame: Frame = None,
     ) -> None:
         """Ask for a new episode, which `ready` answers.
 
         Args:
-            seed: of the environment; the agent's follows from it. None goes on.
+            seed: of the environment. None goes on.
+            agent_seed: from which that of the agent follows; None for `seed`.
             max_steps: after which the episode is truncated; None for the operator's own.
             frame: "png" or "rgb" sends a picture along.
 
@@ -116,7 +122,10 @@ class OperatorProcessHandle(Closing):
         """
         steps = UNSET if max_steps is None else max_steps
         seed = seed if seed is None else int(seed)
-        self._send("reset", Reset(seed=seed, max_steps=steps, frame=frame or UNSET))
+        command = Reset(seed=seed, max_steps=steps, frame=frame or UNSET)
+        if agent_seed is not None:
+            command.agent_seed = int(agent_seed)
+        self._send("reset", command)
 
     def send_step(self, *, frame: Frame = None, action: Any = UNSET) -> None:
         """Ask for one step, which `step` answers, and `episode_end` after the last; raise as `send_reset`."""

@@ -31,6 +31,7 @@ class Episodes(Protocol):
         episode: int,
         seed: int,
         *,
+        agent_seed: int | None,
         before_step: Callable[[], None],
         record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
@@ -50,7 +51,7 @@ class OperatorSession:
         labels: fields that all of its records have, such as `env_id`.
         launch: starts the worker, or the workers.
         episodes: plays one episode; closed at the end.
-        seeds: of the episodes.
+        seeds: of the episodes: the environment's, and that from which the agents' follow, None for the same.
         gate: passed before each episode and step.
         folder: of the telemetry.
         run_id: of the telemetry.
@@ -69,7 +70,7 @@ class OperatorSession:
         labels: Record,
         launch: Callable[[], Any],
         episodes: Episodes,
-        seeds: Sequence[int],
+        seeds: Sequence[tuple[int, int | None]],
         gate: EpisodeGate,
         folder: Path,
         run_id: str,
@@ -107,9 +108,9 @@ class OperatorSession:
         """
         try:
             with Telemetry(self._folder, self._run_id) as telemetry:
-                for number, seed in enumerate(self._seeds):
+                for number, seeds in enumerate(self._seeds):
                     self._gate.begin_episode(self.name)
-                    lost = self._play_one(telemetry, number, seed)
+                    lost = self._play_one(telemetry, number, *seeds)
                     self._gate.end_episode(self.name)
                     if lost and number + 1 < len(self._seeds) and not self._start_again(lost):
                         return
@@ -131,9 +132,13 @@ class OperatorSession:
 
     # ------------------------------------------------------------------ one episode
 
-    def _play_one(self, telemetry: Telemetry, number: int, seed: int) -> str | None:
+    def _play_one(
+        self, telemetry: Telemetry, number: int, seed: int, agent_seed: int | None
+    ) -> str | None:
         """Play and record an episode; return why the worker was lost, if it was."""
         labels = {**self._labels, "episode": number, "seed": seed}
+        if agent_seed is not None:
+            labels["agent_seed"] = agent_seed
         latencies: list[float] = []
 
         def record_step(record: Record) -> None:
@@ -141,7 +146,7 @@ class OperatorSession:
             latencies.append(record.get("latency_s") or 0.0)
             telemetry.step({**labels, **record})
 
-        outcomes = self._outcomes(number, seed, record_step)
+        outcomes = self._outcomes(number, seed, agent_seed, record_step)
         if any(outcome.status != "ended" for outcome in outcomes):
             # What fails while all is stopped has not failed by itself.
             self._gate.pause(0.0)
@@ -160,7 +165,11 @@ class OperatorSession:
         return lost[0] if lost else None
 
     def _outcomes(
-        self, number: int, seed: int, record_step: Callable[[Record], None]
+        self,
+        number: int,
+        seed: int,
+        agent_seed: int | None,
+        record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
         before_step = partial(self._gate.before_step, self.name)
         if self._handle is None:
@@ -172,7 +181,12 @@ class OperatorSession:
             # It may have been stopped meanwhile, by a `close` that found no worker yet.
             self._gate.pause(0.0)
         return self._episodes.play(
-            self._handle, number, seed, before_step=before_step, record_step=record_step
+            self._handle,
+            number,
+            seed,
+            agent_seed=agent_seed,
+            before_step=before_step,
+            record_step=record_step,
         )
 
     def _note(

@@ -44,6 +44,7 @@ class SingleEpisodes:
         episode: int,
         seed: int,
         *,
+        agent_seed: int | None = None,
         before_step: Callable[[], None],
         record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
@@ -54,13 +55,14 @@ class SingleEpisodes:
         Args:
             handle: of a worker that takes commands.
             episode: its number.
-            seed: of the environment; the agent's follows from it.
+            seed: of the environment.
+            agent_seed: from which the agent's follows; default `seed`.
             before_step: called before each step; what it raises ends the episode, and is raised.
             record_step: called with the fields of each step.
         """
         playing = _Playing(self, handle, episode, before_step, record_step)
         try:
-            playing.begin(seed)
+            playing.begin(seed, agent_seed)
             while not playing.ended:
                 before_step()
                 playing.step()
@@ -117,9 +119,11 @@ class _Playing:
     def ended(self) -> bool:
         return self._terminated or self._truncated
 
-    def begin(self, seed: int) -> None:
+    def begin(self, seed: int, agent_seed: int | None) -> None:
         """Reset the environment."""
-        self._handle.send_reset(seed, max_steps=self._max_steps, frame=self._frame)
+        self._handle.send_reset(
+            seed, agent_seed=agent_seed, max_steps=self._max_steps, frame=self._frame
+        )
         self._draw(self._reply("ready", self._start_timeout_s))
 
     def step(self) -> None:

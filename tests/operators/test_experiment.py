@@ -14,7 +14,7 @@ import gymnasium as gym
 import pytest
 
 from parllel.cli import main
-from parllel.operators import Experiment, OperatorConfig, read_telemetry
+from parllel.operators import Experiment, Fixed, OperatorConfig, read_telemetry
 from parllel.operators.telemetry import TIMES
 from parllel.policies import play_episodes, policy_of
 from parllel.processes import command_of, descendants, process_runs
@@ -52,6 +52,21 @@ def test_random_plays_the_episodes_that_it_plays_in_process(tmp_path, mode):
     (group,) = result.groups
     assert [one.ended for one in group.operators] == [3, 3]
     assert (result.exit_status, result.failures, result.stopped_by) == (0, (), None)
+
+
+def test_fixed_seeds_begin_alike_and_let_agents_draw_anew(tmp_path):
+    result = Experiment("fixed", [RANDOM, NOOP], seeds=Fixed(3), episodes=6).run(tmp_path)
+    noop = records(result.folder, "fixed_noop", "episodes")
+    assert {episode["seed"] for episode in noop} == {3}
+    assert len({episode["agent_seed"] for episode in noop}) == 6
+    # What draws nothing plays the same episode six times.
+    assert len({episode["total_reward"] for episode in noop}) == 1
+    steps = records(result.folder, "fixed_random", "steps")
+    played = {
+        tuple(step["action"] for step in steps if step["episode"] == episode)
+        for episode in range(6)
+    }
+    assert len(played) == 6
 
 
 def test_in_lockstep_no_operator_is_a_step_ahead(tmp_path):
