@@ -138,9 +138,10 @@ class Environment(Closing):
     def step(self, actions: Sequence[Any], logs: Sequence[Mapping[str, Any]] = ()) -> Row:
         """Make one step, and return the next state.
 
-        actions: of each agent; None plays the default of the schema. Those of agents that are not ACTIVE
-            are not looked at. An AgentFailure stands for an agent without an action.
-        logs: of each agent. A `duration` beyond actTimeout is taken from its remainingOverageTime.
+        Args:
+            actions: of each agent; None plays the default of the schema. Those of agents that are not ACTIVE
+                are not looked at. An AgentFailure stands for an agent without an action.
+            logs: of each agent. A `duration` beyond actTimeout is taken from its remainingOverageTime.
 
         Raises:
             WrongStateError: if the episode is over, or the game has raised an error in it.

@@ -1,4 +1,4 @@
-"""A guarded web server: who may connect, how much a request may ask for, and how the server ends.
+"""A guarded web server: who may connect, how much a request may ask for, and how the server ends::
 
     socket      address     loopback, or a token is required
     connection  Connection  at most so many; deadlines for headers, bodies, idle and slow readers

@@ -19,7 +19,7 @@ Picture: TypeAlias = "str | NDArray[np.uint8]"
 class Game(Closing):
     """One game of one `Environment`; derive from it, and hand the class to `register`.
 
-    Class attributes:
+    Attributes:
         specification: a dict, see `docs/remote.md`. What all games have is added to it: `episodeSteps`,
             `actTimeout`, `runTimeout`, `agentTimeout`, `maxLogLength` and `seed` of the configuration, and
             `step` and `remainingOverageTime` of the observation.
@@ -28,12 +28,11 @@ class Game(Closing):
             made for each agent, which can remember.
         observed: whether observations are the whole state of the game, so that it can go on from any of
             them. Otherwise a replay is loaded by playing its actions again, from its seed.
-
-    Attributes, set before `start`:
-        configuration: JSON values, with all defaults; not to be changed.
-        seed: of this episode, from which a game draws all its randomness; kept in the replay's `info` if
-            the game is not `observed`.
-        pictures: whether `picture` will be asked for; of a game that is `observed` it may be at any time.
+        configuration: set before `start`; JSON values, with all defaults; not to be changed.
+        seed: set before `start`; of this episode, from which a game draws all its randomness; kept in the
+            replay's `info` if the game is not `observed`.
+        pictures: set before `start`; whether `picture` will be asked for; of a game that is `observed` it may
+            be at any time.
     """
 
     specification: Mapping[str, Any]
