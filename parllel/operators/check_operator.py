@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import gymnasium as gym
+
 from parllel.operators.llm_routing import llm_worker
+from parllel.operators.named_env import env_named, module_of
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.worker_environment import missing_keys
 
@@ -42,7 +45,7 @@ def check_operator(config: OperatorConfig, env_id: str | None) -> None:
     env_id: of its environment, or of the game that it plays in.
 
     Raises:
-        ValueError: if it has no environment, or the variable of a key is not set.
+        ValueError: if there is no environment of its name, or the variable of a key is not set.
         FileNotFoundError: if a file, a folder or a program is not there.
         ImportError: if its worker is no part of this version.
     """
@@ -52,9 +55,8 @@ def check_operator(config: OperatorConfig, env_id: str | None) -> None:
         return
     if env_id is None:
         raise ValueError(f"{name}: env_id: expected the id of an environment to play, got None")
-    match = _FILE.fullmatch(env_id)
-    if match is not None and not Path(match["file"]).is_file():
-        raise FileNotFoundError(f"{name}: env_id: there is no file {match['file']!r}")
+    if config.env_id is not None:  # a player has none: its game is made before it is started
+        _check_env(name, config.env_id)
     if config.policy is not None:
         _check_policy(name, config.operator_type, config.policy)
     missing = missing_keys(config, os.environ)
@@ -67,6 +69,22 @@ def check_operator(config: OperatorConfig, env_id: str | None) -> None:
 def _check_program(name: str, worker: Sequence[str]) -> None:
     if shutil.which(worker[0]) is None:
         raise FileNotFoundError(f"{name}: worker: there is no program {worker[0]!r} to execute")
+
+
+def _check_env(name: str, env_id: str) -> None:
+    try:
+        env_named(env_id)
+        if _FILE.fullmatch(env_id):
+            return  # it is executed by the worker alone
+        module = module_of(env_id)
+        if not module:
+            gym.spec(env_id)
+        elif find_spec(module.partition(".")[0]) is None:
+            raise ValueError(f"needs {module}, which is not installed")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{name}: {error}") from None
+    except (ValueError, gym.error.Error) as error:
+        raise ValueError(f"{name}: env_id {env_id!r}: {error}") from None
 
 
 def _check_worker(name: str, kind: str, env_id: str) -> None:

@@ -54,6 +54,12 @@ def env_named(name: str, kwargs: Mapping[str, Any] = _NONE) -> Callable[[], gym.
     return lambda: _from_gymnasium(name, given)
 
 
+def module_of(name: str) -> str:
+    """Return the module that registers the id of an environment; "" if that is gymnasium, or unknown."""
+    module, _, env_id = name.rpartition(":")
+    return module or next((m for start, m in _MODULES.items() if env_id.startswith(start)), "")
+
+
 def _from_file(name: str, file: Path, function: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     # Here, as most operators need none of it.
     from parllel.runs import import_script
@@ -77,8 +83,7 @@ def _takes_render_mode(make: Callable[..., Any]) -> bool:
 
 
 def _from_gymnasium(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    module, _, env_id = name.rpartition(":")
-    known = module or next((m for start, m in _MODULES.items() if env_id.startswith(start)), "")
+    env_id, known = name.rpartition(":")[2], module_of(name)
     if known and env_id not in gym.registry:
         try:
             importlib.import_module(known)
