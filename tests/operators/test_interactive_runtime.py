@@ -85,6 +85,14 @@ def test_the_environment_has_the_seed_and_the_agent_one_that_follows_from_it():
     assert agent.seeds == [Seeds(5).integer("policy"), None, None]
 
 
+def test_agents_may_draw_anew_in_an_episode_of_the_same_seed():
+    runtime, env, agent = runtime_of()
+    for agent_seed in (8, 9, None):
+        ask(runtime, {**RESET, "agent_seed": agent_seed})
+    assert env.seeds == [5, 5, 5]
+    assert agent.seeds == [Seeds(seed).integer("policy") for seed in (8, 9, 5)]
+
+
 def test_an_episode_is_truncated_after_max_steps():
     runtime, _, _ = runtime_of(Counting([1.0, 1.0, 1.0]), max_steps=2)
     ask(runtime, RESET)
