@@ -91,10 +91,14 @@ def publish_until_error(workers):
 
 
 def wait_until(condition, what, timeout_s=90.0):
-    """Wait until a condition holds, and return what it returned."""
+    """Wait until a condition holds, and return what it returned.
+
+    what: is waited for; a function is called to say it when it was in vain.
+    """
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for {what() if callable(what) else what}")
         time.sleep(0.02)
     return found
 

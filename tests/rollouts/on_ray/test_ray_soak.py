@@ -34,7 +34,7 @@ FRAGMENTS = int(os.environ.get("PARLLEL_SOAK_FRAGMENTS", 100_000))
 SECONDS = float(os.environ.get("PARLLEL_SOAK_SECONDS", 3600))
 N_WORKERS = 2
 CAPACITY = 256
-BACK_S = 30.0
+BACK_S = 120.0  # a hang, and no slow machine
 MAY_GROW = 8 * 2**20  # bytes
 
 
@@ -80,11 +80,14 @@ def test_kills(ray_here):
             workers.check()
             return living(workers)
 
+        def waited_for():
+            return f"all workers: {workers.ask_statuses()}"
+
         while killed < TRIALS or consumer.n < FRAGMENTS or time.monotonic() - begun < SECONDS:
             version += 1
             publish(workers, version)
             consumer.fetch()
-            statuses = wait_until(running, "all workers", BACK_S)
+            statuses = wait_until(running, waited_for, BACK_S)
             if killed < TRIALS and time.monotonic() - begun > killed * SECONDS / TRIALS:
                 status = random.choice(statuses)
                 # Not their numbers, which are those of others an hour later.
