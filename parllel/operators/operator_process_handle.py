@@ -243,7 +243,7 @@ class OperatorProcessHandle(Closing):
         what = "said nothing" if awaited is None else f"did not answer {awaited!r}"
         notes = ""
         if self._n_left_out:
-            notes = f"; {self._n_left_out} of its lines answer no command that is open"
+            notes = f"; {self._n_left_out:,} of its lines answer no command that is open"
         raise WorkerTimeoutError(
             f"{self.process.name}: process {self.pid} {what} within {timeout:g} s{notes}"
         )

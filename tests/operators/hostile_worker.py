@@ -8,6 +8,7 @@ The `action` of a step is a list of what to do, in order:
     ["tell", fields]   write a reply with the command's id  ["sleep", seconds]
     ["exit", code]     leave                                "kill"            be killed
     ["flood", n]       write n lines to standard output     ["errors", n]     to standard error
+    ["forever", fields]  write this reply without end
     ["large", n]       answer with n bytes in `raw`         "close"           close standard output
     "fork"             start a process in a session of its own, which holds all pipes
     ["environ", name]  answer with a variable in `raw`
@@ -99,6 +100,9 @@ def do(what, command):
     elif verb == "flood":
         for i in range(rest[0]):
             write(f"line {i}\n")
+    elif verb == "forever":
+        while True:
+            tell(command, **rest[0])
     elif verb == "errors":
         for i in range(rest[0]):
             print("error", i, file=sys.stderr)

@@ -208,6 +208,20 @@ def test_floods(hostile: Hostile) -> None:
 
 
 @WAYS
+def test_a_flood_of_replies_to_no_command(hostile: Hostile, way: tuple[str, ...]) -> None:
+    worker = hostile(*way)
+    worker.send_step(action=["reply", ["forever", {"type": "pong"}]])
+    assert worker.read_response(LONG_S)["step_index"] == 1
+    for _ in range(3):
+        assert worker.try_read_response(0.05) is None
+    worker.send_step()
+    with pytest.raises(
+        WorkerTimeoutError, match=r"did not answer 'step' .*; [\d,]+ of its lines answer"
+    ):
+        worker.read_response(0.05)
+
+
+@WAYS
 def test_many_megabytes_both_ways(hostile: Hostile, way: tuple[str, ...]) -> None:
     worker = hostile(*way)
     worker.send_step(action=[["large", 2**24]])
