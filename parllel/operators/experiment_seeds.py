@@ -22,8 +22,7 @@ class Procedural:
 
     def seeds(self, episodes: int) -> list[int]:
         """Return the seeds of the first episodes; those of fewer episodes are the same."""
-        seeds = Seeds(self.entropy)
-        return [seeds.integer(f"episode {i}") for i in range(episodes)]
+        return _drawn(self.entropy, "episodes", episodes)
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,7 @@ def agent_seeds_of(seeds: SeedsLike, episodes: int) -> list[int | None]:
     """Return from which seed the agents' follow in each episode; None for the environment's."""
     if not isinstance(seeds, Fixed):
         return [None] * episodes
-    derived = Seeds(seeds.seed)
-    return [derived.integer(f"agents of episode {i}") for i in range(episodes)]
+    return [*_drawn(seeds.seed, "agents", episodes)]
 
 
 def seeds_as_json(seeds: SeedsLike) -> Any:
@@ -108,6 +106,13 @@ def seeds_from_json(values: Any) -> Any:
         ((kind, seed),) = values.items()
         return kinds[kind](seed)
     return values
+
+
+def _drawn(entropy: int, name: str, n: int) -> list[int]:
+    # Of one stream, as names for very many episodes take seconds. Raw words, which numpy keeps the same in
+    # all versions; their upper halves, as many environments take no larger seeds.
+    words = np.random.PCG64(Seeds(entropy).sequence(name)).random_raw(n)
+    return [int(word) >> 32 for word in words]
 
 
 def _check_seed(what: str, seed: object) -> None:

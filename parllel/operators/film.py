@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.operators.results import label_of
-from parllel.pictures import write_video
 
 _GAP = 4  # pixels between operators
 _TITLE = 16  # pixels above each, for its name
@@ -66,6 +65,9 @@ class Film:
 
     def write(self, folder: Path) -> list[str]:
         """Write a video for each environment and episode; return notes on what could not be filmed."""
+        # Here, as it imports cages and samplers, and most experiments film nothing.
+        from parllel.pictures import write_video
+
         for (env_id, episode), by_operator in sorted(self._frames.items()):
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", label_of(env_id)).strip("-")
             path = folder / f"{name}-episode-{episode}.mp4"

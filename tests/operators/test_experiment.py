@@ -14,7 +14,7 @@ import gymnasium as gym
 import pytest
 
 from parllel.cli import main
-from parllel.operators import Experiment, Fixed, OperatorConfig, read_telemetry
+from parllel.operators import Experiment, Fixed, OperatorConfig, Procedural, read_telemetry
 from parllel.operators.telemetry import TIMES
 from parllel.policies import play_episodes, policy_of
 from parllel.processes import command_of, descendants, process_runs
@@ -185,6 +185,14 @@ def test_a_limit_of_steps_cuts_episodes_of_any_worker(tmp_path, mode):
     assert [(e["episode_length"], e["truncated"], e["status"]) for e in episodes] == [
         (2, True, "ended")
     ] * 2
+
+
+def test_seeds_do_not_depend_on_how_many_there_are():
+    few, many = Procedural(7).seeds(3), Procedural(7).seeds(100_000)
+    assert few == many[:3]
+    assert few != Procedural(8).seeds(3)
+    assert len(set(many)) > 99_990
+    assert all(0 <= seed < 2**32 for seed in many)
 
 
 SCRIPT = """
