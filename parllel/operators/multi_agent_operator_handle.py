@@ -99,6 +99,7 @@ class MultiAgentOperatorHandle(Closing):
         found, self._failed = self._failed, {}
         left_s = timeout
         while self._asked:
+            # All in one wait: a death is noticed although another player is still thinking.
             began = monotonic()
             by_handle = {self.player_handles[player]: player for player in self._asked}
             heard = await_replies(list(by_handle), max(left_s, 0.0))
@@ -118,6 +119,7 @@ class MultiAgentOperatorHandle(Closing):
 
     def end(self, grace_s: float = 2.0) -> None:
         """End all players side by side; may be called twice."""
+        # Asked first, all of them: each has the whole grace to leave.
         for handle in self.player_handles.values():
             handle.ask_to_stop()
         end_all([handle.process for handle in self.player_handles.values()], grace_s)
@@ -127,6 +129,7 @@ class MultiAgentOperatorHandle(Closing):
         self.end()
 
     def _ask(self, player: str, send: Callable[[], None]) -> None:
+        # A new command takes the place of the one before, as in the handle.
         self._failed.pop(player, None)
         self._asked.pop(player, None)
         began = monotonic()
@@ -144,6 +147,7 @@ class MultiAgentOperatorHandle(Closing):
             return _failure(player, error)
         if reply is None:
             return None
+        # Workers that serve one player may leave it out.
         named = reply.setdefault("player_id", player)
         if named != player:
             text = f"answered for player {named!r}, and was asked for {player!r}"

@@ -189,13 +189,15 @@ def _kill_all(processes: Sequence[WatchedProcess], ending: list[WatchedProcess])
 
 def _finish_all(ending: Sequence[WatchedProcess]) -> None:
     programs = [process for process in ending if isinstance(process, Program)]
-    if programs:
-        # One search among all processes of the machine, which takes long, for all of them.
-        swept = kill_marked([program._mark for program in programs])
-        for program in programs:
-            program._swept = swept
-    for process in ending:
-        process._finish_end()
+    with ExitStack() as stack:
+        # All of them, whatever goes wrong with one, or with the search.
+        for process in ending:
+            stack.callback(process._finish_end)
+        if programs:
+            # One for all of them, as it goes through all processes of the machine.
+            swept = kill_marked([program._mark for program in programs])
+            for program in programs:
+                program._swept = swept
 
 
 def _await_deaths(processes: Sequence[WatchedProcess], timeout_s: float) -> list[WatchedProcess]:
