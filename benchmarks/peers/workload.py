@@ -68,10 +68,10 @@ def make_env(env_id: str, options: dict[str, Any]) -> gym.Env[Any, Any]:
 
         gym.register_envs(ale_py)
     if env_id.startswith("MiniGrid"):
-        from minigrid.wrappers import ImgObsWrapper  # type: ignore[import-not-found, unused-ignore]
+        from minigrid.wrappers import ImgObsWrapper
 
         # The mission is a text, which no peer can hold in an array.
-        image_only: gym.Env[Any, Any] = ImgObsWrapper(gym.make(env_id))
+        image_only: gym.Env[Any, Any] = ImgObsWrapper(gym.make(env_id))  # type: ignore[no-untyped-call]
         return image_only
     return gym.make(env_id)
 
