@@ -8,6 +8,7 @@ Written from the description of its protocol. ENV is the id of an environment, o
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 from typing import Any
@@ -78,4 +79,5 @@ class InteractiveRuntime:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen
     InteractiveRuntime(sys.argv[1], sys.argv[2] == "frames").run()

@@ -59,13 +59,18 @@ def answer_cells(answer: dict[str, Any]) -> tuple[str, str, str, str]:
     elif found is None:
         measured = answer["note"] or "not measured"
     else:
-        measured = f"{found['median']:.3g}{unit} ({found['low']:.3g} to {found['high']:.3g})"
+        middle, low, high = (_three_digits(found[name]) for name in ("median", "low", "high"))
+        measured = f"{middle}{unit} ({low} to {high})"
     goal = "-"
     if answer["at_least"] is not None:
         most = "at most " if answer["small_is_good"] else ""
         aim = "" if answer["aim"] is None else f" ({answer['aim']:g}{unit})"
-        goal = f"{most}{answer['at_least']:g}{unit}{aim}"
+        goal = f"{most}{answer['at_least']:,g}{unit}{aim}"
     return answer["what"], measured, goal, met_words(answer["met"], answer["aim_met"])
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def native_table(scenes: list[dict[str, Any]]) -> list[str]:
