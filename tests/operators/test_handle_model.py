@@ -124,7 +124,7 @@ class HandleMachine(RuleBasedStateMachine):
             assert self.is_doomed
             self.is_dead = True
             return False
-        assert not self.is_dead
+        # A dead worker's input may be held open by what it started: then the read that follows says so.
         return True
 
     def expect(self, replies: list[tuple[str, str]]) -> None:
