@@ -9,7 +9,6 @@ standard error   <-- progress, and what libraries print
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +17,12 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
+from parllel.operators.loaded_runtime import run_loaded
 from parllel.operators.message_lines import read_reply, write_command
 from parllel.operators.messages import AnyCommand, Reset, Step
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.telemetry import Telemetry
-from parllel.operators.terminated import Terminated, sigterm_raises
+from parllel.operators.terminated import Terminated
 
 TELEMETRY_DIR = "var/operators/telemetry"  # as launchers have it
 MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
@@ -52,33 +52,23 @@ def play_batch(
     """
     run_id = run_id or os.environ.get("OPERATOR_RUN_ID") or _new_id()
     folder = telemetry_dir or os.environ.get("TELEMETRY_DIR") or TELEMETRY_DIR
-    try:
-        runtime = InteractiveRuntime(
-            agent, env_factory, run_id=run_id, env_id=env_id, max_steps=max_steps
-        )
-    except TypeError as error:  # what cannot be an agent
-        return batch_failed(error)
-    try:
-        with sigterm_raises() as came:
-            for what, load in (("environment", runtime.make_env), ("policy", runtime.bind)):
-                try:
-                    load()
-                except (Exception, SystemExit) as error:
-                    return batch_failed(error, what)
-            try:
-                telemetry = Telemetry(folder, run_id)
-            except (ValueError, OSError) as error:
-                print(f"telemetry: {error}", file=sys.stderr)
-                return 1
-            with telemetry:
-                status = _Batch(runtime, telemetry, env_id, came).play(seeds)
-            return 128 + signal.SIGTERM if came else status
-    except Terminated:
-        return 128 + signal.SIGTERM
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    finally:
-        runtime.close()
+    arguments = {
+        "env_factory": env_factory,
+        "run_id": run_id,
+        "env_id": env_id,
+        "max_steps": max_steps,
+    }
+
+    def play(runtime: InteractiveRuntime, came: list[int]) -> int:
+        try:
+            telemetry = Telemetry(folder, run_id)
+        except (ValueError, OSError) as error:
+            print(f"telemetry: {error}", file=sys.stderr)
+            return 1
+        with telemetry:
+            return _Batch(runtime, telemetry, env_id, came).play(seeds)
+
+    return run_loaded(agent, arguments, batch_failed, play)
 
 
 def batch_failed(error: BaseException, what: str = "policy") -> int:

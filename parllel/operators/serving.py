@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text, print_traceback
+from parllel.operators.loaded_runtime import run_loaded
 from parllel.operators.message_lines import MessageError, write_reply
 from parllel.operators.messages import Error
 from parllel.operators.protocol_streams import ProtocolStreams, take_streams
-from parllel.operators.terminated import Terminated, sigterm_raises
 
 
 def serve(
@@ -40,27 +39,18 @@ def serve(
     """
     streams = take_streams()
     run_id = os.environ.get("OPERATOR_RUN_ID", "") if run_id is None else run_id
-    try:
-        runtime = InteractiveRuntime(
-            agent, env_factory, run_id=run_id, env_id=env_id, max_steps=max_steps
-        )
-    except TypeError as error:  # what cannot be an agent
-        return load_failed(error)
-    try:
-        with sigterm_raises() as came:
-            for what, load in (("environment", runtime.make_env), ("policy", runtime.bind)):
-                try:
-                    load()
-                except (Exception, SystemExit) as error:
-                    return load_failed(error, what)
-            _answer_all(runtime, streams, came)
-            return 128 + signal.SIGTERM if came else 0
-    except Terminated:
-        return 128 + signal.SIGTERM
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    finally:
-        _close(runtime)
+    arguments = {
+        "env_factory": env_factory,
+        "run_id": run_id,
+        "env_id": env_id,
+        "max_steps": max_steps,
+    }
+
+    def answer_all(runtime: InteractiveRuntime, came: list[int]) -> int:
+        _answer_all(runtime, streams, came)
+        return 0
+
+    return run_loaded(agent, arguments, load_failed, answer_all)
 
 
 def load_failed(error: BaseException, what: str = "policy") -> int:
@@ -86,10 +76,3 @@ def _answer_all(runtime: InteractiveRuntime, streams: ProtocolStreams, came: lis
             write(answer(line))
     except BrokenPipeError:
         return  # the driver is gone
-
-
-def _close(runtime: InteractiveRuntime) -> None:
-    try:
-        runtime.close()
-    except (Exception, SystemExit) as error:
-        print_traceback(error)
