@@ -35,7 +35,7 @@ from parllel.seeding import Seeds
 # What numbers depend on: this package, what computes, and environments.
 PACKAGES = (
     *("parllel", "numpy", "numba", "gymnasium", "torch"),
-    *("mujoco", "ale-py", "pettingzoo", "mpe2"),
+    *("mujoco", "ale-py", "minigrid", "pettingzoo", "mpe2"),
 )
 # What is larger is hardly code.
 LARGEST_DIFFERENCE = 1_000_000  # bytes
