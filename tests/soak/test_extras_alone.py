@@ -27,6 +27,7 @@ LIBRARIES = {
     "rollouts": "ray",
     "remote": "uvicorn",
     "operators": "chess",
+    "kafka": "confluent_kafka",
 }
 PARLLEL = ("-m", "parllel.cli")
 # For each command: the extra that it needs, and what Python is called with in a folder of runs.
