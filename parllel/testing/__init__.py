@@ -15,6 +15,7 @@ from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingS
 from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError, FaultyEnv, MalformedEnv
 from parllel.testing.holdings import LeakError
 from parllel.testing.leak_guard import LeakGuard
+from parllel.testing.mock_kafka_broker import MockKafkaBroker
 from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 from parllel.testing.sampler_contract import SamplerContract
 from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup, make_sampler
@@ -32,6 +33,7 @@ __all__ = [
     "LeakError",
     "LeakGuard",
     "MalformedEnv",
+    "MockKafkaBroker",
     "ProcessEntry",
     "RecordingBatchTransform",
     "RecordingStepTransform",
