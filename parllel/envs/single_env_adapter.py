@@ -1,0 +1,117 @@
+"""A vector environment of one, seen as a plain environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+from parllel.types import Tree
+
+AnyVectorEnv: TypeAlias = "VectorEnv[Any, Any, Any]"
+
+
+class SingleEnvAdapter(gym.Env[Any, Any]):
+    """Make a vector environment of one environment a `gymnasium.Env`.
+
+    So what needs environments one by one (an evaluation in other places, a recording, a cage of one) takes
+    native vector environments as well. Observations are copies.
+
+    Args:
+        vector_env: of one environment, in any autoreset mode.
+        remake: for environments whose seed is fixed when they are made: makes one with that seed, with
+            which a seeded reset replaces the one there is.
+
+    Raises:
+        ValueError: unless `vector_env` holds exactly one environment.
+    """
+
+    def __init__(
+        self, vector_env: AnyVectorEnv, remake: Callable[[int], AnyVectorEnv] | None = None
+    ) -> None:
+        if vector_env.num_envs != 1:
+            raise ValueError(
+                f"vector_env: expected one of a single environment, got {vector_env.num_envs} in {vector_env}"
+            )
+        self.vector_env = vector_env
+        self._remake = remake
+        self.observation_space = vector_env.single_observation_space
+        self.action_space = vector_env.single_action_space
+        self.metadata = vector_env.metadata
+        self.render_mode = getattr(vector_env, "render_mode", None)
+        self.spec = getattr(vector_env, "spec", None)
+        self._same_step = self.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
+        # Of the reset within the step that ended the last episode.
+        self._begun: tuple[Tree, dict[str, Any]] | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tree, dict[str, Any]]:
+        """Begin an episode: the one that the environment has begun by itself, if nothing is asked of it."""
+        begun, self._begun = self._begun, None
+        if begun is not None and seed is None and not options:
+            return begun
+        if seed is not None and self._remake is not None:
+            self.vector_env.close()
+            self.vector_env, seed = self._remake(seed), None
+        given: dict[str, Any] = {} if seed is None else {"seed": seed}
+        if options:
+            given["options"] = options
+        observations, infos = self.vector_env.reset(**given)
+        return self._first(observations), info_of(infos, 0)
+
+    def step(self, action: Tree) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        # Written anew each time, as an environment may keep the actions that it is given.
+        empty: Any = create_empty_array(self.action_space, n=1)
+        actions = concatenate(self.action_space, [action], empty)
+        observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
+        observation, info = self._first(observations), info_of(infos, 0)
+        ended = bool(terminated[0]), bool(truncated[0])
+        if any(ended) and self._same_step:
+            # The info of the step that ended is within, beside that of the reset.
+            final, final_info = info.pop("final_obs"), info.pop("final_info", {})
+            self._begun, (observation, info) = (observation, info), (final, final_info)
+        return observation, float(rewards[0]), *ended, info
+
+    def render(self) -> Any:
+        """Return the picture of the environment."""
+        pictures = self.vector_env.render()
+        return None if pictures is None else pictures[0]
+
+    def close(self) -> None:
+        """Close the vector environment."""
+        self.vector_env.close()
+
+    def _first(self, observations: Tree) -> Tree:
+        space = self.vector_env.observation_space
+        return _copied(next(iter(iterate(space, observations))))
+
+
+def info_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
+    """Return what a vector environment says of its i-th environment, without its `_key` masks.
+
+    A key with a mask is left out where the mask says that this environment has none.
+    """
+    found: dict[str, Any] = {}
+    for key, values in infos.items():
+        # A mask belongs to the key without the underscore; other private names are an environment's own.
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        if f"_{key}" in infos and not infos[f"_{key}"][i]:
+            continue
+        found[key] = info_of(values, i) if isinstance(values, dict) else _copied(values[i])
+    return found
+
+
+def _copied(value: Tree) -> Tree:
+    """Return a copy of arrays, of which environments may overwrite their own."""
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_copied, value))
+    return np.array(value) if isinstance(value, np.ndarray) else value
