@@ -215,7 +215,10 @@ class LazyFramesArray(Array):
 
 
 class FrameRow:
-    """One row of some columns to write stacks to: `row[i] = stack`; `row[i, ...]` is a cell of it."""
+    """One row of some columns to write stacks to: `row[i] = stack`; `row[i, ...]` is a cell of it.
+
+    `row[...] = stacks` writes the first of these columns, as many as there are stacks.
+    """
 
     __slots__ = ("_first", "_memory", "_row")
 
@@ -227,8 +230,12 @@ class FrameRow:
         """The row of the memory, and the first column."""
         return self._row, self._first
 
-    def __setitem__(self, i: int, stack: Any) -> None:
-        self._memory.write(self._row, self._first + i, stack)
+    def __setitem__(self, i: Any, stack: Any) -> None:
+        if i is not ...:
+            self._memory.write(self._row, self._first + i, stack)
+            return
+        for column, one in enumerate(stack, self._first):
+            self._memory.write(self._row, column, one)
 
     # As of a numpy row, so that cages write to both by the same code.
     def __getitem__(self, location: tuple[int, Any]) -> FrameCell:

@@ -23,6 +23,7 @@ from parllel.cages.step_result import StepResult
 from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory
+from parllel.cages.vector_env_factory import VectorEnvFactory
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.cages.worker_policy import MakePolicy, WorkerPolicy
 
@@ -43,6 +44,7 @@ __all__ = [
     "SynchronizedProcessCage",
     "TrajInfo",
     "TrajInfoFactory",
+    "VectorEnvFactory",
     "VectorizedCage",
     "WithRegistry",
     "WorkerPolicy",

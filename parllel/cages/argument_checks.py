@@ -46,22 +46,47 @@ def check_factory(factory: Any, what: str) -> None:
         )
 
 
-def check_factories(factories: Any, seeds: Sequence[Any] | None, cage: str) -> Sequence[Any]:
+def check_factories(
+    factories: Any, seeds: Sequence[Any] | None, cage: str, expected: int | None = None
+) -> Sequence[Any]:
     """Return a seed for each factory; all None if `seeds` is None.
+
+    expected: how many factories there should be, if that was said.
 
     Raises:
         TypeError: if `factories` is not a sequence of functions.
-        ValueError: if there is no factory, or another number of seeds.
+        ValueError: if there is no factory, or another number of them or of seeds.
     """
     # An environment's id is a sequence too, of letters.
     if not isinstance(factories, Sequence) or isinstance(factories, str):
         raise TypeError(f"{cage}: env_factories: expected a list of functions, got {factories!r}")
     n = len(factories)
+    if expected is not None and n != expected:
+        raise ValueError(
+            f"{cage}: n: expected the number of factories, {n}, or None, got {expected}"
+        )
     seeds = [None] * n if seeds is None else seeds
     if n < 1 or len(seeds) != n:
         raise ValueError(f"{cage}: expected factories and as many seeds, got {n} and {len(seeds)}")
     for i, factory in enumerate(factories):
         check_factory(factory, f"{cage}: env_factories[{i}]")
+    return seeds
+
+
+def check_native(n: int | None, seeds: Sequence[Any] | None, cage: str) -> Sequence[Any]:
+    """Return a seed for each of the `n` environments of one vector environment.
+
+    Raises:
+        ValueError: if `n` is missing, or there is another number of seeds.
+    """
+    if n is None:
+        n = 0 if seeds is None else len(seeds)
+    seeds = [None] * n if seeds is None else seeds
+    if n < 1 or len(seeds) != n:
+        raise ValueError(
+            f"{cage}: expected n of at least 1 with a VectorEnvFactory, and as many seeds, got {n} and "
+            f"{len(seeds)}"
+        )
     return seeds
 
 

@@ -108,6 +108,19 @@ class BatchedTrajectories(Trajectories):
             self._add_up()
         return row
 
+    def add_stack(
+        self, rewards: NDArray[Any], ended: Sequence[int] | NDArray[np.integer[Any]]
+    ) -> None:
+        """Keep a row."""
+        k = self._n_kept
+        self._rewards[k] = rewards
+        self._n_kept = k + 1
+        for i in ended:
+            self._events += (k + 1, int(i), 1)
+        self._n_ended += len(ended)
+        if self._n_kept == len(self._rewards):
+            self._add_up()
+
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
         """Take in the steps one by one."""
         # Only whole rows are kept, and some environments were not stepped in this one.

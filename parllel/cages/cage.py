@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parllel.cages.environments import Environments
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.step_result import (
     StepResult,
@@ -54,6 +55,9 @@ class Cage(VectorizedCage):
             index=index,
             check=check,
         )
+        # Of environments that were made by functions, as here, and so are stepped one by one.
+        assert isinstance(self._envs, Environments)
+        self._stepper = self._envs.stepper
 
     def _of_each(self, values: list[Any]) -> Any:
         # `cage.gravity` is what the environment itself would give, not a list of one.
@@ -96,7 +100,7 @@ class Cage(VectorizedCage):
         # Before the step: a wrong argument must not cost the environment a step.
         given = check_outs(outs, self._name)
         # Clipped to the Box as the actions of rows are, so that both ways play the same.
-        step = self._envs.stepper.step_one(0, plain_action(self.spaces, action))
+        step = self._stepper.step_one(0, plain_action(self.spaces, action))
         # Written now, before the caller awaits it; the interface allows that at any time until then.
         self._result = deliver(step._asdict(), given)
 
@@ -105,7 +109,7 @@ class Cage(VectorizedCage):
         self._begin("random_step_async")
         # Before the draw, for the same reason: the next one would no longer be that of the seed.
         given = check_outs({"action": out_action, **by_part(outs)}, self._name)
-        action, step = self._envs.stepper.random_one(0)
+        action, step = self._stepper.random_one(0)
         self._result = deliver({"action": action, **step._asdict()}, given)
 
     def reset_async(self, *, out_obs: Any = None, out_info: Any = None) -> None:
@@ -113,7 +117,7 @@ class Cage(VectorizedCage):
         self._begin("reset_async")
         given = check_outs({"observation": out_obs, "info": out_info}, self._name)
         # The stepper, not the rows: these methods need no buffer.
-        observation, info = self._envs.stepper.reset_one(0)
+        observation, info = self._stepper.reset_one(0)
         self._result = deliver({"observation": observation, "info": info}, given)
 
     def await_step(self) -> StepResult:

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from parllel.buffers import NamedArrayTuple, Samples
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.env_attributes import set_env_attribute
 from parllel.cages.environments import Environments
 from parllel.cages.remote_cage import METHOD
 from parllel.cages.rows import Rows
 from parllel.cages.spaces import Spaces, check_alike
 from parllel.cages.trajectories import Packed
-from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.cages.worker_policy import (
     MakePolicy,
     WorkerPolicy,

@@ -1,17 +1,8 @@
-"""Environments as cages place them: rows of all of them, their episodes and their states.
+"""Environments that are stepped one after the other: rows of all of them, and their states.
 
-    who calls                              reads                  writes, in the cage's columns alone
-    step_row(t)     cage, worker           action[t]              observation[t + 1], then reward and flags[t]
-    random_row(t)                          the action spaces      action[t], and the same
-    reset_rows(t)                                                 observation[t]
-    prepare(t)      worker, after it has   needs_reset            nothing of the batch: that is main's by then
-                    reported row t
-    take_*          cage, between rows                            nothing
-
-What places environments (`VectorizedCage` in this process, `Worker` and `EnvironmentShare` in others) calls
-the public methods of `Environments`, and nothing below them but the `stepper` for steps of one environment
-outside of rows, and `envs` for attributes. So whatever else fills rows, such as environments that step
-themselves together and are copied a whole field at a time, can take the place of this class.
+step_row     steps[i](action) for each     -> observation written at once, reward and flags as a row
+             an end: reset in the same step, or still until `reset_rows`
+prepare      a worker has time             -> ended environments are reset, into private memory
 """
 
 from __future__ import annotations
@@ -22,21 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedArrayTuple
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import check_counts, check_row
 from parllel.cages.checks import none_observed
+from parllel.cages.env_attributes import set_env_attribute
 from parllel.cages.env_stepper import EnvStepper
 from parllel.cages.make_envs import EnvFactory
+from parllel.cages.row_environments import RowEnvironments
 from parllel.cages.rows import Rows
 from parllel.cages.saved_environments import environment_states, load_environment_states
-from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import End, Packed, TrajInfoFactory, is_number
-from parllel.errors import WrongStateError, add_note
-from parllel.types import State, Tree
+from parllel.cages.trajectories import End, TrajInfoFactory, is_number
+from parllel.errors import add_note
+from parllel.types import State
 
 
-class Environments:
+class Environments(RowEnvironments):
     """A list of environments in this process, and the loop that steps them over a row.
 
     Args:
@@ -78,30 +69,16 @@ class Environments:
             index=index,
             check=check,
         )
-        self.index = index
-        self.name = self.stepper.name(0)
-        self.spaces = self.stepper.spaces
-        self.needs_reset = self.stepper.needs_reset
+        super().__init__(
+            index=index,
+            name=self.stepper.name(0),
+            spaces=self.stepper.spaces,
+            needs_reset=self.stepper.needs_reset,
+            trajs=self.stepper.trajs,
+        )
         self.envs = self.stepper.envs
         # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
         self._steps = self.stepper.steps
-        self._trajs = self.stepper.trajs
-        # Kept, as each row goes over it.
-        self._indices = range(len(factories))
-        self._final: list[FinalObservation] = []
-        self._rows: Rows | None = None
-        self._started = False
-
-    def bind(self, action: Tree, env: NamedArrayTuple, columns: slice) -> Rows:
-        """Make, keep and return views of the rows of `columns`; one column for each environment."""
-        B, n = env.reward.shape[1], len(self._indices)
-        # A wrong slice would write into columns of other environments, unnoticed.
-        if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != n:
-            raise ValueError(
-                f"{self.name}: columns: expected {n} of the {B} that there are, got {columns}"
-            )
-        self._rows = Rows(action, env, columns, self.spaces)
-        return self._rows
 
     def reset_rows(self, t: int, *, everyone: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
@@ -120,9 +97,7 @@ class Environments:
 
         Ended environments are reset, into private memory; after the last row statistics are added up.
         """
-        # Main asks for the episodes after the last row; this is the time in which it is busy with the batch.
-        if self._rows is not None and t + 1 == self._rows.T:
-            self._trajs.prepare()
+        super().prepare(t)
         # Before the first `reset_rows` all environments are marked, but none of them has ended.
         if self.stepper.n_waiting and self._started:
             self.stepper.prepare_resets()
@@ -149,18 +124,6 @@ class Environments:
         for i, action in enumerate(actions):
             rows.write_action(t, i, action)
         self._run_row(t, rows, actions)
-
-    def _refuse_row(self, t: int) -> None:
-        """Raise what is wrong with stepping a row with the buffer's actions."""
-        rows = self._bound()
-        if rows.read_actions is None:
-            raise WrongStateError(f"{self.name}: bound without a buffer of actions")
-        self._check_row(t, rows)
-
-    def _check_row(self, t: int, rows: Rows) -> None:
-        check_row(t, rows.T, self.name)
-        if not self._started:
-            raise WrongStateError(f"{self.name}: stepped before a reset")
 
     def _run_quick(self, t: int, rows: Rows, actions: list[Any], cells: list[NDArray[Any]]) -> None:
         """Do what `_run_row` does, where all step and there is one array of observations."""
@@ -302,12 +265,6 @@ class Environments:
             stepper.reset_automatically = automatic
             self._trajs.forget_after(completed)
 
-    def _bound(self) -> Rows:
-        # Not an assertion: a cage may be used by its other methods without ever being bound.
-        if self._rows is None:
-            raise WrongStateError(f"{self.name}: no samples buffer was set")
-        return self._rows
-
     def states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment, between two rows."""
         return environment_states(self.stepper)
@@ -318,39 +275,20 @@ class Environments:
         load_environment_states(self.stepper, states, salt)
         self._started = True
 
-    def take_completed(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by column, then in time."""
-        return self._trajs.take()
+    def get(self, name: str) -> list[Any]:
+        """Return an attribute of each environment, found through its wrappers."""
+        return [env.get_wrapper_attr(name) for env in self.stepper.envs]
 
-    def take_packed(self, *, at_once: bool = False) -> Packed:
-        """Return the same for `unpack`; see there for `at_once`."""
-        return self._trajs.take_packed(at_once=at_once)
+    def set(self, name: str, value: Any) -> None:
+        """Set an attribute where it is found among the wrappers of each."""
+        for env in self.stepper.envs:
+            set_env_attribute(env, name, value)
 
-    @property
-    def packs_numbers(self) -> bool:
-        """Whether `take_packed` returns nothing but numbers."""
-        return not self._trajs.per_step
+    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call a method of each environment, found through its wrappers."""
+        # All are looked up before any is called: a misspelled name then changes nothing.
+        methods = self.get(name)
+        return [method(*args, **kwargs) for method in methods]
 
-    def take_final(self, *, truncated_only: bool = False) -> list[FinalObservation]:
-        """Return the last observations of the episodes that ended in rows since the last call."""
-        # Those that are not asked for go as well: a later call must not return them for another batch.
-        final, self._final = self._final, []
-        # Sorted out here, where they are: a sampler that bootstraps sends none of the others through a pipe.
-        return [one for one in final if one.truncated] if truncated_only else final
-
-    @property
-    def has_completed(self) -> bool:
-        """Whether `take_completed` would return anything."""
-        return self._trajs.has_completed
-
-    @property
-    def has_final(self) -> bool:
-        """Whether `take_final` would return anything."""
-        return bool(self._final)
-
-    def close(self) -> None:
-        """Close all environments, each whatever the others do; raises the first error at the end."""
-        rows, self._rows = self._rows, None
-        if rows is not None:
-            rows.release()
+    def _close_environments(self) -> None:
         self.stepper.close()

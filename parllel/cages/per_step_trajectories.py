@@ -87,6 +87,13 @@ class PerStepTrajectories(Trajectories):
             self.end(i)
         return row
 
+    def add_stack(
+        self, rewards: NDArray[Any], ended: Sequence[int] | NDArray[np.integer[Any]]
+    ) -> None:
+        """End episodes; `step` has taken the rewards already."""
+        for i in ended:
+            self.end(int(i))
+
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
         """End episodes; `step` has taken the rewards already."""
         for i, _, _ in ended:

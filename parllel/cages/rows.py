@@ -12,7 +12,7 @@ Nothing is checked, and nothing sent anywhere, when the batch changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,13 +38,15 @@ from parllel.buffers import (
 )
 from parllel.cages.env_info_rows import EnvInfoRows
 from parllel.cages.leaf_rows import FlagRows, LeafRows
-from parllel.cages.spaces import ActionReader, Spaces, action_reader, example_of
+from parllel.cages.spaces import Spaces, action_reader, example_of, stack_rows_reader
 from parllel.cages.trajectories import is_number
 from parllel.types import Tree
 
 MOST_CELLS = 2**16  # views that are kept for all batches together, of about 100 bytes each
 CAGE_FIELDS = ("observation", "reward", "terminated", "truncated", "done", "env_info")
 Leaves: TypeAlias = list[tuple[Path, list[Any]]]
+# Returns the actions of row t: a list, or a tree of arrays where they are stacked.
+RowReader: TypeAlias = Callable[[int], Any]
 
 
 @dataclass
@@ -59,7 +61,7 @@ class _Batch:
     agent_info: Any
     cells: list[list[NDArray[Any]]] | None
     action: Leaves
-    read_actions: ActionReader | None
+    read_actions: RowReader | None
 
 
 class Rows:
@@ -71,6 +73,7 @@ class Rows:
             if they are to be read.
         columns: which columns belong to the cage.
         environment: spaces to check the buffers against.
+        stacked: read the actions of a row as one tree of arrays [n, ...], not as a list.
 
     Attributes:
         T: rows of a batch.
@@ -93,11 +96,18 @@ class Rows:
     # A view of each cell of the observations, where that is not too many and nothing else is stored.
     cells: list[list[NDArray[Any]]] | None
     action: Leaves
-    read_actions: ActionReader | None
+    read_actions: RowReader | None
 
     def __init__(
-        self, action: Tree, env: NamedArrayTuple, columns: slice, environment: Spaces
+        self,
+        action: Tree,
+        env: NamedArrayTuple,
+        columns: slice,
+        environment: Spaces,
+        *,
+        stacked: bool = False,
     ) -> None:
+        self._stacked = stacked
         self.lo, self.hi = columns.start, columns.stop
         name = environment.name
         _check(env.observation, example_of(environment.observation), f"{name}: env.observation")
@@ -140,7 +150,7 @@ class Rows:
         n_views = sum(leaf.n_rows for leaf in self.leaves)
         n_cells = (self.hi - self.lo) * self.T
         # Cells are for the quick way of `Environments`, which knows neither nested observations nor infos.
-        plain = self._single and not self.env_info
+        plain = self._single and not self.env_info and not self._stacked
         self._has_cells = plain and n_cells <= MOST_CELLS
         # A replay may hold thousands of batches, whose views would take much memory.
         most = most_kept(MOST_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
@@ -169,6 +179,7 @@ class Rows:
         observation = [(path, leaf.of(number)) for path, leaf in self._observation]
         # Readers are made for each batch too: they hold views of its rows.
         nested = _nested_of(self._nested_action, number)
+        make_reader = stack_rows_reader if self._stacked else action_reader
         return _Batch(
             observation,
             observation[0][1] if self._single else None,
@@ -179,7 +190,7 @@ class Rows:
             _nested_of(self._agent_info, number),
             _cells_of(observation[0][1], self.hi - self.lo) if self._has_cells else None,
             [(path, leaf.of(number)) for path, leaf in self._action],
-            None if nested is None else action_reader(self._action_space, nested),
+            None if nested is None else make_reader(self._action_space, nested),
         )
 
     def _bind_one(self, array: Array, n_rows: int, name: str) -> LeafRows:
@@ -217,6 +228,24 @@ class Rows:
             # Shapes are not compared: they were in the first episode, and this runs in every step.
             rows[t][i] = leaf
 
+    def write_observations(self, t: int, observations: Tree) -> None:
+        """Write the observations of all environments, [n, ...] each, into row `t`."""
+        if self.single is not None:
+            self.single[t][...] = observations
+            return
+        for path, rows in self.observation:
+            rows[t][...] = part_at(observations, path)
+
+    def write_some(self, t: int, which: NDArray[np.intp], observations: Tree) -> None:
+        """Write the observations of some environments, [len(which), ...] each, into row `t`."""
+        for path, rows in self.observation:
+            row, values = rows[t], part_at(observations, path)
+            if isinstance(row, np.ndarray):
+                row[which] = values
+                continue
+            for i, value in zip(which.tolist(), values, strict=True):
+                row[i] = value
+
     def write_results(
         self, t: int, reward: NDArray[np.float64], ended: Sequence[tuple[int, bool, bool]]
     ) -> None:
@@ -231,6 +260,21 @@ class Rows:
             flags.fill(False)
         for i, terminated, truncated in ended:
             terminations[i], truncations[i], dones[i] = terminated, truncated, True
+
+    def write_stack(
+        self,
+        t: int,
+        reward: NDArray[np.float64],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        done: NDArray[np.bool_],
+    ) -> None:
+        """Write row `t` of all environments, [n] each."""
+        rewards, terminations, truncations, dones = self.results[t]
+        rewards[...] = reward
+        terminations[...] = terminated
+        truncations[...] = truncated
+        dones[...] = done
 
     def write_part(
         self,

@@ -160,6 +160,21 @@ def stack_reader(space: gym.Space[Any], n: int) -> StackReader:
     return caster(space, (n, *(space.shape or ())))
 
 
+def stack_rows_reader(space: gym.Space[Any], rows: Tree) -> Callable[[int], Tree]:
+    """Return a function that reads row t as `stack_reader` does.
+
+    rows: for each leaf of the space, a sequence of numpy views [n, ...] by row; nested as the space.
+    """
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        inner = parts_of(space.spaces) or {}
+        readers = {name: stack_rows_reader(part, rows[name]) for name, part in inner.items()}
+        if isinstance(space, spaces.Tuple):
+            return lambda t: tuple(reader(t) for reader in readers.values())
+        return lambda t: {name: reader(t) for name, reader in readers.items()}
+    read = stack_reader(space, len(rows[0]))
+    return lambda t: read(rows[t])
+
+
 def caster(space: gym.Space[Any], shape: tuple[int, ...]) -> Caster:
     """Return a function that copies actions of a shape, clips them to the bounds of a Box, and casts them.
 

@@ -76,6 +76,12 @@ class Trajectories(ABC):
         """
 
     @abstractmethod
+    def add_stack(
+        self, rewards: NDArray[Any], ended: Sequence[int] | NDArray[np.integer[Any]]
+    ) -> None:
+        """Take in a row of n rewards, one array, and the environments whose episodes ended with it."""
+
+    @abstractmethod
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
         """Take in what there is of a row that failed: rewards are None where there was no step."""
 

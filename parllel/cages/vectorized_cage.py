@@ -10,7 +10,6 @@ runs with this cage runs with any other.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,27 +22,30 @@ from parllel.cages.argument_checks import (
     check_batch,
     check_factories,
     check_group,
+    check_native,
     check_states,
 )
 from parllel.cages.awaited import NOTHING, Awaited
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.call_order import CallOrder
-from parllel.cages.environments import Environments
+from parllel.cages.environments_for import environments_for
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.rows import Rows, cage_part
 from parllel.cages.spaces import Spaces
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory
+from parllel.cages.vector_env_factory import VectorEnvFactory
 from parllel.types import State
 
 
 class VectorizedCage(CageInterface):
-    """Any number of environments in this process, stepped one after the other.
+    """Any number of environments in this process, stepped one after the other, or all by one call.
 
     Args:
         env_factories: make the environments: functions without arguments, classes, lambdas. Their
-            spaces must be equal.
+            spaces must be equal. Or a `VectorEnvFactory`, for one native vector environment.
+        n: how many environments a VectorEnvFactory is to make; otherwise left out.
         traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
         reset_automatically: reset an ended environment within the same step. Otherwise it stays still
             until a reset (`needs_reset`).
@@ -60,8 +62,9 @@ class VectorizedCage(CageInterface):
 
     def __init__(
         self,
-        env_factories: Sequence[EnvFactory],
+        env_factories: Sequence[EnvFactory] | VectorEnvFactory,
         *,
+        n: int | None = None,
         traj_info: TrajInfoFactory = TrajInfo,
         reset_automatically: bool = True,
         seeds: Sequence[Any] | None = None,
@@ -69,8 +72,12 @@ class VectorizedCage(CageInterface):
         check: str = "first_episode",
     ) -> None:
         # Before the first environment is made, so that there is nothing to close.
-        seeds = check_factories(env_factories, seeds, "VectorizedCage")
-        self._envs = Environments(
+        if isinstance(env_factories, VectorEnvFactory):
+            seeds = check_native(n, seeds, "VectorizedCage")
+        else:
+            seeds = check_factories(env_factories, seeds, "VectorizedCage", n)
+            self._env_factories = env_factories
+        self._envs = environments_for(
             env_factories,
             seeds,
             traj_info,
@@ -78,9 +85,8 @@ class VectorizedCage(CageInterface):
             index=index,
             check=check,
         )
-        self._env_factories = env_factories
         self._name = self._envs.name
-        self._n = len(env_factories)
+        self._n = len(seeds)
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._rows: Rows | None = None
@@ -192,9 +198,7 @@ class VectorizedCage(CageInterface):
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, found through its wrappers."""
         self._order.check_idle(name)
-        # All are looked up before any is called: a misspelled name then changes nothing.
-        methods = [env.get_wrapper_attr(name) for env in self._envs.envs]
-        return self._of_each([method(*args, **kwargs) for method in methods])
+        return self._of_each(self._envs.method(name, args, kwargs))
 
     def __getattr__(self, name: str) -> Any:
         # Called only where ordinary lookup failed. A private name is never the environment's.
@@ -203,7 +207,7 @@ class VectorizedCage(CageInterface):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         # Not while a row is started: with workers the answer could be of before the step or of after it.
         self._order.check_idle(name)
-        return self._of_each([env.get_wrapper_attr(name) for env in self._envs.envs])
+        return self._of_each(self._envs.get(name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         # The cage's own attributes; everything else that a user sets is meant for the environments.
@@ -211,8 +215,7 @@ class VectorizedCage(CageInterface):
             object.__setattr__(self, name, value)
             return
         self._order.check_idle(name)
-        for env in self._envs.envs:
-            set_env_attribute(env, name, value)
+        self._envs.set(name, value)
 
     def close(self) -> None:
         """Close the environments; may be called twice."""
@@ -227,31 +230,3 @@ class VectorizedCage(CageInterface):
         # Asked only for what is not the usual group, as this runs in each row.
         if group:
             check_group(group, 1, self._name)
-
-
-def set_env_attribute(env: Any, name: str, value: Any) -> None:
-    """Set an attribute where it is found among the wrappers.
-
-    Raises:
-        AttributeError: if it is not found, as it may be misspelled; the message lists similar names.
-    """
-    layer, innermost = env, env
-    while layer is not None:
-        inner, innermost = getattr(layer, "env", None), layer
-        # A wrapper may pass on the attributes of what it wraps, so it is not asked with hasattr.
-        own = name in getattr(layer, "__dict__", ()) or hasattr(type(layer), name)
-        if own or (inner is None and hasattr(layer, name)):
-            # On the layer that has it: set on an outer one, it would hide the value that the environment
-            # reads.
-            setattr(layer, name, value)
-            return
-        layer = inner
-    # Near names are looked for among those of the innermost environment: wrappers repeat or hide them.
-    # It may be beyond `unwrapped`, within an environment that is no wrapper of gymnasium's.
-    names = {*dir(getattr(env, "unwrapped", env)), *dir(innermost)}
-    near = difflib.get_close_matches(name, sorted(n for n in names if not n.startswith("_")))
-    # Refused, as a misspelled name would otherwise be set on a wrapper where nothing ever reads it.
-    raise AttributeError(
-        f"neither the cage nor its environment {env!r} has an attribute {name!r} to set; near names: "
-        f"{near}; define it in the environment's __init__ first"
-    )

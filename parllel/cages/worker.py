@@ -19,11 +19,11 @@ from typing import Any
 
 from parllel.buffers import FIRST_WORDS, ChildConversation, NamedArrayTuple
 from parllel.cages.bound_places import Bound, places_of
+from parllel.cages.env_attributes import set_env_attribute
 from parllel.cages.environments import Environments
 from parllel.cages.remote_cage import METHOD
 from parllel.cages.rows import Rows
 from parllel.cages.step_result import deliver, plain_action
-from parllel.cages.vectorized_cage import set_env_attribute
 from parllel.errors import WrongStateError
 
 ROW = b"R"

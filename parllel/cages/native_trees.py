@@ -1,0 +1,97 @@
+"""What native vector environments return: dicts and tuples of arrays, with all environments in each array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from parllel.types import Tree
+
+
+def pick(tree: Tree, index: Any) -> Tree:
+    """Return the parts at an index of each array: a copy for a list or mask, a view for one number."""
+    if isinstance(tree, dict):
+        return {name: pick(part, index) for name, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(pick(part, index) for part in tree)
+    return np.asarray(tree)[index]
+
+
+def copied(tree: Tree) -> Tree:
+    """Return a copy of all arrays."""
+    if isinstance(tree, dict):
+        return {name: copied(part) for name, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map(copied, tree))
+    return np.array(tree)
+
+
+def same_trees(one: Tree, other: Tree) -> bool:
+    """Return whether all arrays are equal; NaN equals NaN."""
+    if isinstance(one, dict):
+        return all(same_trees(part, other[name]) for name, part in one.items())
+    if isinstance(one, tuple):
+        return all(map(same_trees, one, other))
+    return bool(np.all((one == other) | ((one != one) & (other != other))))
+
+
+def stacked(space: gym.Space[Any], actions: Sequence[Any]) -> Tree:
+    """Return actions of single environments as their vector environment takes them."""
+    if isinstance(space, spaces.Dict):
+        return {
+            name: stacked(inner, [action[name] for action in actions])
+            for name, inner in space.spaces.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            stacked(inner, [action[i] for action in actions])
+            for i, inner in enumerate(space.spaces)
+        )
+    return np.array(actions, space.dtype)
+
+
+def put(tree: Tree, which: Any, one: Tree) -> None:
+    """Write one environment's parts to all of `which`, in place."""
+    if isinstance(tree, dict):
+        for name, part in tree.items():
+            put(part, which, one[name])
+    elif isinstance(tree, tuple):
+        for part, value in zip(tree, one, strict=True):
+            put(part, which, value)
+    else:
+        tree[which] = one
+
+
+def info_of(infos: dict[str, Any], i: int, n: int) -> dict[str, Any]:
+    """Return the info of the i-th of n environments.
+
+    A key with an underscore before it says, where it is there, which environments have that key.
+    """
+    info = {}
+    for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        has = infos.get(f"_{key}")
+        if has is not None and not has[i]:
+            continue
+        if isinstance(value, dict):
+            value = info_of(value, i, n)
+        elif isinstance(value, (np.ndarray, list, tuple)) and len(value) == n:
+            value = value[i]
+        info[key] = value
+    return info
+
+
+def final_observation(infos: dict[str, Any], i: int) -> Tree | None:
+    """Return the last observation of an episode that was reset in the same step; None if it is not there."""
+    final = infos.get("final_obs")
+    if final is None:
+        return None
+    # gymnasium's own: an array of objects, in which each is an observation. Others have whole arrays.
+    if isinstance(final, np.ndarray) and final.dtype == object:
+        return None if final[i] is None else copied(final[i])
+    return copied(pick(final, i))
