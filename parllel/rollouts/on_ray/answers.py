@@ -49,10 +49,3 @@ def why(error: BaseException) -> str:
     said = " ".join(str(error).split()) or type(error).__name__
     # Before it are the numbers of the actor, by which it is not known here.
     return said[max(said.find(_CAUSE), 0) :][:_MOST_CHARACTERS]
-
-
-def here() -> Any:
-    """Return the scheduling strategy that keeps an actor on this process's node."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

@@ -12,9 +12,10 @@ import ray
 from parllel.cages import TrajInfo
 from parllel.errors import WorkerDiedError
 from parllel.rollouts.episode_statistics import EpisodeStatistics
-from parllel.rollouts.on_ray.answers import answer, here
+from parllel.rollouts.on_ray.answers import answer
 from parllel.rollouts.on_ray.ray_tie import RayTie
 from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
+from parllel.rollouts.on_ray.start_actor import here, start_actor
 from parllel.types import Closing
 
 
@@ -52,10 +53,9 @@ class RayEpisodeStatistics(EpisodeStatistics, Closing):
     def __init__(self, capacity: int = 100_000) -> None:
         super().__init__(capacity)
         self._tie = RayTie()
-        actor: Any = ray.remote(StatisticsActor).options(
-            num_cpus=0, max_restarts=-1, scheduling_strategy=here()
+        self.actor: Any = start_actor(
+            StatisticsActor, capacity, num_cpus=0, max_restarts=-1, scheduling_strategy=here()
         )
-        self.actor: Any = actor.remote(capacity)
         self._drained: Any = None  # what the actor has been asked for
         self._closed = False
 

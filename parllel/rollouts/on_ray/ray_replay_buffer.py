@@ -9,9 +9,10 @@ import ray
 
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.rollouts.arguments import check_kind
-from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer, here
+from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer
 from parllel.rollouts.on_ray.buffer_actor import BufferActor
 from parllel.rollouts.on_ray.ray_tie import RayTie
+from parllel.rollouts.on_ray.start_actor import here, start_actor
 from parllel.rollouts.packed_fragment import PackedFragment
 from parllel.rollouts.replay_buffer import ReplayBuffer
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
@@ -47,10 +48,13 @@ class RayReplayBuffer(ReplayBufferInterface):
     def __init__(self, capacity: int, **arguments: Any) -> None:
         # What it refuses is refused here: an actor whose constructor raises has died, and no more is known.
         ReplayBuffer(capacity, **arguments)
-        actor: Any = ray.remote(BufferActor).options(
-            num_cpus=0, max_concurrency=_MOST_CALLS, scheduling_strategy=here()
+        self.actor: Any = start_actor(
+            BufferActor,
+            {"capacity": capacity, **arguments},
+            num_cpus=0,
+            max_concurrency=_MOST_CALLS,
+            scheduling_strategy=here(),
         )
-        self.actor: Any = actor.remote({"capacity": capacity, **arguments})
         self._begin(owner=True)
         try:
             self._ask("prepared", wait_s=START_S)

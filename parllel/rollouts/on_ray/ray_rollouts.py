@@ -13,13 +13,14 @@ import ray
 
 from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
 from parllel.processes import raise_packed
-from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer, here
+from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.rollouts.on_ray.ray_tie import RayTie
 from parllel.rollouts.on_ray.resources import check_room, free_resources
 from parllel.rollouts.on_ray.rollout_manager import Failure, RolloutManager
+from parllel.rollouts.on_ray.start_actor import here, start_actor
 from parllel.rollouts.on_ray.worker_options import WorkerOptions
 from parllel.rollouts.published_parts import PublishedLayout
 from parllel.rollouts.rollouts import Rollouts
@@ -69,13 +70,8 @@ class RayRollouts(Rollouts):
         self._statuses: list[WorkerStatus] = []
         self._n_news, self._closed = 0, False
         self._tie = RayTie()
-        manager: Any = ray.remote(RolloutManager).options(
-            num_cpus=0,
-            # The report of each worker waits there for news, and the trainer's calls must not wait for it.
-            max_concurrency=n_workers + 100,
-            scheduling_strategy=here(),
-        )
-        self._manager: Any = manager.remote(
+        self._manager: Any = start_actor(
+            RolloutManager,
             # The empty name stands for the present folder, which is another where workers are.
             cloudpickle.dumps(
                 ([os.path.abspath(path) for path in sys.path], cloudpickle.dumps(build))
@@ -84,6 +80,10 @@ class RayRollouts(Rollouts):
             options,
             buffer,
             statistics.actor,
+            num_cpus=0,
+            # The report of each worker waits there for news, and the trainer's calls must not wait for it.
+            max_concurrency=n_workers + 100,
+            scheduling_strategy=here(),
         )
         try:
             self._ask("start", wait_s=START_S)

@@ -26,6 +26,7 @@ from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.rollouts.on_ray.rollout_worker_wrapper import RolloutWorkerWrapper
+from parllel.rollouts.on_ray.start_actor import start_actor
 from parllel.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.rollouts.on_ray.worker_options import WorkerOptions
 from parllel.rollouts.published_parts import PublishedLayout
@@ -222,14 +223,19 @@ class RolloutManager:
             _EndedError: if it died, or could not be started.
         """
         options = self._options
-        actor: Any = ray.remote(RolloutWorkerWrapper).options(
+        wrapper = start_actor(
+            RolloutWorkerWrapper,
+            self._build,
+            name,
+            self._buffer,
+            self._statistics,
+            self._here,
             num_cpus=options.cpus,
             num_gpus=options.gpus,
             # The thread of `run`, and two for calls that must be answered meanwhile.
             max_concurrency=3,
             scheduling_strategy="SPREAD",
         )
-        wrapper: Any = actor.remote(self._build, name, self._buffer, self._statistics, self._here)
         self._actors[number] = wrapper
         self._placed.discard(number)
         try:
