@@ -14,7 +14,7 @@ except ModuleNotFoundError as error:
 from parllel.wire.digest import digest
 from parllel.wire.json_text import json_bytes, parse_json
 from parllel.wire.limits import Limits
-from parllel.wire.message import decode, encode
+from parllel.wire.message import decode, encode, encode_part
 from parllel.wire.space_json import from_json, to_json
 from parllel.wire.wire_error import WireError
 
@@ -24,6 +24,7 @@ __all__ = [
     "decode",
     "digest",
     "encode",
+    "encode_part",
     "from_json",
     "json_bytes",
     "parse_json",

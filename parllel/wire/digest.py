@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
+from msgspec import Raw
 from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
@@ -59,6 +60,8 @@ def _add(value: Any, update: Callable[[Any], None]) -> None:
         for key, item in sorted((_leaf(key), item) for key, item in value.items()):
             update(key)
             _add(item, update)
+    elif kind is Raw:
+        raise WireError("what encode_part returned has no digest; give digest the tree itself")
     else:
         assert kind is Ext
         _add_extension(value, update)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import DecodeError
+from typing import NoReturn
+
+from msgspec import DecodeError, Raw
 from msgspec.msgpack import Decoder, Encoder
 
 from parllel.types import Tree
 from parllel.wire.codes import PREFIX, VERSION
 from parllel.wire.heads import check_heads
-from parllel.wire.limits import Limits
+from parllel.wire.limits import DEEPEST, Limits
 from parllel.wire.pack import pack, refuse_surrogates
 from parllel.wire.unpack import extension, finish
 from parllel.wire.wire_error import WireError
@@ -33,10 +35,31 @@ def encode(tree: Tree) -> bytes:
     """
     try:
         return _encoder.encode([VERSION, pack(tree)])
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError) as error:
+        _refuse(tree, error)
+
+
+def encode_part(tree: Tree, *, inside: int = 0) -> Raw:
+    """Return a tree as it is now, checked and in bytes, to stand in a list or dict of a tree for `encode`.
+
+    So a message is put together from values that were made, and may be changed again, at different times.
+    What `decode` returns holds the tree itself.
+
+    inside: how many lists, tuples, dicts and nodes will be around it.
+
+    Raises:
+        WireError: as `encode`.
+    """
+    try:
+        return Raw(_encoder.encode(pack(tree, DEEPEST - inside)))
+    except (UnicodeEncodeError, RecursionError) as error:
+        _refuse(tree, error)
+
+
+def _refuse(tree: Tree, error: Exception) -> NoReturn:
+    if isinstance(error, UnicodeEncodeError):
         refuse_surrogates(tree)
-    except RecursionError:
-        raise WireError("no room is left on the stack for the lists inside each other") from None
+    raise WireError("no room is left on the stack for the lists inside each other") from None
 
 
 def decode(message: bytes | bytearray | memoryview, limits: Limits = _DEFAULT) -> Tree:

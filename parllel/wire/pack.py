@@ -9,6 +9,7 @@
     array of one dimension            its elements, as bytes with the code of their dtype
     other array, parllel's Array      [ARRAY, length, ..., elements]
     numpy scalar, bytearray, long int bytes with a code
+    what encode_part returned         the same, to be copied
 
 So a list never begins with one of these marks, and whatever comes back is what was sent.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Raw
 from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
@@ -221,6 +223,7 @@ _PACKERS = _Packers(
         tuple: _pack_tuple,
         np.ndarray: _pack_array,
         bytearray: _pack_bytearray,
+        Raw: lambda value, depth: value,
         **dict.fromkeys(SCALAR_CODES, _pack_scalar),
     }
 )

@@ -1,0 +1,200 @@
+"""The way of records through a transport, and who waits for them.
+
+    a thread that flushes    --- send_hop -->  transport      one thread at a time (_sending)
+    a thread that waits      <--- receive ---  transport      one thread at a time (_receiving)
+                             --- arrive --->   the edges      with the exchange's lock
+
+A thread that waits for a message may find it brought by another thread, so it looks again whenever it is
+given `_receiving`, and does not wait for long at once. The exchange's lock is taken inside of the other two,
+never around them, so that no thread holds it while the transport waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from parllel.errors import ClosedError
+from parllel.messaging.edge import Edge
+from parllel.messaging.errors import SequenceGapError
+from parllel.messaging.exchange import Exchange
+from parllel.messaging.record_content import WIDTH, open_record, read_item
+from parllel.messaging.room import Room
+from parllel.messaging.transport import Record, Transport
+
+# Longest time that one thread leaves others without a look at what has arrived.
+_SLICE_S = 0.05
+
+
+class Delivery:
+    """Send what the exchange has collected, and hand what arrives to its edges.
+
+    What is of another run or broker, of an epoch that is over, damaged, or came before, is counted, dropped.
+
+    Args:
+        rooms: of the broker, by the ids of environments.
+
+    Attributes:
+        stale: messages of epochs or incarnations that are over.
+        foreign: records of others, or that are none; and messages of edges that there are not.
+        sent_records, sent_bytes, received_records: what went through the transport.
+    """
+
+    def __init__(
+        self, exchange: Exchange, transport: Transport, rooms: dict[str, Room], timeout_s: float
+    ) -> None:
+        self._exchange = exchange
+        self._transport = transport
+        self._rooms = rooms
+        self._timeout_s = timeout_s
+        self._sending = threading.Lock()
+        self._receiving = threading.Lock()
+        self._unsent: list[Record] = []
+        self._closed = False
+        self.stale = self.foreign = 0
+        self.sent_records = self.sent_bytes = self.received_records = 0
+
+    def deadline(self, deadline: float | None) -> float:
+        """Return a deadline, by default that of the broker's time-out."""
+        return time.monotonic() + self._timeout_s if deadline is None else deadline
+
+    def check_open(self) -> None:
+        """Raise ClosedError if it was closed."""
+        if self._closed:
+            raise ClosedError("KafkaBroker: it was closed")
+
+    def flush(self, deadline: float | None = None) -> None:
+        """Send what was put, and take in what has come.
+
+        Raises:
+            BrokerUnavailableError: if it could not be sent; the next flush sends it again.
+        """
+        if self._exchange.outgoing or self._unsent:
+            deadline = self.deadline(deadline)
+            with self._sending:
+                self.check_open()
+                records = self._unsent + self._exchange.take_hop()
+                # Those whose sending failed are sent again: what came twice is known by its number.
+                self._unsent = records
+                self._transport.send_hop(records, deadline)
+                self._unsent = []
+                self.sent_records += len(records)
+                self.sent_bytes += sum(len(record.content) for record in records)
+        if self._exchange.encoded:
+            self._receive(0.0)
+
+    def wait_until(
+        self, ready: Callable[[], bool], places: Iterable[Edge], deadline: float
+    ) -> bool:
+        """Receive until a function returns True; return False if it did not by the deadline.
+
+        Raises:
+            SequenceGapError: if what an edge waits for is lost.
+        """
+        while True:
+            self.flush(deadline)
+            with self._exchange.lock:
+                if ready():
+                    return True
+                for edge in places:
+                    if edge.place.fault is not None:
+                        raise edge.place.fault
+            self.check_open()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._receive(min(left, _SLICE_S), ready)
+
+    def _receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
+        if not self._receiving.acquire(timeout=timeout_s):
+            return
+        try:
+            if ready is not None:
+                with self._exchange.lock:
+                    if ready():
+                        return
+            if self._exchange.encoded:
+                records = self._transport.receive(timeout_s)
+            else:
+                # Another thread may put the message; references pass through no transport.
+                time.sleep(min(timeout_s, 0.001))
+                records = []
+            if records:
+                with self._exchange.lock:
+                    for record in records:
+                        self._deliver(record)
+                self.received_records += len(records)
+        finally:
+            self._receiving.release()
+
+    def _deliver(self, record: Record) -> None:
+        exchange = self._exchange
+        try:
+            head, items = open_record(record.content, exchange.max_bytes)
+            if head.session != exchange.session or head.run != exchange.run:
+                self.foreign += 1
+                return
+            room = self._rooms.get(head.environment)
+            place = None if room is None else room.place
+            if room is None or place is None or head[4:6] != (place.incarnation, place.epoch):
+                self.stale += len(items) // WIDTH
+                return
+            for start in range(0, len(items), WIDTH):
+                sender, recipient, number, timestamp, payload = read_item(items, start)
+                edge = room.edges.get((head.channel, head.kind, sender, recipient))
+                if edge is None:
+                    self.foreign += 1
+                elif number == edge.received and number < edge.sent:
+                    edge.arrive((head.step, number, timestamp, payload))
+                elif number < edge.received:
+                    exchange.duplicates += 1
+                elif place.fault is None:
+                    place.fault = _gap(edge, number)
+        except ValueError:  # a WireError too
+            self.foreign += 1
+
+    def forget(self, key: bytes) -> None:
+        """Do not send again what an environment had sent before its reset."""
+        if self._unsent:
+            with self._sending:
+                self._unsent = [record for record in self._unsent if record.environment != key]
+
+    def reset(self, key: bytes, incarnation: int, epoch: int) -> None:
+        """Let the transport know of an epoch that begins."""
+        self.forget(key)
+        if self._exchange.encoded:
+            self._transport.reset(key, incarnation, epoch)
+
+    def statistics(self) -> dict[str, int]:
+        """Return what went through the transport, and what of it was dropped."""
+        return {
+            "stale": self.stale,
+            "foreign": self.foreign,
+            "sent_records": self.sent_records,
+            "sent_bytes": self.sent_bytes,
+            "received_records": self.received_records,
+        }
+
+    def close(self) -> None:
+        """Close the transport, and end all waits."""
+        self._closed = True
+        self._transport.close()
+
+
+def _gap(edge: Edge, number: int) -> SequenceGapError:
+    return SequenceGapError(
+        f"{edge}: expected message {edge.received}, got message {number}: those between were lost; reset the "
+        "environment (clear_environment)",
+        environment=edge.place.environment,
+        step=edge.place.step,
+    )
+
+
+def unready(edges: Sequence[Edge]) -> list[Edge]:
+    """Return the edges whose message of this step is not here."""
+    return [
+        edge
+        for edge in edges
+        if (not edge.queue or edge.queue[0][0] != edge.place.step) and not edge.ready()
+    ]

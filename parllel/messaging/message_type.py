@@ -1,0 +1,24 @@
+"""What a message is for, and how agents hand their messages on."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class MessageType(str, Enum):
+    """What a message is for."""
+
+    ACTION = "action"
+    INFO = "info"
+    BROADCAST = "broadcast"
+
+
+class ExecutionMode(str, Enum):
+    """How a parent reaches its subordinates.
+
+    SYNC: it calls them and waits for what they return; no broker is needed.
+    ASYNC: by messages alone, hop by hop. Both give the same rollouts.
+    """
+
+    SYNC = "sync"
+    ASYNC = "async"
