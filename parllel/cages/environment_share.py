@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from parllel.buffers import NamedArrayTuple, Samples
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
-from parllel.cages.env_attributes import set_env_attribute
-from parllel.cages.environments import Environments
 from parllel.cages.remote_cage import METHOD
+from parllel.cages.row_environments import RowEnvironments
 from parllel.cages.rows import Rows
 from parllel.cages.spaces import Spaces, check_alike
 from parllel.cages.trajectories import Packed
@@ -55,7 +54,7 @@ class EnvironmentShare:
 
     def __init__(
         self,
-        makes: Sequence[Callable[[], Environments] | None],
+        makes: Sequence[Callable[[], RowEnvironments] | None],
         shares: Sequence[slice],
         needs_reset: NDArray[np.bool_],
         *,
@@ -71,7 +70,7 @@ class EnvironmentShare:
         self.batch = 0
         # One for each group, as two groups may be at different rows at the same time.
         self._policies: list[WorkerPolicy | None] = [None] * len(makes)
-        self.groups: list[Environments | None] = []
+        self.groups: list[RowEnvironments | None] = []
         try:
             for make in makes:
                 # A process may have no columns in a group that has fewer of them than there are processes.
@@ -129,7 +128,7 @@ class EnvironmentShare:
         if not self._automatic or operation in (RESET_ALL, RESET_ENDED):
             self._needs_reset[self._shares[group]] = envs.needs_reset
 
-    def _roll_out(self, group: int, envs: Environments, T: int) -> None:
+    def _roll_out(self, group: int, envs: RowEnvironments, T: int) -> None:
         """Act and step for `T` rows, without waiting for any other process."""
         policy = self._policies[group]
         assert policy is not None
@@ -232,26 +231,25 @@ class EnvironmentShare:
 
     def get(self, name: str) -> list[list[Any]]:
         """Return an attribute of each environment by group; METHOD stands for what can be called."""
-        values = [[env.get_wrapper_attr(name) for env in group] for group in self._envs()]
         # A method would be pickled with its environment: main calls it by name instead.
-        return [[METHOD if callable(value) else value for value in group] for group in values]
+        return [
+            []
+            if envs is None
+            else [METHOD if callable(value) else value for value in envs.get(name)]
+            for envs in self.groups
+        ]
 
     def set(self, name: str, value: Any) -> list[list[None]]:
         """Set an attribute of each environment; return nothing for each."""
-        for group in self._envs():
-            for env in group:
-                set_env_attribute(env, name, value)
+        for envs in self.groups:
+            if envs is not None:
+                envs.set(name, value)
         # Of the shape of other answers, which main sorts by column without knowing the call.
-        return [[None] * len(group) for group in self._envs()]
+        return [[None] * (share.stop - share.start) for share in self._shares]
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[Any]]:
         """Call a method of each environment; return the results by group."""
-        # All are looked up first: if one lacks it, none of this process has been called.
-        methods = [[env.get_wrapper_attr(name) for env in group] for group in self._envs()]
-        return [[method(*args, **kwargs) for method in group] for group in methods]
-
-    def _envs(self) -> list[list[Any]]:
-        return [[] if envs is None else envs.envs for envs in self.groups]
+        return [[] if envs is None else envs.method(name, args, kwargs) for envs in self.groups]
 
     def close(self) -> None:
         """Close all environments, whatever the others do; raises the first error at the end."""

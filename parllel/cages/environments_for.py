@@ -5,12 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from parllel.cages.argument_checks import check_factories, check_native
 from parllel.cages.environments import Environments
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.row_environments import RowEnvironments
 from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.vector_env_factory import VectorEnvFactory
 from parllel.cages.vector_environments import VectorEnvironments
+
+
+def factories_by_column(
+    env_factories: Sequence[EnvFactory] | VectorEnvFactory,
+    n: int | None,
+    seeds: Sequence[Any] | None,
+    cage: str,
+) -> tuple[Sequence[EnvFactory], Sequence[Any]]:
+    """Return what makes one environment of each column, and a seed for each; of all None if `seeds` is None.
+
+    Raises:
+        TypeError: if `env_factories` is neither a sequence of functions nor a VectorEnvFactory.
+        ValueError: if there is no environment, or another number of seeds.
+    """
+    if not isinstance(env_factories, VectorEnvFactory):
+        return env_factories, check_factories(env_factories, seeds, cage, n)
+    seeds = check_native(n, seeds, cage)
+    return [env_factories] * len(seeds), seeds
 
 
 def environments_for(

@@ -19,10 +19,16 @@ _UNREGISTERED = (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv)
 
 def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
     """Call a factory; raise TypeError unless it returns an environment."""
-    env: gym.Env[Any, Any] = _called(factory)
+    env: gym.Env[Any, Any] = call_factory(factory)
     # Not only the name: a gymnasium environment may have an attribute that is called so.
     if hasattr(env, "possible_agents") and not isinstance(env, gym.Env):
         raise _several_agents(env)
+    if isinstance(env, gym.vector.VectorEnv):
+        raise TypeError(
+            f"environment factory: expected a gymnasium.Env, got {env!r}, a vector environment; give "
+            "VectorEnvFactory(make), whose make takes the number of environments, in place of the list of "
+            "factories"
+        )
     # Not by isinstance: adapters of other libraries need not inherit from gymnasium.Env.
     for needed in ("reset", "step", "observation_space", "action_space"):
         if not hasattr(env, needed):
@@ -32,7 +38,8 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
     return env
 
 
-def _called(factory: EnvFactory) -> Any:
+def call_factory(factory: Callable[[], Any]) -> Any:
+    """Call what makes environments; in a worker, again with those that the main process has registered."""
     try:
         return factory()
     # Only after a failure: see env_registry for what would happen otherwise.

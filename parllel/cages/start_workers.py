@@ -26,10 +26,12 @@ from parllel.cages.bell import Bell
 from parllel.cages.control import Control, ControlSize
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.environment_share import EnvironmentShare
-from parllel.cages.environments import Environments
+from parllel.cages.environments_for import environments_for
 from parllel.cages.make_envs import EnvFactory
+from parllel.cages.row_environments import RowEnvironments
 from parllel.cages.synchronized_worker import WorkerSettings, serve
 from parllel.cages.trajectories import TrajInfoFactory
+from parllel.cages.vector_env_factory import VectorEnvFactory
 from parllel.cages.worker_pool import WorkerPool
 from parllel.processes import Child, preload_in_forkserver, usable_cores
 from parllel.waits import available_kinds
@@ -60,20 +62,23 @@ class PoolSettings:
 
 
 def environments_of(
-    env_factories: Sequence[EnvFactory],
+    env_factories: Sequence[EnvFactory] | VectorEnvFactory,
     seeds: Sequence[Any],
     traj_info: TrajInfoFactory,
     reset_automatically: bool,
     index: int,
     check: str,
-) -> Callable[[slice], Callable[[], Environments]]:
+) -> Callable[[slice], Callable[[], RowEnvironments]]:
     """Return what returns, for some columns of a cage, a function that makes their environments."""
 
-    def make(share: slice) -> Callable[[], Environments]:
+    def make(share: slice) -> Callable[[], RowEnvironments]:
         # Only what these columns need, as it is pickled for the process that steps them.
+        makers: Sequence[EnvFactory] | VectorEnvFactory = env_factories
+        if not isinstance(env_factories, VectorEnvFactory):
+            makers = env_factories[share]
         return partial(
-            Environments,
-            env_factories[share],
+            environments_for,
+            makers,
             seeds[share],
             traj_info,
             reset_automatically=reset_automatically,
@@ -85,7 +90,7 @@ def environments_of(
 
 
 def start_pool(
-    make: Callable[[slice], Callable[[], Environments]], settings: PoolSettings
+    make: Callable[[slice], Callable[[], RowEnvironments]], settings: PoolSettings
 ) -> tuple[WorkerPool, NDArray[np.bool_]]:
     """Start all workers, and make main's own environments.
 
@@ -114,7 +119,7 @@ def start_pool(
         # It imports numba, which takes a third of a second: once, instead of in each worker.
         preload_in_forkserver("parllel.waits.compiled")
 
-    def makes(process: int) -> list[Callable[[], Environments] | None]:
+    def makes(process: int) -> list[Callable[[], RowEnvironments] | None]:
         return [make(share) if share.start < share.stop else None for share in shares[process]]
 
     # Made once, as it packs what is registered with gymnasium at this moment, for all workers alike.
@@ -157,7 +162,7 @@ def _choose_wait(settings: PoolSettings) -> tuple[str, float]:
 
 def _start(
     target: Callable[..., None],
-    makes: Sequence[Callable[[], Environments] | None],
+    makes: Sequence[Callable[[], RowEnvironments] | None],
     of_worker: WorkerSettings,
     inherited: Any,
     settings: PoolSettings,

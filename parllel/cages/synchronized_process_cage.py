@@ -24,7 +24,6 @@ from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,
     check_counts,
-    check_factories,
     check_group,
     check_pool_options,
     check_row,
@@ -33,6 +32,7 @@ from parllel.cages.argument_checks import (
 from parllel.cages.awaited import Awaited
 from parllel.cages.bound_places import check_places
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.environments_for import factories_by_column
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.group_rows import RESETS, GroupRows, words_for
 from parllel.cages.make_envs import EnvFactory
@@ -42,6 +42,7 @@ from parllel.cages.shares import divide
 from parllel.cages.start_workers import PoolSettings, environments_of, start_pool
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import TrajInfoFactory, unpack
+from parllel.cages.vector_env_factory import VectorEnvFactory
 from parllel.cages.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
 from parllel.types import State
@@ -55,8 +56,10 @@ class SynchronizedProcessCage(RemoteCage):
     waiting, which pays where cores are few.
 
     Args:
-        env_factories, traj_info, reset_automatically, seeds, index, check: as for `VectorizedCage`; factories
-            travel by cloudpickle. Each environment does the same whatever the number of workers.
+        env_factories, n, traj_info, reset_automatically, seeds, index, check: as for `VectorizedCage`;
+            factories travel by cloudpickle. Each environment does the same whatever the number of workers.
+            A VectorEnvFactory makes one native vector environment for each group of each process; whether
+            their samples depend on the number of workers is up to them, see `VectorEnvFactory`.
         n_workers: processes besides this one.
         n_groups: parts of the columns that are stepped apart, 1 to 5; two for an AlternatingSampler.
         participate: let this process step environments too, in `finish_row`. What they do wrong (a crash, a
@@ -82,9 +85,10 @@ class SynchronizedProcessCage(RemoteCage):
 
     def __init__(
         self,
-        env_factories: Sequence[EnvFactory],
+        env_factories: Sequence[EnvFactory] | VectorEnvFactory,
         *,
         n_workers: int,
+        n: int | None = None,
         n_groups: int = 1,
         participate: bool = False,
         n_main: int | None = None,
@@ -100,8 +104,10 @@ class SynchronizedProcessCage(RemoteCage):
         spin_us: float | None = None,
         cores: Sequence[int] | None = None,
     ) -> None:
-        seeds = check_factories(env_factories, seeds, "SynchronizedProcessCage")
-        n = len(env_factories)
+        self._env_factories, seeds = factories_by_column(
+            env_factories, n, seeds, "SynchronizedProcessCage"
+        )
+        n = len(seeds)
         check_pool_options(timeout_s, participate, n_main, cores)
         if n_main is None:
             # Rounded down, as this process also has the agent to run.
@@ -128,7 +134,6 @@ class SynchronizedProcessCage(RemoteCage):
             reset_automatically=reset_automatically,
             needs_reset=needs_reset,
         )
-        self._env_factories = env_factories
         self._traj_info = traj_info
         self._sees_agent_info = sees_agent_info(traj_info)
         self._has_policy = False

@@ -36,7 +36,7 @@ from parllel.cages.control import (
     ControlSize,
 )
 from parllel.cages.environment_share import EnvironmentShare
-from parllel.cages.environments import Environments
+from parllel.cages.row_environments import RowEnvironments
 from parllel.errors import WrongStateError
 from parllel.processes import Placement
 
@@ -73,7 +73,7 @@ class SynchronizedWorker:
     def __init__(
         self,
         connection: Connection,
-        makes: Sequence[Callable[[], Environments] | None],
+        makes: Sequence[Callable[[], RowEnvironments] | None],
         settings: WorkerSettings,
         inherited: Any,
     ) -> None:
@@ -176,7 +176,7 @@ class SynchronizedWorker:
 
 def serve(
     connection: Connection,
-    makes: Sequence[Callable[[], Environments] | None],
+    makes: Sequence[Callable[[], RowEnvironments] | None],
     settings: WorkerSettings,
     inherited: Any = None,
 ) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from parllel.cages.argument_checks import check_factory
+from parllel.cages.make_envs import call_factory
+from parllel.envs import SingleEnvAdapter
 
 
 class VectorEnvFactory:
     """One native vector environment of n, such as gymnasium's CartPoleVectorEnv, EnvPool, AtariVectorEnv.
 
     A cage that is given one instead of a list of functions has its `n` environments stepped by one call, and
-    copies whole rows: `VectorizedCage(VectorEnvFactory(make), n=16)`.
+    copies whole rows: `VectorizedCage(VectorEnvFactory(make), n=16)`. Called without arguments it makes a
+    single environment, and so takes the place of the function that a cage of one environment is given.
 
     Args:
         make: called with the number of environments, returns a `gymnasium.vector.VectorEnv`, or what behaves
@@ -46,9 +50,15 @@ class VectorEnvFactory:
 
         seeds: of 31 bits, one for each environment; used if `takes_seed`.
         """
-        if not self.takes_seed:
-            return self._make(n)
-        return self._make(n, seed=None if seeds is None else list(seeds))
+        given = {"seed": None if seeds is None else list(seeds)} if self.takes_seed else {}
+        return call_factory(partial(self._make, n, **given))
+
+    def __call__(self) -> SingleEnvAdapter:
+        """Return a vector environment of one as a plain environment, where those are needed one by one."""
+        return SingleEnvAdapter(self.make(1), self._make_one if self.takes_seed else None)
+
+    def _make_one(self, seed: int) -> Any:
+        return self.make(1, [seed & (2**31 - 1)])
 
     def __repr__(self) -> str:
         return f"VectorEnvFactory({self._make!r})"

@@ -20,15 +20,13 @@ from parllel.buffers import NamedArrayTuple, Samples
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,
-    check_factories,
     check_group,
-    check_native,
     check_states,
 )
 from parllel.cages.awaited import NOTHING, Awaited
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.call_order import CallOrder
-from parllel.cages.environments_for import environments_for
+from parllel.cages.environments_for import environments_for, factories_by_column
 from parllel.cages.follow import sees_agent_info
 from parllel.cages.make_envs import EnvFactory
 from parllel.cages.rows import Rows, cage_part
@@ -72,11 +70,7 @@ class VectorizedCage(CageInterface):
         check: str = "first_episode",
     ) -> None:
         # Before the first environment is made, so that there is nothing to close.
-        if isinstance(env_factories, VectorEnvFactory):
-            seeds = check_native(n, seeds, "VectorizedCage")
-        else:
-            seeds = check_factories(env_factories, seeds, "VectorizedCage", n)
-            self._env_factories = env_factories
+        self._env_factories, seeds = factories_by_column(env_factories, n, seeds, "VectorizedCage")
         self._envs = environments_for(
             env_factories,
             seeds,

@@ -1,13 +1,17 @@
 """Choose how to spread environments over processes, from a short measurement and a model of the costs.
 
-The model gives the time of one step of all B environments. Each takes e; W workers step all but m, which the
-main process steps itself; the agent takes I(b) to act for b environments:
+The model gives the time of one step of all B environments. E(b) is that of b of them in one process: b e, or
+f + b e for a native vector environment, of which f does not depend on b. W workers step all but m, which the
+main process steps itself, so the one with the most has w = ceil((B - m) / W); the agent takes I(b) to act for
+b environments:
 
-    in this process   B e + I(B)
-    one group         I(B) + s + max(ceil((B - m) / W) e, m e)
-    two groups        max(ceil((B - m) / W) e, 2 I(B / 2) + 2 s + m e, (B e + 2 I(B / 2)) / cores)
+    in this process   E(B) + I(B)
+    one group         I(B) + s + max(E(w), E(m), k A / cores)
+    two groups        max(E(w), 2 I(B / 2) + 2 s + E(m), (k A + 2 I(B / 2)) / cores)
 
-With two groups the agent acts for one half while the other half steps.
+With two groups the agent acts for one half while the other half steps, and f counts twice. A is what all
+processes take together. k is 1, or how many cores a native environment keeps busy with threads of its own:
+workers cannot use the same cores once more.
 
 s is the cost of starting the workers and waiting for them. Where there are fewer cores than busy processes,
 waits do not spin, so s includes waking a process.
@@ -19,15 +23,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from parllel.agents import Handler
 from parllel.buffers import buffer_map
-from parllel.cages import EnvFactory, Spaces, stored_example
+from parllel.cages import EnvFactory, Spaces, VectorEnvFactory, stored_example
 from parllel.processes import usable_cores
+from parllel.samplers.step_cost import StepCost, measure_step_cost
 
 SIGNAL_S = 10e-6  # for a worker to see that it is to start, and for the main process to see that it is done
 WAKE_S = 60e-6  # for the system to wake a process that sleeps
@@ -69,7 +72,7 @@ class Plan:
 
 
 def plan_sampling(
-    env_factory: EnvFactory,
+    env_factory: EnvFactory | VectorEnvFactory,
     n_envs: int,
     *,
     inference_cost: InferenceCost | None = None,
@@ -79,7 +82,8 @@ def plan_sampling(
     """Return the plan that is fastest by the model above.
 
     Args:
-        env_factory: makes an environment, which is stepped for a tenth of a second to measure it.
+        env_factory: makes an environment, or a native vector environment, which is stepped for a tenth of a
+            second to measure it.
         n_envs: number of environments to plan for.
         inference_cost: cost of the agent, see `measure_inference`. Without it the plan has one group, so that
             results do not depend on the machine: networks round differently for half as many rows.
@@ -93,19 +97,25 @@ def plan_sampling(
     for name, value in (("n_envs", n_envs), ("n_cores", n_cores), ("step_s", step_s)):
         if value is not None and not value > 0:
             raise ValueError(f"{name}: expected a positive number, got {value}")
-    if step_s is None:
-        step_s = measure_step(env_factory)
+    step = measure_step_cost(env_factory, n_envs) if step_s is None else StepCost(step_s)
+    return best_plan(n_envs, step, n_cores, inference_cost)
+
+
+def best_plan(
+    n_envs: int, step: StepCost, n_cores: int, inference_cost: InferenceCost | None = None
+) -> Plan:
+    """Return the plan that is fastest by the model above, see `plan_sampling`."""
     act = inference_cost or (lambda b: 0.0)
     # The simplest plan goes first, and each more complex one has to be clearly faster than the best before
     # it.
-    best, predicted = Plan(0, n_envs), here_s(n_envs, step_s, act(n_envs))
+    best, predicted = Plan(0, n_envs), step.seconds(n_envs) + act(n_envs)
     here = predicted
     for plan in candidates(n_envs, n_cores, two_groups=inference_cost is not None):
-        seconds = plan_s(plan, n_envs, step_s, n_cores, act)
+        seconds = plan_s(plan, n_envs, step, n_cores, act)
         if seconds < predicted * (GAIN if _parts(plan) > _parts(best) else 1.0):
             best, predicted = plan, seconds
     why = (
-        f"{step_s * 1e6:.1f} us per step and {n_cores} core{'s' if n_cores > 1 else ''}; predicted "
+        f"{step} and {n_cores} core{'s' if n_cores > 1 else ''}; predicted "
         f"{predicted * 1e6:.0f} us for a step of all {n_envs}, {here * 1e6:.0f} us in one process"
     )
     return Plan(best.n_workers, best.n_main, best.n_groups, best.spin_us, None, why)
@@ -123,57 +133,28 @@ def candidates(n_envs: int, n_cores: int, *, two_groups: bool) -> Iterator[Plan]
                     yield Plan(n_workers, n_main, n_groups, spin_us)
 
 
-def plan_s(plan: Plan, n_envs: int, step_s: float, n_cores: int, act: InferenceCost) -> float:
+def plan_s(plan: Plan, n_envs: int, step: StepCost, n_cores: int, act: InferenceCost) -> float:
     """Return the seconds that the model predicts for one step of all environments."""
+    groups = plan.n_groups
     # The worker with the most environments decides.
-    workers_s = -(-(n_envs - plan.n_main) // plan.n_workers) * step_s
-    main_s = plan.n_main * step_s
+    workers_s = step.seconds(-(-(n_envs - plan.n_main) // plan.n_workers), groups)
+    main_s = step.seconds(plan.n_main, groups)
+    all_s = step.seconds(n_envs, groups * (plan.n_workers + bool(plan.n_main))) * step.busy_cores
     signal_s = SIGNAL_S + (WAKE_S if plan.n_workers >= n_cores else 0.0)
-    if plan.n_groups == 1:
-        return act(n_envs) + signal_s + max(workers_s, main_s)
+    if groups == 1:
+        return act(n_envs) + signal_s + max(workers_s, main_s, all_s / n_cores)
     # Not act(n_envs): most of the cost of a small network does not depend on the number of rows.
     acting_s = 2 * act(n_envs // 2)
     # Whichever is busy the longest: the workers, this process, or all cores together.
     return max(
         workers_s + 2 * SIGNAL_S,
         acting_s + 2 * signal_s + main_s,
-        (n_envs * step_s + acting_s) / n_cores,
+        (all_s + acting_s) / n_cores,
     )
-
-
-def here_s(n_envs: int, step_s: float, act_s: float) -> float:
-    """Return the seconds of one step of all environments in one process."""
-    return n_envs * step_s + act_s
 
 
 def _parts(plan: Plan) -> int:
     return plan.n_workers * plan.n_groups
-
-
-def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
-    """Return the mean seconds of one random step of an environment, resets included."""
-    env = env_factory()
-    try:
-        # So that two measurements take the same actions, and episodes of the same length.
-        env.action_space.seed(0)
-        env.reset(seed=0)
-        _steps(env, 3)  # the first steps may load or compile code
-        n_steps, began = 0, time.perf_counter()
-        while (passed := time.perf_counter() - began) < seconds:
-            # Ten steps at once if they take less than a tenth of the time: reading the clock after each
-            # would add to the time of a fast environment.
-            n_steps += _steps(env, 10 if 100 * passed < n_steps * seconds else 1)
-        return (time.perf_counter() - began) / n_steps
-    finally:
-        env.close()
-
-
-def _steps(env: gym.Env[Any, Any], n: int) -> int:
-    for _ in range(n):
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        if terminated or truncated:
-            env.reset()
-    return n
 
 
 def measure_inference(handler: Handler, spaces: Spaces, repetitions: int = 30) -> InferenceCost:

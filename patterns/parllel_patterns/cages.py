@@ -14,6 +14,7 @@ from parllel.cages import (
     SynchronizedProcessCage,
     TrajInfo,
     TrajInfoFactory,
+    VectorEnvFactory,
     VectorizedCage,
 )
 from parllel.samplers import Plan, plan_sampling
@@ -21,7 +22,7 @@ from parllel.seeding import Seeds
 
 
 def build_cages(
-    env_factory: EnvFactory,
+    env_factory: EnvFactory | VectorEnvFactory,
     n_envs: int,
     *,
     seeds: Seeds,
@@ -34,7 +35,8 @@ def build_cages(
 ) -> list[CageInterface]:
     """Return one cage with all environments in this process, or spread over workers.
 
-    The samples are the same either way. The caller closes the cage, or lets `stack` do it.
+    The samples are the same either way, unless environments of a native vector environment draw from one
+    generator, as those of CartPoleVectorEnv do. The caller closes the cage, or lets `stack` do it.
 
     Args:
         env_factory, traj_info, reset_automatically: as for `VectorizedCage`.
@@ -61,17 +63,22 @@ def build_cages(
     plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
     # After all checks: a name can be drawn only once, also by a call that fails.
     options: dict[str, Any] = {
+        "n": n_envs,
         "traj_info": traj_info,
         "reset_automatically": reset_automatically,
         "seeds": seeds.spawn(name, n_envs),
     }
-    factories = [env_factory] * n_envs
+    factories: list[EnvFactory] | VectorEnvFactory = [env_factory] * n_envs
+    if isinstance(env_factory, VectorEnvFactory):
+        factories = env_factory
     if not plan.n_workers:
         return [stack.enter_context(VectorizedCage(factories, **options))]
     return [stack.enter_context(_spread(factories, plan, **options, **process_arguments))]
 
 
-def _spread(factories: list[EnvFactory], plan: Plan, **arguments: Any) -> SynchronizedProcessCage:
+def _spread(
+    factories: list[EnvFactory] | VectorEnvFactory, plan: Plan, **arguments: Any
+) -> SynchronizedProcessCage:
     """Return a cage whose environments are all made, or close it."""
     cage = SynchronizedProcessCage(
         factories,

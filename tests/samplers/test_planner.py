@@ -6,13 +6,15 @@ from functools import partial
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.agents import NumpyHandler
-from parllel.cages import Spaces
+from parllel.cages import Spaces, VectorEnvFactory
 from parllel.samplers import Plan, measure_inference, measure_step, plan_sampling
-from parllel.samplers.planner import SIGNAL_S, WAKE_S, candidates, plan_s
+from parllel.samplers.planner import SIGNAL_S, WAKE_S, best_plan, candidates, plan_s
+from parllel.samplers.step_cost import StepCost, measure_step_cost
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
 
@@ -92,7 +94,7 @@ def test_the_plan_is_as_good_as_the_best(n_envs, n_cores, step_us, fixed_us, eac
         CountingEnv, n_envs, step_s=step_us * US, n_cores=n_cores, inference_cost=act
     )
     if found.n_workers:
-        predicted = plan_s(found, n_envs, step_us * US, n_cores, act)
+        predicted = plan_s(found, n_envs, StepCost(step_us * US), n_cores, act)
         assert found.n_workers + found.n_main <= n_envs
         assert found.n_workers + bool(found.n_main) <= n_cores
     else:
@@ -121,6 +123,57 @@ def test_numbers_have_to_be_positive(wrong):
 def test_candidates_leave_every_worker_something():
     for plan_ in candidates(5, 4, two_groups=True):
         assert 1 <= plan_.n_workers <= 5 - plan_.n_main
+
+
+def native(each_us, fixed_us, busy_cores=1.0):
+    return StepCost(each_us * US, fixed_us * US, busy_cores, native=True)
+
+
+def test_a_native_environment_whose_rows_cost_the_same_at_any_size_stays_here():
+    assert best_plan(128, native(0.1, 50), 8).n_workers == 0
+    assert best_plan(128, native(50, 0.1), 8).n_workers == 7
+
+
+def test_a_native_environment_with_threads_on_all_cores_stays_here():
+    assert best_plan(128, native(50, 10, busy_cores=4), 4).n_workers == 0
+    assert best_plan(128, native(50, 10, busy_cores=1), 4).n_workers == 3
+
+
+def test_each_group_of_a_native_environment_costs_a_row_of_its_own():
+    one, two = Plan(1, 8, 1), Plan(1, 8, 2)
+    step = native(0, 100)
+    free = partial(plan_s, n_envs=16, step=step, n_cores=2, act=lambda b: 0.0)
+    assert free(plan=one) == pytest.approx(100 * US + SIGNAL_S)
+    assert free(plan=two) == pytest.approx(200 * US + 2 * SIGNAL_S)
+
+
+def test_the_plan_of_a_native_environment_says_what_a_row_costs():
+    why = best_plan(16, native(2, 30, busy_cores=1.5), 2).why
+    assert why.startswith(
+        "30 us per row of a native vector environment and 2.0 us per step on 1.5 cores and 2"
+    )
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_native_environment_is_measured_as_a_whole_and_closed(mode):
+    made = []
+
+    def make(n):
+        made.append(SyncVectorEnv([partial(CountingEnv, 4)] * n, autoreset_mode=mode))
+        return made[-1]
+
+    cost = measure_step_cost(VectorEnvFactory(make), 4, seconds=0.02)
+    assert cost.native
+    assert cost.seconds(4) > 0
+    assert cost.seconds(4) >= cost.seconds(2) >= cost.seconds(0) == 0
+    assert sorted(env.num_envs for env in made) == [2, 4]
+    assert all(env.closed for env in made)
+
+
+def test_of_one_native_environment_there_is_no_line_to_draw():
+    cost = measure_step_cost(VectorEnvFactory(lambda n: SyncVectorEnv([CountingEnv] * n)), 1, 0.01)
+    assert cost.native
+    assert cost.fixed_s == 0
 
 
 class SleepingEnv(CountingEnv):

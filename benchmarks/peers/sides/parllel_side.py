@@ -57,7 +57,7 @@ class ParllelSide(Side):
 
     def __init__(self, workload: Workload, settings: dict[str, Any]) -> None:
         with ExitStack() as stack:
-            self.cage = build_cage(workload, settings)
+            self.cage = self.build_cage(workload, settings)
             stack.callback(self.cage.close)
             self.handler = self.build_handler(workload, settings)
             spec = BatchSpec(workload.T, workload.B)
@@ -68,6 +68,10 @@ class ParllelSide(Side):
         self._closing.callback(self.sampler.close)
         self._batch = workload.T * workload.B
         self._elapsed = 0
+
+    def build_cage(self, workload: Workload, settings: dict[str, Any]) -> CageInterface:
+        """Return the cage of the environments."""
+        return build_cage(workload, settings)
 
     def build_handler(self, workload: Workload, settings: dict[str, Any]) -> Handler:
         """Return the handler of an agent that acts as every other side does."""

@@ -1,0 +1,122 @@
+"""Measure how long environments take for a step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from parllel.cages import EnvFactory, VectorEnvFactory
+
+MOST_ACTIONS = 32  # rows of actions that are drawn before the steps of a native vector environment
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step of some environments costs in one process.
+
+    Attributes:
+        each_s: seconds of each environment.
+        fixed_s: seconds of a step of all, however many they are: those of a native vector environment.
+        busy_cores: how many cores such a step keeps busy; more than 1 with threads of its own.
+        native: whether it is that of a native vector environment.
+    """
+
+    each_s: float
+    fixed_s: float = 0.0
+    busy_cores: float = 1.0
+    native: bool = False
+
+    def seconds(self, n: int, parts: int = 1) -> float:
+        """Return the seconds of a step of n environments, made in so many parts."""
+        return parts * self.fixed_s + n * self.each_s if n else 0.0
+
+    def __str__(self) -> str:
+        each = f"{self.each_s * 1e6:.1f} us per step"
+        if not self.native:
+            return each
+        threads = f" on {self.busy_cores:.1f} cores" if self.busy_cores > 1.05 else ""
+        return f"{self.fixed_s * 1e6:.0f} us per row of a native vector environment and {each}{threads}"
+
+
+def measure_step_cost(
+    env_factory: EnvFactory | VectorEnvFactory, n_envs: int, seconds: float = 0.1
+) -> StepCost:
+    """Return what steps cost, from random ones that take about `seconds`, resets included."""
+    if not isinstance(env_factory, VectorEnvFactory):
+        return StepCost(measure_step(env_factory, seconds))
+    whole_s, busy = _measure_native(env_factory, n_envs, seconds / 2)
+    half = max(1, n_envs // 2)
+    if half == n_envs:
+        return StepCost(whole_s, busy_cores=busy, native=True)
+    half_s, _ = _measure_native(env_factory, half, seconds / 2)
+    # Two points of a line. Noise may tilt it, but more environments are never faster, nor is a row free.
+    each_s = min(max(whole_s - half_s, 0.0) / (n_envs - half), whole_s / n_envs)
+    return StepCost(each_s, whole_s - n_envs * each_s, busy, native=True)
+
+
+def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
+    """Return the mean seconds of one random step of an environment, resets included."""
+    env = env_factory()
+    try:
+        # So that two measurements take the same actions, and episodes of the same length.
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        _steps(env, 3)  # the first steps may load or compile code
+        return _mean_s(lambda n: _steps(env, n), seconds)
+    finally:
+        env.close()
+
+
+def _steps(env: gym.Env[Any, Any], n: int) -> int:
+    for _ in range(n):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        if terminated or truncated:
+            env.reset()
+    return n
+
+
+def _mean_s(steps: Callable[[int], int], seconds: float) -> float:
+    """Return the mean seconds of what `steps(n)` does n times."""
+    n_steps, began = 0, time.perf_counter()
+    while (passed := time.perf_counter() - began) < seconds:
+        # Ten steps at once if they take less than a tenth of the time: reading the clock after each
+        # would add to the time of a fast environment.
+        n_steps += steps(10 if 100 * passed < n_steps * seconds else 1)
+    return (time.perf_counter() - began) / n_steps
+
+
+def _measure_native(factory: VectorEnvFactory, n: int, seconds: float) -> tuple[float, float]:
+    """Return the mean seconds of a random step of n environments, and the cores that it keeps busy."""
+    env = factory.make(n, list(range(n)))
+    try:
+        # Of single spaces, as EnvPool's own `action_space` is that of one environment.
+        space = batch_space(env.single_action_space, n)
+        space.seed(0)
+        actions = [space.sample() for _ in range(MOST_ACTIONS)]
+        waits = env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED
+
+        def steps(times: int) -> int:
+            for k in range(times):
+                _, _, terminated, truncated, _ = env.step(actions[k])
+                ended = np.logical_or(terminated, truncated)
+                if waits and ended.any():
+                    env.reset(options={"reset_mask": ended})
+            return times
+
+        env.reset()
+        steps(3)  # the first steps may load or compile code
+        # All threads of this process, those of the environment among them.
+        cpu = time.process_time()
+        began = time.perf_counter()
+        mean_s = _mean_s(steps, seconds)
+        busy = (time.process_time() - cpu) / (time.perf_counter() - began)
+        return mean_s, max(1.0, busy)
+    finally:
+        env.close()
