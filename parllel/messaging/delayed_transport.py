@@ -46,6 +46,10 @@ class DelayedTransport(Transport):
         """Pass it on."""
         self.inner.reset(environment, incarnation, epoch)
 
+    def statistics(self) -> dict[str, int]:
+        """Return those of the other transport."""
+        return self.inner.statistics()
+
     def close(self) -> None:
         """Drop what is held back, and close the other transport."""
         self._held.clear()

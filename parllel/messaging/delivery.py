@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from parllel.errors import ClosedError
 from parllel.messaging.edge import Edge
-from parllel.messaging.errors import SequenceGapError
+from parllel.messaging.errors import BrokerUnavailableError, SequenceGapError
 from parllel.messaging.exchange import Exchange
 from parllel.messaging.record_content import WIDTH, open_record, read_item
 from parllel.messaging.room import Room
@@ -84,27 +84,31 @@ class Delivery:
         if self._exchange.encoded:
             self._receive(0.0)
 
-    def wait_until(
-        self, ready: Callable[[], bool], places: Iterable[Edge], deadline: float
-    ) -> bool:
-        """Receive until a function returns True; return False if it did not by the deadline.
+    def wait_until(self, ready: Callable[[], bool], edges: Sequence[Edge], deadline: float) -> bool:
+        """Flush, and receive until a function returns True; return False if it did not by the deadline.
+
+        edges: those that are waited for; the function may remove some.
 
         Raises:
             SequenceGapError: if what an edge waits for is lost.
+            BrokerUnavailableError: if the transport fails; names the first of the edges.
         """
-        while True:
-            self.flush(deadline)
-            with self._exchange.lock:
-                if ready():
-                    return True
-                for edge in places:
-                    if edge.place.fault is not None:
-                        raise edge.place.fault
-            self.check_open()
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            self._receive(min(left, _SLICE_S), ready)
+        try:
+            while True:
+                self.flush(deadline)
+                with self._exchange.lock:
+                    if ready():
+                        return True
+                    for edge in edges:
+                        if edge.place.fault is not None:
+                            raise edge.place.fault
+                self.check_open()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._receive(min(left, _SLICE_S), ready)
+        except BrokerUnavailableError as error:
+            raise _while_waiting(error, edges) from error
 
     def _receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
         if not self._receiving.acquire(timeout=timeout_s):
@@ -174,6 +178,7 @@ class Delivery:
             "sent_records": self.sent_records,
             "sent_bytes": self.sent_bytes,
             "received_records": self.received_records,
+            **{f"transport_{name}": n for name, n in self._transport.statistics().items()},
         }
 
     def close(self) -> None:
@@ -188,6 +193,15 @@ def _gap(edge: Edge, number: int) -> SequenceGapError:
         "environment (clear_environment)",
         environment=edge.place.environment,
         step=edge.place.step,
+    )
+
+
+def _while_waiting(error: BrokerUnavailableError, edges: Sequence[Edge]) -> BrokerUnavailableError:
+    if not edges:
+        return error
+    place = edges[0].place
+    return BrokerUnavailableError(
+        f"{edges[0]}: {error}", environment=place.environment, step=place.step
     )
 
 

@@ -1,4 +1,4 @@
-"""What a message is for, and how agents hand their messages on."""
+"""What messages are for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,3 @@ class MessageType(str, Enum):
     ACTION = "action"
     INFO = "info"
     BROADCAST = "broadcast"
-
-
-class ExecutionMode(str, Enum):
-    """How a parent reaches its subordinates.
-
-    SYNC: it calls them and waits for what they return; no broker is needed.
-    ASYNC: by messages alone, hop by hop. Both give the same rollouts.
-    """
-
-    SYNC = "sync"
-    ASYNC = "async"

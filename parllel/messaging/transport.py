@@ -58,6 +58,10 @@ class Transport(ABC, Closing):
         """Note that no record of an environment is of use that was sent before this epoch."""
         return
 
+    def statistics(self) -> dict[str, int]:
+        """Return counts of its own; the broker reports them beside its own."""
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Give up everything that it holds."""

@@ -42,7 +42,7 @@ def test_edges_step(broker):
     assert broker.join("rollout_0") == 1
     edge = broker.edge(ACTION)
     for step in range(3):
-        broker.begin_step(["rollout_0"], step)
+        broker.begin_step(["rollout_0"], [step])
         edge.put({"step": step}, 0.5)
         broker.await_messages([edge])
         got = edge.take()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from parllel.logging import Ledger
@@ -256,16 +256,18 @@ class KafkaBroker(Closing):
             place = room.place
             self._delivery.reset(place.key, place.incarnation, place.epoch)
 
-    def begin_step(self, env_ids: Iterable[str], step: int) -> None:
+    def begin_step(self, env_ids: Sequence[str], steps: Sequence[int]) -> None:
         """Number what these environments send from now on; each edge has one action until the next number.
 
+        steps: a number for each environment.
+
         Raises:
-            ValueError: if the number is less than that before, in the same epoch.
+            ValueError: if one is less than that before in the same epoch, or there are not as many.
         """
         if self._exchange.outgoing:
             self.flush()
         with self._open:
-            for env_id in env_ids:
+            for env_id, step in zip(env_ids, steps, strict=True):
                 place = self._rooms.get(env_id).place
                 if place.step is not None and step < place.step:
                     raise ValueError(
