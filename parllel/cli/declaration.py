@@ -30,6 +30,7 @@ DECLARATIONS = (
     "parllel.cli.run_commands",
     "parllel.cli.remote_commands",
     "parllel.cli.operators_commands",
+    "parllel.cli.messaging_commands",
 )
 
 

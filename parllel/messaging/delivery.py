@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from parllel.errors import ClosedError
 from parllel.messaging.edge import Edge
-from parllel.messaging.errors import BrokerUnavailableError, SequenceGapError
+from parllel.messaging.errors import BrokerUnavailableError, MessagingError, SequenceGapError
 from parllel.messaging.exchange import Exchange
 from parllel.messaging.record_content import WIDTH, open_record, read_item
 from parllel.messaging.room import Room
@@ -180,6 +180,17 @@ class Delivery:
             "received_records": self.received_records,
             **{f"transport_{name}": n for name, n in self._transport.statistics().items()},
         }
+
+    def overdue(self, edge: Edge, why: str) -> MessagingError:
+        """Return the error for a message that is not here: the transport's, if that is in trouble."""
+        missing = edge.missing(why)
+        trouble = self._transport.trouble()
+        if not trouble:
+            return missing
+        place = edge.place
+        return BrokerUnavailableError(
+            f"{missing}; {trouble}", environment=place.environment, step=place.step
+        )
 
     def close(self) -> None:
         """Close the transport, and end all waits."""

@@ -187,7 +187,7 @@ class KafkaBroker(Closing):
         Raises:
             ValueError: if the topic is of another environment or for another agent, or is a broadcast to
                 which the agent has not subscribed.
-            MissingMessageError: if what was published does not arrive within the time-out.
+            MissingMessageError, BrokerUnavailableError: if what was published does not arrive in time.
             SequenceGapError: if some of it was lost.
         """
         check_id("consume: env_id", env_id)
@@ -214,7 +214,7 @@ class KafkaBroker(Closing):
         edges = [edge for edge, _, _ in sent]
         if not self._delivery.wait_until(arrived, edges, deadline):
             late = next(edge for edge, number, _ in sent if edge.received < number)
-            raise late.missing(f"waited for {self.timeout_s} s")
+            raise self._delivery.overdue(late, f"waited for {self.timeout_s} s")
         self._exchange.watchers.run(self.timeout_s)
 
     def clear_environment(self, env_id: str) -> None:
@@ -302,7 +302,7 @@ class KafkaBroker(Closing):
         Raises:
             MissingMessageError: names the environment, the edge and the step of the first that has not come.
             SequenceGapError: if it was lost.
-            BrokerUnavailableError: if the transport cannot send.
+            BrokerUnavailableError: if it is on its way, or cannot be sent.
         """
         missing = list(edges)
 
@@ -312,7 +312,7 @@ class KafkaBroker(Closing):
 
         if not self._delivery.wait_until(ready, missing, self._delivery.deadline(deadline)):
             others = f" (and {len(missing) - 1} others)" if len(missing) > 1 else ""
-            raise missing[0].missing(f"the deadline is over{others}")
+            raise self._delivery.overdue(missing[0], f"the deadline is over{others}")
         self._exchange.watchers.run(self.timeout_s)
 
     def take_payloads(

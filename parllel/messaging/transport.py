@@ -58,6 +58,10 @@ class Transport(ABC, Closing):
         """Note that no record of an environment is of use that was sent before this epoch."""
         return
 
+    def trouble(self) -> str:
+        """Return why what was sent may not have come, "" if nothing is known; part of messages of errors."""
+        return ""
+
     def statistics(self) -> dict[str, int]:
         """Return counts of its own; the broker reports them beside its own."""
         return {}
