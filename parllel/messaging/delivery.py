@@ -14,12 +14,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from parllel.errors import ClosedError
 from parllel.messaging.edge import Edge
 from parllel.messaging.errors import BrokerUnavailableError, MessagingError, SequenceGapError
 from parllel.messaging.exchange import Exchange
-from parllel.messaging.record_content import WIDTH, open_record, read_item
+from parllel.messaging.record_content import RecordHead, open_record
 from parllel.messaging.room import Room
 from parllel.messaging.transport import Record, Transport
 
@@ -37,7 +38,7 @@ class Delivery:
 
     Attributes:
         stale: messages of epochs or incarnations that are over.
-        foreign: records of others, or that are none; and messages of edges that there are not.
+        foreign: records of others, or that are none.
         sent_records, sent_bytes, received_records: what went through the transport.
     """
 
@@ -135,28 +136,35 @@ class Delivery:
     def _deliver(self, record: Record) -> None:
         exchange = self._exchange
         try:
-            head, items = open_record(record.content, exchange.max_bytes)
-            if head.session != exchange.session or head.run != exchange.run:
-                self.foreign += 1
-                return
-            room = self._rooms.get(head.environment)
-            place = None if room is None else room.place
-            if room is None or place is None or head[4:6] != (place.incarnation, place.epoch):
-                self.stale += len(items) // WIDTH
-                return
-            for start in range(0, len(items), WIDTH):
-                sender, recipient, number, timestamp, payload = read_item(items, start)
-                edge = room.edges.get((head.channel, head.kind, sender, recipient))
-                if edge is None:
-                    self.foreign += 1
-                elif number == edge.received and number < edge.sent:
-                    edge.arrive((head.step, number, timestamp, payload))
-                elif number < edge.received:
-                    exchange.duplicates += 1
-                elif place.fault is None:
-                    place.fault = _gap(edge, number)
+            head, values, payloads = open_record(record.content, exchange.max_bytes)
         except ValueError:  # a WireError too
             self.foreign += 1
+            return
+        if head.session != exchange.session or head.run != exchange.run:
+            self.foreign += 1
+            return
+        room = self._rooms.get(head.environment)
+        if room is None or head[4:6] != (room.place.incarnation, room.place.epoch):
+            self.stale += len(payloads)
+            return
+        try:
+            self._arrive(room, head, values, payloads)
+        except (KeyError, TypeError):  # written by someone who has read one of ours
+            self.foreign += 1
+
+    def _arrive(self, room: Room, head: RecordHead, values: list[Any], payloads: list[Any]) -> None:
+        edges = room.ways[head.kind, head.channel]
+        step, each = head.step, iter(values)
+        for sender, recipient, number, timestamp, payload in zip(
+            each, each, each, each, payloads, strict=False
+        ):
+            edge = edges[sender, recipient]
+            if number == edge.received and number < edge.sent:
+                edge.arrive((step, number, timestamp, payload))
+            elif number < edge.received:
+                self._exchange.duplicates += 1
+            elif room.place.fault is None:
+                room.place.fault = _gap(edge, number)
 
     def forget(self, key: bytes) -> None:
         """Do not send again what an environment had sent before its reset."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Raw
 
 from parllel.errors import ClosedError
 from parllel.messaging.errors import (
@@ -44,6 +45,7 @@ class Edge:
     Attributes:
         key: channel, kind, sender and recipient.
         place: the environment, with its epoch and step.
+        names: sender and recipient as they are in records.
         latest: whether a message replaces those before it that were not consumed.
         queue: for each message that has arrived step, sequence number, time and payload.
         sent: messages; also the sequence number of the next.
@@ -59,24 +61,15 @@ class Edge:
             "_acted",
             "_action",
             "_exchange",
-            "_names",
+            "_most",
             "_once",
             "_outbox",
             "_overhead",
             "key",
             "kind",
         ),
-        *(
-            "late",
-            "latest",
-            "overwritten",
-            "place",
-            "queue",
-            "received",
-            "sent",
-            "subscriptions",
-            "taken",
-        ),
+        *("late", "latest", "names", "overwritten", "place", "queue", "received", "sent"),
+        *("subscriptions", "taken"),
     )
 
     def __init__(self, exchange: Exchange, outbox: Outbox, key: EdgeKey) -> None:
@@ -88,8 +81,9 @@ class Edge:
         self.latest = False
         # Whether a step has one message alone.
         self._once = self.kind is MessageType.ACTION
-        self._names = (wire_id(key.sender), wire_id(key.recipient))
+        self.names = (wire_id(key.sender), wire_id(key.recipient))
         self._overhead = _OVERHEAD + 4 * (len(key.sender) + len(key.recipient))
+        self._most = outbox.most - self._overhead
         self.subscriptions: Sequence[Subscription] = ()
         self.restart()
 
@@ -125,36 +119,40 @@ class Edge:
                 raise ClosedError(f"{self}: the environment has left; join it again for new edges")
             if type(payload) is not dict:
                 raise TypeError(f"{self}: payload: expected a dict, got {payload!r}")
-            part = self._encoded(payload) if exchange.encoded else payload
+            if type(timestamp) is not float:
+                timestamp = _number(timestamp)
+            part: Any = payload
+            if exchange.encoded:
+                try:
+                    part = encode_part(payload, inside=INSIDE)
+                except WireError as error:
+                    error.args = (f"{error.args[0]} ({self})",)
+                    raise error.under("payload") from None
+                if len(part) > self._most:
+                    raise self._too_large(part)
             step, number = place.step, self.sent
-            if self._once and step is not None:
-                if self._acted == step:
-                    self._drop_same(part)
-                    return
-                self._acted, self._action = step, part
+            once = self._once and step is not None
+            if once and self._acted == step:
+                self._drop_same(part)
+                return
             if number - self.taken - self.late - self.overwritten >= exchange.capacity:
                 raise self._overflow()
+            if once:
+                self._acted, self._action = step, part
             self.sent = number + 1
             if exchange.encoded:
-                item = (*self._names, number, timestamp, part)
-                exchange.add(self._outbox, item, len(part) + self._overhead)
+                way = (*self.names, number, timestamp)
+                exchange.add(self._outbox, way, part, len(part) + self._overhead)
             else:
                 self.arrive((step, number, timestamp, part))
 
-    def _encoded(self, payload: dict[str, Any]) -> Any:
-        try:
-            part = encode_part(payload, inside=INSIDE)
-        except WireError as error:
-            raise error.under(f"{self}: payload") from None
-        most = self._outbox.most - self._overhead
-        if len(part) > most:
-            raise MessageTooLargeError(
-                f"{self}: payload: expected at most {most} bytes (max_bytes of the transport), got "
-                f"{len(part)}; send where the data is instead, such as a path",
-                environment=self.place.environment,
-                step=self.place.step,
-            )
-        return part
+    def _too_large(self, part: Raw) -> MessageTooLargeError:
+        return MessageTooLargeError(
+            f"{self}: payload: expected at most {self._most} bytes (max_bytes of the transport), "
+            f"got {len(part)}; send where the data is instead, such as a path",
+            environment=self.place.environment,
+            step=self.place.step,
+        )
 
     def _drop_same(self, part: Any) -> None:
         if part is not self._action and not _equal(part, self._action):
@@ -213,12 +211,14 @@ class Edge:
             return payload
 
     def _next(self) -> tuple[int | None, int, float, Any]:
-        if not self.ready():
+        queue, step = self.queue, self.place.step
+        # The usual case first: this is called for every message.
+        if (not queue or (queue[0][0] != step and step is not None)) and not self.ready():
             if self.place.left:
                 raise ClosedError(f"{self}: the environment has left; join it again for new edges")
             raise self.missing("call await_messages first")
         self.taken += 1
-        return self.queue.pop(0)
+        return queue.pop(0)
 
     def consume(self, clear: bool) -> list[KafkaMessage]:
         """Return the messages that have arrived; with `clear`, remove them. Late actions are dropped."""
@@ -286,6 +286,13 @@ class Edge:
         return (
             f"environment {self.place.environment!r}, {kind} {sender!r} -> {recipient!r}{via}{step}"
         )
+
+
+def _number(timestamp: Any) -> float:
+    """Return a time that is no float as one, or as an int that can be sent."""
+    if type(timestamp) is int and abs(timestamp) < 1 << 63:
+        return timestamp
+    return float(timestamp)
 
 
 def _equal(part: Any, other: Any) -> bool:

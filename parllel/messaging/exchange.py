@@ -63,13 +63,14 @@ class Exchange:
         names = len(self.run) + len(place.key) + 4 * len(channel or "")
         return Outbox(place, kind, channel, self.max_bytes - _HEAD - names)
 
-    def add(self, outbox: Outbox, item: tuple[Any, ...], nbytes: int) -> None:
+    def add(self, outbox: Outbox, way: tuple[Any, ...], payload: Any, nbytes: int) -> None:
         """Put a message into an outbox."""
-        if not outbox.items:
+        if not outbox.payloads:
             self.outgoing.append(outbox)
         elif outbox.nbytes + nbytes > outbox.most:
             self._seal(outbox)
-        outbox.items += item
+        outbox.ways += way
+        outbox.payloads.append(payload)
         outbox.nbytes += nbytes
 
     def _seal(self, outbox: Outbox) -> None:
@@ -78,14 +79,15 @@ class Exchange:
             *(SCHEMA, self.run, self.session, place.environment, place.incarnation, place.epoch),
             *(place.step, kind, outbox.channel),
         )
-        self._sealed.append(Record(kind, place.key, write_record(head, outbox.items)))
-        outbox.items, outbox.nbytes = [], 0
+        content = write_record(head, outbox.ways, outbox.payloads)
+        self._sealed.append(Record(kind, place.key, content))
+        outbox.clear()
 
     def take_hop(self) -> list[Record]:
         """Return all messages that were added, as records."""
         with self.lock:
             for outbox in self.outgoing:
-                if outbox.items:
+                if outbox.payloads:
                     self._seal(outbox)
             self.outgoing.clear()
             records, self._sealed = self._sealed, []

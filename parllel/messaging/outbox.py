@@ -11,18 +11,23 @@ class Outbox:
     """The messages of one environment and kind that were not sent yet.
 
     Attributes:
-        items: for each message sender, recipient, sequence number, time and payload, one after the other, as
-            they go into the record.
-        nbytes: at least as many as the items will have.
-        most: bytes that the items of one record may have.
+        ways: of each message sender, recipient, sequence number and time, one after the other.
+        payloads: of each message, encoded.
+        nbytes: at least as many as both will have.
+        most: bytes that they may have in one record.
     """
 
-    __slots__ = ("channel", "items", "kind", "most", "nbytes", "place")
+    __slots__ = ("channel", "kind", "most", "nbytes", "payloads", "place", "ways")
 
     def __init__(self, place: Place, kind: str, channel: str | None, most: int) -> None:
-        self.most = most
         self.place = place
         self.kind = kind
         self.channel = channel
-        self.items: list[Any] = []
+        self.most = most
+        self.clear()
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self.ways: list[Any] = []
+        self.payloads: list[Any] = []
         self.nbytes = 0

@@ -1,13 +1,18 @@
 """What the bytes of a record say.
 
-A record is a list that `parllel.wire` encodes: the fields of `RecordHead` in their order, then a list with
-five values for each message: sender, recipient, sequence number, time, payload. An id that cannot be encoded
-as text, since it holds half of a surrogate pair, is bytes there. Everything else is the broker's to judge.
+A record is a list that `parllel.wire` can decode: the fields of `RecordHead` in their order; a list with four
+values for each message, which are sender, recipient, sequence number and time; and a list of the payloads. An
+id that cannot be encoded as text, since it holds half of a surrogate pair, is bytes there. Everything else is
+the broker's to judge.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+from msgspec import Raw
+from msgspec.msgpack import Encoder
 
 from parllel.messaging.kafka_message import KafkaMessage
 from parllel.messaging.message_type import MessageType
@@ -16,9 +21,10 @@ from parllel.wire import Limits, decode, encode
 SCHEMA = 1
 # Lists and dicts that a record has around a payload.
 INSIDE = 2
-# Values for each message.
-WIDTH = 5
+# Values for each message, beside its payload.
+WIDTH = 4
 _KINDS = frozenset(kind.value for kind in MessageType)
+_encoder = Encoder()
 
 
 class RecordHead(NamedTuple):
@@ -56,7 +62,12 @@ def wire_id(name: str) -> str | bytes:
     return name
 
 
-def _id(name: str | bytes) -> str:
+def read_id(name: str | bytes) -> str:
+    """Return the id that `wire_id` made something of.
+
+    Raises:
+        ValueError: if it is none; a UnicodeDecodeError is one.
+    """
     if type(name) is bytes:
         return name.decode("utf-8", "surrogatepass")
     if type(name) is not str:
@@ -64,56 +75,51 @@ def _id(name: str | bytes) -> str:
     return name
 
 
-def write_record(head: RecordHead, items: list[Any]) -> bytes:
-    """Return the bytes of a record."""
+def write_record(head: RecordHead, ways: list[Any], payloads: list[Raw]) -> bytes:
+    """Return the bytes of a record.
+
+    ways: sender, recipient, sequence number and time of each message, one after the other.
+    payloads: as `encode_part` returns them.
+    """
     channel = None if head.channel is None else wire_id(head.channel)
-    return encode(
-        [*head[:3], wire_id(head.environment), *head[4:8], channel, items],
-    )
+    tree = [*head[:3], wire_id(head.environment), *head[4:8], channel, ways, payloads]
+    # All of it is None, int, float, str or bytes, which `encode` would only look at one by one.
+    return encode(Raw(_encoder.encode(tree)))
 
 
-def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any]]:
-    """Return the head of a record and the values of its messages, from whoever it may come.
+@lru_cache(8)
+def _limits(max_bytes: int) -> Limits:
+    # Every value takes a byte at least, so a record never has more of them.
+    return Limits(nbytes=max_bytes, items=max_bytes)
+
+
+def open_record(content: bytes, max_bytes: int) -> tuple[RecordHead, list[Any], list[Any]]:
+    """Return the head, ways and payloads of a record, from whoever it may come; ids in ways as `wire_id`s.
 
     Raises:
         ValueError: if it is no record, or one of another version; a WireError is one.
     """
-    # Every value takes a byte at least, so a record never has more of them.
-    tree = decode(content, Limits(nbytes=max_bytes, items=max_bytes))
-    if type(tree) is not list or len(tree) != len(RecordHead._fields) + 1:
-        raise ValueError("expected a list of ten")
-    schema, run, session, environment, incarnation, epoch, step, kind, channel, items = tree
+    tree = decode(content, _limits(max_bytes))
+    if type(tree) is not list or len(tree) != len(RecordHead._fields) + 2:
+        raise ValueError("expected a list of eleven")
+    schema, run, session, environment, incarnation, epoch, step, kind, channel, ways, payloads = (
+        tree
+    )
     if type(schema) is not int or schema != SCHEMA:
         raise ValueError(f"expected schema {SCHEMA}, got {schema!r}")
     numbers = type(incarnation) is int and type(epoch) is int
     texts = type(run) is str and type(session) is str and type(kind) is str and kind in _KINDS
-    listed = type(items) is list and len(items) % WIDTH == 0
+    listed = type(ways) is list and type(payloads) is list
     if not (numbers and texts and listed and (step is None or type(step) is int)):
         raise ValueError("expected the fields of a record")
+    if len(ways) != WIDTH * len(payloads):
+        raise ValueError(f"expected a way for each of {len(payloads)} payloads")
     if type(environment) is not str:
-        environment = _id(environment)
+        environment = read_id(environment)
     if channel is not None and type(channel) is not str:
-        channel = _id(channel)
+        channel = read_id(channel)
     head = RecordHead(schema, run, session, environment, incarnation, epoch, step, kind, channel)
-    return head, items
-
-
-def read_item(items: list[Any], start: int) -> tuple[str, str, int, float, dict[str, Any]]:
-    """Return sender, recipient, sequence number, time and payload of the message that begins there.
-
-    Raises:
-        ValueError: if they are not of these types.
-    """
-    sender, recipient, number, timestamp, payload = items[start : start + WIDTH]
-    if type(number) is not int or type(payload) is not dict:
-        raise ValueError("expected a sequence number and a payload")
-    if type(timestamp) is not float and type(timestamp) is not int:
-        raise ValueError(f"expected a time, got {timestamp!r}")
-    if type(sender) is not str:
-        sender = _id(sender)
-    if type(recipient) is not str:
-        recipient = _id(recipient)
-    return sender, recipient, number, timestamp, payload
+    return head, ways, payloads
 
 
 def read_record(content: bytes, max_bytes: int = 1 << 26) -> list[KafkaMessage]:
@@ -122,14 +128,29 @@ def read_record(content: bytes, max_bytes: int = 1 << 26) -> list[KafkaMessage]:
     Raises:
         ValueError: if it is no record, or one of another version; a WireError is one.
     """
-    head, items = open_record(content, max_bytes)
+    head, ways, payloads = open_record(content, max_bytes)
     messages = []
-    for start in range(0, len(items), WIDTH):
-        sender, recipient, number, timestamp, payload = read_item(items, start)
+    values = iter(ways)
+    for sender, recipient, number, timestamp, payload in zip(
+        values, values, values, values, payloads, strict=False
+    ):
+        if (
+            type(number) is not int
+            or type(timestamp) not in (int, float)
+            or type(payload) is not dict
+        ):
+            raise ValueError("expected a sequence number, a time and a payload")
         messages.append(
             KafkaMessage(
-                *(head.environment, sender, recipient, timestamp, MessageType(head.kind), payload),
-                *(head.incarnation, head.epoch, head.step, number, head.schema, head.channel),
+                *(head.environment, read_id(sender), read_id(recipient), timestamp),
+                message_type=MessageType(head.kind),
+                payload=payload,
+                incarnation=head.incarnation,
+                epoch=head.epoch,
+                step=head.step,
+                sequence=number,
+                schema=head.schema,
+                channel=head.channel,
             )
         )
     return messages

@@ -24,18 +24,29 @@ class Room:
     Attributes:
         place: with epoch and step.
         edges: by their keys.
+        listeners: of each sender of broadcasts, the agents that each message goes to; "" is for callbacks.
+        ways: for each kind and channel, the edges by sender and recipient as they are in records.
     """
 
-    __slots__ = ("_arrivals", "_exchange", "_outboxes", "_topics", "edges", "listeners", "place")
+    __slots__ = (
+        "_arrivals",
+        "_exchange",
+        "_outboxes",
+        "_topics",
+        "edges",
+        "listeners",
+        "place",
+        "ways",
+    )
 
     def __init__(self, exchange: Exchange, place: Place) -> None:
         self._exchange = exchange
         self.place = place
         self.edges: dict[tuple[str | None, str, str, str], Edge] = {}
-        # Of each sender of broadcasts: the agents that each message goes to, "" for callbacks.
         self.listeners: dict[str, list[str]] = {}
         self._arrivals: dict[tuple[str, str], list[Edge]] = {}
         self._outboxes: dict[tuple[str, str | None], Outbox] = {}
+        self.ways: dict[tuple[str, str | None], dict[tuple[str | bytes, str | bytes], Edge]] = {}
         # A plain name may be spelt as a topic is, and means another.
         self._topics: dict[tuple[bool, str], str] = {}
 
@@ -81,7 +92,9 @@ class Room:
             if outbox is None:
                 outbox = self._exchange.outbox(self.place, key.kind, key.channel)
                 self._outboxes[box] = outbox
+                self.ways[box] = {}
             edge = self.edges[key] = Edge(self._exchange, outbox, key)
+            self.ways[box][edge.names] = edge
             if key.channel is not None:
                 self._arrivals.setdefault((key.channel, key.recipient), []).append(edge)
                 edge.subscriptions = self._exchange.subscriptions.get(key.channel, ())
@@ -113,7 +126,7 @@ class Room:
                     totals[name] += count
             edge.restart()
         for outbox in self._outboxes.values():
-            outbox.items, outbox.nbytes = [], 0
+            outbox.clear()
         self.place.begin_epoch()
 
     def counts(self) -> tuple[int, ...]:

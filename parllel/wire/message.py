@@ -17,7 +17,7 @@ from parllel.wire.wire_error import WireError
 
 _DEFAULT = Limits()
 # In a message of up to this size nothing can take much, so its heads are not looked at first.
-_SMALL = 512
+_SMALL = 4096
 _encoder = Encoder()
 _decoder = Decoder(ext_hook=extension)
 

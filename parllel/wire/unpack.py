@@ -119,6 +119,9 @@ def _finish_list(value: list[Any], depth: int) -> Any:
 
 
 def _finish_items(items: list[Any], depth: int) -> list[Any]:
+    # Lists of numbers and names are long, and most of what is looked at.
+    if _KINDS.isdisjoint(map(type, items)):
+        return items
     for i, item in enumerate(items):
         finisher = _FINISHERS.get(type(item))
         if finisher is not None:
@@ -167,3 +170,4 @@ _FINISHERS: dict[type, Callable[[Any, int], Any]] = {
     _Mark: _misplaced,
     datetime.datetime: _misplaced,
 }
+_KINDS = frozenset(_FINISHERS)
