@@ -90,6 +90,33 @@ class EnvInfoRows:
             if absent:
                 self._warn(absent, info)
 
+    def write_stack(self, t: int, infos: dict[str, Any], n: int) -> bool:
+        """Write row `t` of the info of n environments, of which each array holds all.
+
+        Returns whether that could be done: each field needs an array of numbers, or a default. Otherwise the
+        infos have to be written one by one.
+        """
+        for (_, _, path, _, kinds), rows in zip(self._leaves, self.rows, strict=True):
+            value, has = _stack_at(infos, path)
+            default = self._defaults.get(path)
+            if value is None or (has is not None and not has.all()):
+                if default is None:
+                    return False
+                rows[t][...] = default
+            if value is None:
+                continue
+            if (
+                not isinstance(value, np.ndarray)
+                or len(value) != n
+                or value.dtype.kind not in kinds
+            ):
+                return False
+            if has is None or has.all():
+                rows[t][...] = value
+            else:
+                rows[t][has] = value[has]
+        return True
+
     def _default(self, i: int, path: Path, info: dict[str, Any]) -> Any:
         if path in self._defaults:
             return self._defaults[path][i]
@@ -135,6 +162,19 @@ class EnvInfoRows:
             f"the buffer holds the example given in env_info there{hint}",
             stacklevel=2,
         )
+
+
+def _stack_at(infos: Any, path: Path) -> tuple[Any, Any]:
+    """Return the array at a path, None if there is none, and which environments have it, None for all."""
+    has: Any = None
+    for key in path:
+        if not isinstance(infos, dict) or key not in infos:
+            return None, has
+        mask = infos.get(f"_{key}")
+        if mask is not None:
+            has = mask if has is None else has & mask
+        infos = infos[key]
+    return infos, has
 
 
 def _taken(dtype: np.dtype[Any]) -> tuple[frozenset[Any], str]:

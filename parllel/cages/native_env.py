@@ -41,7 +41,8 @@ class NativeEnv:
         name: what messages call all of them, until their own name is known.
 
     Attributes:
-        env: the environment.
+        env, core: the environment, and the same without its wrappers.
+        can_rest: whether single environments can stay as they are while the others are stepped.
         n: how many environments it holds.
         mode: one of SAME_STEP, NEXT_STEP, DISABLED.
         spaces: of each environment.
@@ -54,6 +55,7 @@ class NativeEnv:
         self.n = len(seeds)
         self._factory = factory
         self.env: Any = None
+        self.core: Any = None
         self._make(seeds, name)
 
     def _make(self, seeds: Sequence[int | None], name: str) -> None:
@@ -88,24 +90,27 @@ class NativeEnv:
         self.spaces = Spaces(env.single_observation_space, env.single_action_space, _name_of(core))
         self.mode = _mode_of(env, core, name)
         self._seeds_on_reset = not self._factory.takes_seed
+        self.core = core
+        # Others cannot leave some environments as they are while the rest are stepped.
+        self.can_rest = isinstance(core, gym.vector.SyncVectorEnv)
         teach_reset_mask(core)
         # Whether a partial reset leaves the others alone is looked at where it is not known.
         self._trusted = honours_reset_mask(core)
         self.step = env.step
 
-    def reset_all(self, seeds: Sequence[int | None]) -> Tree:
-        """Reset all environments; return their observations.
+    def reset_all(self, seeds: Sequence[int | None]) -> Any:
+        """Reset all environments; return what `reset` returns.
 
         seeds: None for one whose own generator goes on.
         """
         if not self._seeds_on_reset or all(seed is None for seed in seeds):
-            return self.env.reset()[0]
+            return self.env.reset()
         forms = _forms_of(seeds)
         # One after the other, as environments do not say which of them they take.
         for seed in forms[:-1]:
             with suppress(*_REFUSALS):
-                return self.env.reset(seed=seed)[0]
-        return self.env.reset(seed=forms[-1])[0]
+                return self.env.reset(seed=seed)
+        return self.env.reset(seed=forms[-1])
 
     def reset_some(
         self, which: NDArray[np.intp], observation: Tree, seeds: Sequence[int | None] | None = None
@@ -141,24 +146,37 @@ class NativeEnv:
         self, mask: NDArray[np.bool_], which: NDArray[np.intp], seeds: Sequence[int | None] | None
     ) -> Tree:
         # A mask of its own for each call: environments take it out of the options, or keep it.
-        if self._seeds_on_reset and seeds is not None and None not in seeds:
-            whole, of_some = list(seeds), np.array([_short(seeds[i]) for i in which])
-            for seed in (whole, of_some):
+        if self._seeds_on_reset and seeds is not None:
+            forms: list[Any] = [list(seeds)]
+            if all(seeds[i] is not None for i in which.tolist()):
+                forms.append(np.array([_short(seeds[i]) for i in which.tolist()]))
+            for seed in forms:
                 with suppress(*_REFUSALS):
                     return self.env.reset(seed=seed, options={"reset_mask": mask.copy()})[0]
         return self.env.reset(options={"reset_mask": mask})[0]
 
     def remake(self, seeds: Sequence[int | None], name: str) -> None:
-        """Make it anew where seeds count only then; the next reset is to be of all."""
+        """Make it anew, where seeds count only then; the next reset has to be of all."""
         if self._seeds_on_reset:
             return
         self.close()
         self._make(seeds, name)
 
+    def index_in(self, error: BaseException) -> int | None:
+        """Return which environment an error comes from, None if that is not known."""
+        trace, found = error.__traceback__, None
+        while trace is not None:
+            names = trace.tb_frame.f_locals
+            # As in the loops of SyncVectorEnv.
+            if names.get("self") is self.core and isinstance(names.get("i"), int):
+                found = names["i"]
+            trace = trace.tb_next
+        return found
+
     def close(self) -> None:
         """Close the environment; may be called twice."""
         # Forgotten, too: the threads of native environments end when the object does.
-        env, self.env = self.env, None
+        env, self.env, self.core = self.env, None, None
         self.__dict__.pop("step", None)
         if env is not None:
             env.close()
@@ -179,12 +197,13 @@ def _forms_of(seeds: Sequence[int | None]) -> list[Any]:
 
 
 def _name_of(core: Any) -> str:
-    inner = getattr(core, "envs", None) or [None]
-    for holder in (core, inner[0]):
+    # A SyncVectorEnv is called what its environments are.
+    inner = (getattr(core, "envs", None) or [None])[0]
+    for holder in (core, inner):
         name = getattr(getattr(holder, "spec", None), "id", None)
         if isinstance(name, str):
             return name
-    return type(core).__name__
+    return type(core if inner is None else getattr(inner, "unwrapped", inner)).__name__
 
 
 def _mode_of(env: Any, core: Any, name: str) -> str:

@@ -79,7 +79,7 @@ def _load_state(stepper: EnvStepper, i: int, state: State, salt: int) -> None:
     if state["env"] is None:
         # From the first seed, as that of the next reset is usually None. Without the salt, the environment
         # would play its first episodes again.
-        stepper.seeds[i] = _salted(stepper.first_seeds[i], salt)
+        stepper.seeds[i] = salted(stepper.first_seeds[i], salt)
         stepper.needs_reset[i] = True
         return
     kinds, waits = ("resets by itself", "waits to be reset"), not stepper.reset_automatically
@@ -96,6 +96,6 @@ def _load_state(stepper: EnvStepper, i: int, state: State, salt: int) -> None:
     stepper.trajs.load_state(i, state["episode"])
 
 
-def _salted(seed: int | None, salt: int) -> int | None:
+def salted(seed: int | None, salt: int) -> int | None:
     """Return another seed for each `salt`; a missing one stays so."""
     return None if seed is None else int(np.random.SeedSequence([seed, salt]).generate_state(1)[0])

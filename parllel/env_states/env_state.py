@@ -113,11 +113,12 @@ def load_state_as(env: Any, cls: type[Any], state: State) -> None:
 def name_of(layer: Any) -> str:
     """Return `Class<id>`, with the id or the class of the environment inside; `Class` if that is all."""
     core = getattr(layer, "unwrapped", layer)
-    spec = getattr(core, "spec", None)
+    # A spec of EnvPool's has no id.
+    spec_id = getattr(getattr(core, "spec", None), "id", None)
     name = type(layer).__name__
-    if spec is None and core is layer:
+    if spec_id is None and core is layer:
         return name
-    return f"{name}<{type(core).__name__ if spec is None else spec.id}>"
+    return f"{name}<{type(core).__name__ if spec_id is None else spec_id}>"
 
 
 def _layers_of(env: Any) -> list[Any]:

@@ -140,6 +140,15 @@ _ENVIRONMENTS: dict[str, LayerState] = {
     "classic_control.cartpole.CartPoleEnv": Attributes(
         {"state": Numbers((4,)), "steps_beyond_terminated": INT | None}
     ),
+    "classic_control.cartpole.CartPoleVectorEnv": Attributes(
+        {
+            "state": np.ndarray | None,
+            "steps": np.ndarray,
+            "prev_done": np.ndarray,
+            "low": numbers.Real,
+            "high": numbers.Real,
+        }
+    ),
     "classic_control.continuous_mountain_car.Continuous_MountainCarEnv": Attributes(
         {"state": Numbers((2,))}
     ),

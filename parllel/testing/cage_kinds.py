@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gymnasium.vector import SyncVectorEnv
+
 from parllel.buffers import Samples
-from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.cages import (
+    Cage,
+    ProcessCage,
+    SynchronizedProcessCage,
+    VectorEnvFactory,
+    VectorizedCage,
+)
 from parllel.testing.cage_hooks import CageHooks, EnvFactories, SingleCageHooks
 
 
@@ -61,6 +69,35 @@ class MakesVectorizedCage(CageHooks):
     ) -> VectorizedCage:
         """Return a cage."""
         return VectorizedCage(env_factories, **options)
+
+
+class MakesSyncVectorCage(CageHooks):
+    """Make a `VectorizedCage` of one SyncVectorEnv, which holds the environments of the tests."""
+
+    mode = "NextStep"
+
+    def make(
+        self,
+        env_factories: EnvFactories,
+        *,
+        seeds: Sequence[Any] | None = None,
+        samples: Samples | None = None,
+        **options: Any,
+    ) -> VectorizedCage:
+        """Return a cage."""
+        mode = self.mode
+
+        def make(n: int) -> Any:
+            return SyncVectorEnv(list(env_factories), autoreset_mode=mode)
+
+        return VectorizedCage(VectorEnvFactory(make), n=len(env_factories), seeds=seeds, **options)
+
+    def factories(self, **options: Any) -> list[Any]:
+        """Return what makes environments with uneven episodes."""
+        # In this mode gymnasium keeps no copy of a last observation, which a reset then overwrites.
+        if self.mode == "SameStep":
+            options.pop("reuse", None)
+        return super().factories(**options)
 
 
 class MakesSynchronizedCage(CageHooks):

@@ -1,0 +1,235 @@
+"""What every cage of a native vector environment has to do.
+
+Inherit, say what makes the environment, and pytest finds the tests:
+
+class TestMyEnvs(NativeCageContract):
+    def make_env(self, n):
+        return MyVectorEnv(n)
+
+For environments within a SyncVectorEnv there is `CageContract` as well, see `MakesSyncVectorCage`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parllel.buffers import Samples
+from parllel.cages import VectorEnvFactory, VectorizedCage
+from parllel.errors import ClosedError, WrongStateError
+from parllel.testing.cage_hooks import FIRST, record_columns, run, run_groups
+from parllel.testing.native_reference import masked_reset, simulate_together
+from parllel.testing.row_reference import (
+    assert_same_batches,
+    draw_actions,
+    make_samples,
+    read_batch,
+    seeds_of,
+)
+
+SEEDS = (7, 1, 8, 2)
+N, T, BATCHES = len(SEEDS), 30, 3
+
+
+class NativeCageContract:
+    """Rows of a native vector environment beside the environment itself, over the ends of episodes.
+
+    Attributes:
+        mode: the autoreset mode of the environment.
+        has_state: whether its state can be saved.
+        rests: whether single environments rest while they wait, as those of a SyncVectorEnv do.
+        T: rows of a batch; in three batches, each with random actions, episodes have to end.
+    """
+
+    mode = "NextStep"
+    has_state = False
+    rests = False
+    T = T
+
+    def make_env(self, n: int) -> Any:
+        """Return the environment; overridden with another argument, `seed`, where it is seeded when made."""
+        raise NotImplementedError(f"{type(self).__name__} must say how to make an environment")
+
+    def begin(self, env: Any, seeds: Sequence[int]) -> Any:
+        """Reset an environment by what a cage with these seeds gives to it; return its observations."""
+        return env.reset(seed=list(seeds))[0]
+
+    def reset_some(self, env: Any, mask: Any) -> Any:
+        """Reset those of a mask; return their observations alone."""
+        return masked_reset(env, mask)
+
+    def made(self, **options: Any) -> VectorizedCage:
+        """Return a cage."""
+        return VectorizedCage(
+            VectorEnvFactory(self.make_env), **{"n": N, "seeds": SEEDS, **options}
+        )
+
+    def directly(self) -> tuple[Any, Any]:
+        """Return an environment without a cage, and its first observations."""
+        words = [seeds_of(seed)[0] for seed in SEEDS]
+        factory = VectorEnvFactory(self.make_env)
+        env = factory.make(N, [word & (2**31 - 1) for word in words])
+        return env, copy.deepcopy(self.begin(env, words))
+
+    def bound(self, **options: Any) -> tuple[VectorizedCage, Samples]:
+        """Return a cage, and samples with a foreign column on either side of its own."""
+        cage = self.made(**options)
+        samples = make_samples(_OneSpace(cage.spaces), self.T, N + 2, info=False)
+        cage.set_samples_buffer(samples, slice(FIRST, FIRST + N))
+        return cage, samples
+
+    @pytest.mark.parametrize("automatic", [True, False], ids=["automatic", "wait"])
+    def test_columns_are_those_of_the_environment_itself(self, automatic: bool) -> None:
+        if self.rests and not automatic:
+            pytest.skip("as tested by CageContract")
+        cage, samples = self.bound(reset_automatically=automatic)
+        space = cage.spaces.action
+        actions = [draw_actions(space, i, BATCHES, self.T) for i in range(N)]
+        with cage:
+            for leaf in (samples.env.reward, samples.env.observation):
+                leaf[...] = 1
+            found = record_columns(cage, samples, actions, automatic=automatic)
+            # Other cages write there at the same time.
+            assert np.all(np.asarray(samples.env.reward)[:, [0, N + 1]] == 1)
+        env, observation = self.directly()
+        rows = [
+            [[actions[i][k][t] for i in range(N)] for t in range(self.T)] for k in range(BATCHES)
+        ]
+        idle = copy.deepcopy(space)
+        idle.seed(0)
+        expected = simulate_together(
+            env,
+            observation,
+            rows,
+            self.mode,
+            self.reset_some,
+            automatic=automatic,
+            idle_action=idle.sample(),
+        )
+        env.close()
+        for i in range(N):
+            assert_same_batches(found[i], expected[i])
+        # Over the ends of episodes, of which none of the rows is a step that was ignored.
+        assert sum(len(batch.final) for column in expected for batch in column) >= N
+
+    def test_random_rows_and_seeds(self) -> None:
+        found = []
+        for seeds in (SEEDS, SEEDS, (3, 4, 5, 6)):
+            cage, samples = self.bound(seeds=seeds)
+            with cage:
+                run_groups(cage, "start_reset", 0)
+                for t in range(self.T):
+                    run_groups(cage, "start_random_row", t)
+                for i, seed in enumerate(seeds):
+                    drawn = draw_actions(cage.spaces.action, seeds_of(seed)[1], 1, self.T)[0]
+                    acted = np.asarray(samples.agent.action)[:, FIRST + i]
+                    np.testing.assert_array_equal(acted, np.array(drawn, acted.dtype))
+                found.append([read_batch(samples, FIRST + i, self.T) for i in range(N)])
+        assert_same_batches(found[0], found[1])
+        one, other = (np.array(batches[0].observations) for batches in found[1:])
+        assert not np.array_equal(one, other)
+
+    def test_decorrelation_counts_its_own_steps(self) -> None:
+        cage, _ = self.bound()
+        counts = [3, 0, 1, 2]
+        with cage:
+            run_groups(cage, "start_reset", 0)
+            run(cage, "start_decorrelation", counts, 0)
+            assert cage.collect_completed_trajs() == []
+            assert cage.collect_final_observations() == []
+            lengths: list[list[int]] = [[] for _ in range(N)]
+            ends: list[list[int]] = [[] for _ in range(N)]
+            for k in range(4 * BATCHES):
+                for t in range(self.T):
+                    run_groups(cage, "start_random_row", t)
+                order = sorted(cage.collect_final_observations(), key=lambda one: one.column)
+                trajs = cage.collect_completed_trajs()
+                for one, traj in zip(order, trajs, strict=True):
+                    ends[one.column - FIRST].append(k * self.T + one.row + 1)
+                    lengths[one.column - FIRST].append(traj.length)
+            assert all(lengths)
+        # The first episode has the random steps as well, and all steps are those of some episode.
+        for count, own, rows in zip(counts, lengths, ends, strict=True):
+            assert np.cumsum(own).tolist() == [row + count for row in rows]
+
+    def test_states(self) -> None:
+        """Go on from a state as the environment itself would have, or from a reset of another seed."""
+        cage, samples = self.bound()
+        with cage:
+            run_groups(cage, "start_reset", 0)
+            first = self.observations(samples, 0)
+            for t in range(self.T):
+                run_groups(cage, "start_random_row", t)
+            cage.collect_completed_trajs()
+            states = cage.environment_states()
+            assert all((state["missing"] is None) == self.has_state for state in states)
+            expected = self.go_on(cage, samples)
+        cage, samples = self.bound()
+        with cage:
+            cage.load_environment_states(states, salt=5)
+            if self.has_state:
+                assert self.go_on(cage, samples) == expected
+                with pytest.raises(ValueError, match="states: expected those of 4 environments"):
+                    cage.load_environment_states(states[:1], salt=5)
+            else:
+                assert cage.needs_reset.all()
+                run_groups(cage, "start_reset", 0, everyone=False)
+                assert not cage.needs_reset.any()
+                assert self.observations(samples, 0) != first
+
+    def observations(self, samples: Samples, t: int) -> Any:
+        """Return the observations of a row of the cage's columns."""
+        return np.asarray(samples.env.observation[t])[FIRST : FIRST + N].tolist()
+
+    def go_on(self, cage: VectorizedCage, samples: Samples) -> Any:
+        """Return what comes of a batch of random rows."""
+        for t in range(self.T):
+            run_groups(cage, "start_random_row", t)
+        rows = [read_batch(samples, FIRST + i, self.T) for i in range(N)]
+        trajs = [(traj.length, traj.return_) for traj in cage.collect_completed_trajs()]
+        observations = [[*map(np.ndarray.tolist, row.observations[1:])] for row in rows]
+        return observations, [(row.rewards, row.done) for row in rows], trajs
+
+    def test_a_reset_of_all_begins_new_episodes(self) -> None:
+        cage, samples = self.bound()
+        with cage:
+            with pytest.raises(WrongStateError, match="before a reset"):
+                run_groups(cage, "start_row", 0)
+            run_groups(cage, "start_reset", 0)
+            run_groups(cage, "start_random_row", 0)
+            moved = self.observations(samples, 1)
+            run_groups(cage, "start_reset", 1)
+            assert self.observations(samples, 1) != moved
+            # Those that need no reset are left alone.
+            fresh = self.observations(samples, 1)
+            run_groups(cage, "start_reset", 1, everyone=False)
+            assert self.observations(samples, 1) == fresh
+            assert cage.collect_completed_trajs() == []
+
+    def test_closing_is_final(self) -> None:
+        cage, _ = self.bound()
+        cage.close()
+        cage.close()
+        for method in ("start_reset", "finish_row", "environment_states"):
+            with pytest.raises(ClosedError, match=r"used after close\(\)"):
+                getattr(cage, method)()
+
+    def test_another_number_of_environments_is_refused(self) -> None:
+        def make(n: int, seed: Any = None) -> Any:
+            return factory.make(N + 1, None if seed is None else [*seed, 0])
+
+        factory = VectorEnvFactory(self.make_env)
+        given = VectorEnvFactory(make if factory.takes_seed else lambda n: make(n))
+        with pytest.raises(ValueError, match=f"expected a vector environment of {N} that are"):
+            VectorizedCage(given, n=N, seeds=SEEDS)
+
+
+class _OneSpace:
+    """The spaces of one environment, as `make_samples` asks an environment for them."""
+
+    def __init__(self, spaces: Any) -> None:
+        self.observation_space, self.action_space = spaces.observation, spaces.action
