@@ -10,13 +10,20 @@ from parllel.env_states.env_state import (
 from parllel.env_states.layer_state import NoStateError
 from parllel.env_states.pickled_state import PickledState
 from parllel.env_states.plain_values import freeze, thaw
-from parllel.env_states.random_state import load_space_state, space_state
+from parllel.env_states.random_state import (
+    generator_from,
+    generator_state,
+    load_space_state,
+    space_state,
+)
 
 __all__ = [
     "NoStateError",
     "PickledState",
     "env_state",
     "freeze",
+    "generator_from",
+    "generator_state",
     "load_env_state",
     "load_space_state",
     "load_state_as",

@@ -1,5 +1,6 @@
 """Agents that talk over a broker, isolated by environment."""
 
+from parllel.messaging.agent import Agent
 from parllel.messaging.delayed_transport import DelayedTransport
 from parllel.messaging.edge import Edge
 from parllel.messaging.errors import (
@@ -15,16 +16,21 @@ from parllel.messaging.errors import (
 from parllel.messaging.execution_mode import ExecutionMode
 from parllel.messaging.kafka_broker import KafkaBroker
 from parllel.messaging.kafka_message import KafkaMessage
+from parllel.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv, StepResult
 from parllel.messaging.memory_transport import MemoryLog, MemoryTransport
 from parllel.messaging.message_tap import MessageTap
 from parllel.messaging.message_type import MessageType
+from parllel.messaging.parallel_face import ParallelFace
 from parllel.messaging.record_content import read_record
 from parllel.messaging.topic import Address, Topic
 from parllel.messaging.topic_manager import TopicManager
 from parllel.messaging.transport import Record, Transport
+from parllel.messaging.vector_face import VectorFace
+from parllel.messaging.vectorized_kafka_env import VectorizedKafkaEnv
 
 __all__ = [
     "Address",
+    "Agent",
     "BrokerRefusedError",
     "BrokerUnavailableError",
     "DelayedTransport",
@@ -33,6 +39,7 @@ __all__ = [
     "ExecutionMode",
     "KafkaBroker",
     "KafkaMessage",
+    "KafkaMultiAgentEnv",
     "MemoryLog",
     "MemoryTransport",
     "MessageTap",
@@ -40,11 +47,15 @@ __all__ = [
     "MessageType",
     "MessagingError",
     "MissingMessageError",
+    "ParallelFace",
     "QueueOverflowError",
     "Record",
     "SequenceGapError",
+    "StepResult",
     "Topic",
     "TopicManager",
     "Transport",
+    "VectorFace",
+    "VectorizedKafkaEnv",
     "read_record",
 ]

@@ -1,0 +1,56 @@
+"""What a checkpoint keeps of one agent, between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+from typing import Any
+
+from parllel.env_states import freeze, generator_from, generator_state, thaw
+from parllel.messaging.kafka_message import KafkaMessage
+from parllel.messaging.message_type import MessageType
+from parllel.types import State
+
+_KEPT = ("_timestep", "_compiled_info", "_last_observation", "_last_action")
+_OF_MESSAGE = ("env_id", "sender_id", "recipient_id", "timestamp", "message_type", "payload")
+
+
+def agent_state(agent: Any) -> State:
+    """Return what every agent keeps, its generator and unread messages included.
+
+    Raises:
+        TypeError: naming the attribute, for values that no checkpoint can hold.
+    """
+    state = {name: freeze(getattr(agent, name), name) for name in _KEPT}
+    generator = agent._np_random
+    state["np_random"] = None if generator is None else generator_state(generator)
+    state["mailbox"] = [
+        [freeze(_plain(getattr(message, name)), f"mailbox[{i}].{name}") for name in _OF_MESSAGE]
+        for i, message in enumerate(agent.mailbox)
+    ]
+    return state
+
+
+def load_agent_state(agent: Any, state: State) -> None:
+    """Take back what `agent_state` returned, of an agent made alike.
+
+    Raises:
+        ValueError: if it is no such state.
+    """
+    try:
+        for name in _KEPT:
+            setattr(agent, name, thaw(state[name]))
+        saved = state["np_random"]
+        agent._np_random = None if saved is None else generator_from(saved)
+        mailbox: MutableSequence[KafkaMessage] = agent.mailbox
+        # In place: a subscription may hold its `append`.
+        mailbox.clear()
+        for fields in state["mailbox"]:
+            kept = dict(zip(_OF_MESSAGE, map(thaw, fields), strict=True))
+            kept["message_type"] = MessageType(kept["message_type"])
+            mailbox.append(KafkaMessage(**kept))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"agent {agent.agent_id!r}: not the state of an agent: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, MessageType) else value
