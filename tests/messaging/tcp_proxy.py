@@ -34,7 +34,7 @@ class TcpProxy(Closing):
         self._returned = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy")
         self._thread.start()
@@ -73,16 +73,32 @@ class TcpProxy(Closing):
         asyncio.run_coroutine_threadsafe(step, self._loop).result(_WAIT_S)
 
     async def _start(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._connected, self.host, self.port)
+        if self._listener is None:
+            self._listener = socket.create_server((self.host, self.port), backlog=100)
+            self._listener.setblocking(False)
+            # Not by a task: one that is cancelled may have accepted a connection that nobody then closes.
+            self._loop.add_reader(self._listener, self._accept, self._listener)
 
     async def _stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         await self._cut()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await asyncio.sleep(0)  # aborted connections are closed in the next round
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            near, _ = listener.accept()
+        except OSError:  # it was given up meanwhile
+            return
+        task = asyncio.ensure_future(self._connected(near))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Also of one that is cancelled before it begins.
+        task.add_done_callback(lambda _: near.close())
 
     async def _cut(self) -> None:
         for writer in self._writers:
@@ -90,21 +106,18 @@ class TcpProxy(Closing):
         for task in self._tasks:
             task.cancel()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
+    async def _connected(self, near: socket.socket) -> None:
         self.connections += 1
+        if self.target is None:
+            return
+        reader, writer = await asyncio.open_connection(sock=near)
+        self._writers.add(writer)
         try:
-            if self.target is not None:
+            with suppress(OSError):
                 await self._join(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass
         finally:
             writer.transport.abort()
             self._writers.discard(writer)
-            self._tasks.discard(task)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self.target is not None

@@ -1,0 +1,62 @@
+"""Millions of messages over each broker, with resets and renames: none lost, none twice, and nothing grows.
+
+PARLLEL_SOAK_MESSAGES (10,000,000) shortens or lengthens it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("confluent_kafka")
+sys.path.insert(0, str(Path(__file__).parent.parent / "messaging"))
+
+from kafka_brokers import OWN_KINDS, START
+from traffic import MESSAGES, Traffic
+
+from parllel.messaging import KafkaBroker
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+MANY = int(os.environ.get("PARLLEL_SOAK_MESSAGES", 10_000_000))
+N_ENVS = 256
+WARM_UP = 0.2  # of the steps; allocators and caches fill
+MAY_GROW = 4 * 2**20  # bytes
+RESET, RENAME = 0.05, 0.05  # probabilities of each, after a step
+
+
+@pytest.mark.parametrize("kind", ["references", "memory", *OWN_KINDS])
+def test_all_messages_arrive_once_and_nothing_grows(kind):
+    steps = MANY // (N_ENVS * MESSAGES)
+    rng = random.Random(0)
+    process = psutil.Process()
+    with ExitStack() as stack:
+        if kind in OWN_KINDS:
+            server = stack.enter_context(START[kind]())
+            broker = KafkaBroker("kafka", bootstrap=server.address, timeout_s=30.0)
+        else:
+            broker = KafkaBroker(encoded=kind == "memory", timeout_s=30.0)
+        stack.enter_context(broker)
+        traffic = Traffic(broker, [f"rollout_{i}" for i in range(N_ENVS)])
+        warm, descriptors = 0, 0
+        for number in range(steps):
+            traffic.step()
+            if rng.random() < RESET:
+                traffic.reset()
+            if rng.random() < RENAME:
+                traffic.rename(rng.randrange(N_ENVS), f"renamed_{number}")
+            if number == int(steps * WARM_UP):
+                warm, descriptors = process.memory_full_info().uss, process.num_fds()
+        grown = process.memory_full_info().uss - warm
+        broker.ledger.check()
+        counts = broker.ledger.counts()
+        print(f"{kind}: {counts}, {broker.statistics()}, {grown:,} bytes more", flush=True)
+        assert counts["published"] == steps * N_ENVS * MESSAGES == counts["consumed"]
+        assert grown < MAY_GROW
+        assert process.num_fds() <= descriptors
