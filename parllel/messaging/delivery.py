@@ -18,7 +18,12 @@ from typing import Any
 
 from parllel.errors import ClosedError
 from parllel.messaging.edge import Edge
-from parllel.messaging.errors import BrokerUnavailableError, MessagingError, SequenceGapError
+from parllel.messaging.errors import (
+    BrokerRefusedError,
+    BrokerUnavailableError,
+    MessagingError,
+    SequenceGapError,
+)
 from parllel.messaging.exchange import Exchange
 from parllel.messaging.record_content import RecordHead, open_record
 from parllel.messaging.room import Room
@@ -92,7 +97,7 @@ class Delivery:
 
         Raises:
             SequenceGapError: if what an edge waits for is lost.
-            BrokerUnavailableError: if the transport fails; names the first of the edges.
+            BrokerUnavailableError, BrokerRefusedError: if the transport fails; names the first of the edges.
         """
         try:
             while True:
@@ -108,7 +113,7 @@ class Delivery:
                 if left <= 0:
                     return False
                 self._receive(min(left, _SLICE_S), ready)
-        except BrokerUnavailableError as error:
+        except (BrokerUnavailableError, BrokerRefusedError) as error:
             raise _while_waiting(error, edges) from error
 
     def _receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
@@ -215,13 +220,11 @@ def _gap(edge: Edge, number: int) -> SequenceGapError:
     )
 
 
-def _while_waiting(error: BrokerUnavailableError, edges: Sequence[Edge]) -> BrokerUnavailableError:
+def _while_waiting(error: MessagingError, edges: Sequence[Edge]) -> MessagingError:
     if not edges:
         return error
     place = edges[0].place
-    return BrokerUnavailableError(
-        f"{edges[0]}: {error}", environment=place.environment, step=place.step
-    )
+    return type(error)(f"{edges[0]}: {error}", environment=place.environment, step=place.step)
 
 
 def unready(edges: Sequence[Edge]) -> list[Edge]:
