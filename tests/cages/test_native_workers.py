@@ -181,6 +181,28 @@ def test_cages_say_what_makes_one_of_their_environments() -> None:
         env.close()
 
 
+def test_states_go_from_one_division_to_another() -> None:
+    with workers(n_workers=1) as cage:
+        bound(cage)
+        run(cage, "start_reset", 0)
+        for t in range(20):
+            run(cage, "start_row", t)
+        states = cage.environment_states()
+        expected = bound(cage)
+        for t in range(T):
+            run(cage, "start_row", t)
+    with workers(n_workers=2, n_groups=2, participate=True) as other:
+        found = bound(other)
+        other.load_environment_states(states, 0)
+        for t in range(T):
+            run_groups(other, "start_row", t)
+    for field in ("reward", "terminated", "truncated"):
+        assert np.array_equal(np.array(getattr(found.env, field)), getattr(expected.env, field))
+    assert (
+        np.array(found.env.observation[1 : T + 1]) == np.array(expected.env.observation[1 : T + 1])
+    ).all()
+
+
 def test_a_vector_environment_in_place_of_an_environment_is_refused() -> None:
     with pytest.raises(TypeError, match="a vector environment; give VectorEnvFactory"):
         Cage(partial(many, 1))
