@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import configparser
-import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from script_server import ScriptServer
 
 # A limit for what hangs: a machine that does much else takes its time.
 pytestmark = pytest.mark.timeout(180)
@@ -22,8 +21,6 @@ DOCUMENTS = [
 ]
 # The first line of a block that needs another one: "# After the block above." or of a heading of the page.
 AFTER = re.compile(r'# After the block (?:above|of "(?P<heading>[^"]+)")\.$')
-# Threads of numerical libraries do not outlive a fork, and small examples need none.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def scripts_of(text: str) -> list[str]:
 
 
 def imports_of(scripts: list[str]) -> list[str]:
-    """Return the modules that scripts import at their beginning of lines, for run_blocks.py."""
+    """Return the modules that scripts import at their beginning of lines."""
     names = {
         name
         for script in scripts
@@ -115,16 +112,10 @@ def test_examples_run(part, tmp_path):
             contents.append(content)
             scripts.append(folder / f"{Path(name).stem}_{i}.py")
             scripts[-1].write_text(content)
-    runner = ROOT / "tests" / "run_blocks.py"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", runner, ",".join(imports_of(contents)), *scripts],
-        cwd=tmp_path,
-        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=170,
-    )
-    assert done.returncode == 0, done.stderr
+    with ScriptServer(imports_of(contents), "-W", "error") as server:
+        for script in scripts:
+            done = server.run(script, cwd=script.parent)
+            assert done.returncode == 0, f"{script.name}: {done.stderr}"
 
 
 def test_a_block_names_what_it_comes_after():
@@ -158,13 +149,12 @@ c = a
 
 def test_blocks_run_alone(tmp_path):
     scripts = [tmp_path / "a.py", tmp_path / "b.py"]
-    scripts[0].write_text("name = __name__\nassert name == '__main__'\n")
-    scripts[1].write_text("print(name)\n")
-    command = [sys.executable, ROOT / "tests" / "run_blocks.py", "json", *scripts]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
-    assert done.returncode == 1
-    assert "NameError: name 'name' is not defined" in done.stderr
-    assert "b.py ended with 1" in done.stderr
+    scripts[0].write_text("import csv\nname = __name__\nassert name == '__main__'\n")
+    scripts[1].write_text("print(name, csv)\n")
+    with ScriptServer(["json"]) as server:
+        done = [server.run(script, cwd=tmp_path) for script in scripts]
+    assert [one.returncode for one in done] == [0, 1]
+    assert "NameError: name 'name' is not defined" in done[1].stderr
 
 
 def test_readme_build_script_is_short():

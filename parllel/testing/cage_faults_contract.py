@@ -209,7 +209,8 @@ class CageFaultsContract(CageHooks):
             assert f"environment {number} ({name}), during reset" in notes_of(caught.value) or (
                 fault == "unpicklable"
             )
-            assert plain(samples.env.reward, 1, 0) == 2.0
+            # Of its own column: other workers may be in the middle of the row when the error comes.
+            assert plain(samples.env.reward, 1, self.n // 2) == 2.0
 
     @pytest.mark.parametrize(
         "name", ["start", "bind", "idle", "reset", "step", "attribute", "close"]

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("open_fonts")]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return run("cartpole cluster", tmp_path_factory.mktemp("cluster"))
+def trained(scripts, tmp_path_factory):
+    return run(scripts, "cartpole cluster", tmp_path_factory.mktemp("cluster"))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import csv
 import importlib.util
 import json
 import math
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -96,10 +95,9 @@ UNSOLVED_BY = [
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def run(name, folder):
+def run(scripts, name, folder):
     script, *arguments = COMMANDS[name]
-    command = [sys.executable, str(EXAMPLES / script), *arguments, "--runs", "runs"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = scripts.run(EXAMPLES / script, *arguments, "--runs", "runs", cwd=folder)
     expected = UNSOLVED if script in UNSOLVED_BY else 0
     assert done.returncode == expected, done.stdout + done.stderr
     # MuJoCo has something to say about the model that comes with Gymnasium.
@@ -112,18 +110,18 @@ def run(name, folder):
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    return run("cartpole", tmp_path_factory.mktemp("here"))
+def here(scripts, tmp_path_factory):
+    return run(scripts, "cartpole", tmp_path_factory.mktemp("here"))
 
 
 @pytest.fixture(scope="module")
-def parallel(tmp_path_factory):
-    return run("cartpole parallel", tmp_path_factory.mktemp("parallel"))
+def parallel(scripts, tmp_path_factory):
+    return run(scripts, "cartpole parallel", tmp_path_factory.mktemp("parallel"))
 
 
 @pytest.fixture(scope="module")
-def cheetah(tmp_path_factory):
-    return run("half_cheetah", tmp_path_factory.mktemp("cheetah"))
+def cheetah(scripts, tmp_path_factory):
+    return run(scripts, "half_cheetah", tmp_path_factory.mktemp("cheetah"))
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +221,8 @@ def test_half_cheetah_leaves_a_complete_folder_and_a_curve(cheetah):
     assert (cheetah.parent.parent / "curve.png").read_bytes().startswith(PNG)
 
 
-def test_cartpole_in_a_sampling_process_of_its_own(tmp_path):
-    made = run("cartpole async", tmp_path)
+def test_cartpole_in_a_sampling_process_of_its_own(scripts, tmp_path):
+    made = run(scripts, "cartpole async", tmp_path)
     rows = rows_of(made)
     assert [row["step"] for row in rows] == ["0", "2048"]
     assert rows[1]["evaluation/return/count"] == "16"
@@ -234,8 +232,8 @@ def test_cartpole_in_a_sampling_process_of_its_own(tmp_path):
     assert set(state_of(made)["parts"]["sampler"]) == {"agent", "sampler"}
 
 
-def test_a_policy_with_a_memory_leaves_curves(tmp_path):
-    made = run("cartpole_memory", tmp_path)
+def test_a_policy_with_a_memory_leaves_curves(scripts, tmp_path):
+    made = run(scripts, "cartpole_memory", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
     assert set(curve["curves"]) == {"gru, seed 3", "none, seed 3"}
     assert curve["curves"]["gru, seed 3"][0][0] == 0
@@ -252,8 +250,8 @@ def test_a_policy_with_a_memory_leaves_curves(tmp_path):
     assert state_of(made)["elapsed_steps"] == int(last["step"])
 
 
-def test_old_batches_leave_curves_and_go_on_with_their_weights(tmp_path, fonts):
-    made = run("cartpole stale", tmp_path)
+def test_old_batches_leave_curves_and_go_on_with_their_weights(scripts, tmp_path, fonts):
+    made = run(scripts, "cartpole stale", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
     assert curve["steps_to_475"] == {"weights": [None, None], "none": [None, None]}
     for points in curve["curves"].values():
@@ -270,12 +268,12 @@ def test_old_batches_leave_curves_and_go_on_with_their_weights(tmp_path, fonts):
     assert result.elapsed_steps == 2560
 
 
-def test_an_input_of_the_users_own(tmp_path):
-    check_folder(run("extra_input", tmp_path))
+def test_an_input_of_the_users_own(scripts, tmp_path):
+    check_folder(run(scripts, "extra_input", tmp_path))
 
 
-def test_pong_is_resumed_with_each_frame_stored_once(tmp_path, fonts):
-    made = run("pong", tmp_path)
+def test_pong_is_resumed_with_each_frame_stored_once(scripts, tmp_path, fonts):
+    made = run(scripts, "pong", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
     assert [step for step, _ in curve["curves"]["evaluation"]] == [0, 64]
     allocators = json.loads((made / "allocators.json").read_text())
@@ -285,8 +283,8 @@ def test_pong_is_resumed_with_each_frame_stored_once(tmp_path, fonts):
     assert state_of(made)["elapsed_steps"] == 96
 
 
-def test_independent_agents_leave_curves_and_a_return_for_each(tmp_path):
-    made = run("mpe independent", tmp_path)
+def test_independent_agents_leave_curves_and_a_return_for_each(scripts, tmp_path):
+    made = run(scripts, "mpe independent", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
     assert [step for step, _ in curve["curves"]["seed 0"]] == [0, 2048]
     assert curve["random"]["mean"] < 0 < curve["random"]["standard_error"]
@@ -302,8 +300,8 @@ def test_independent_agents_leave_curves_and_a_return_for_each(tmp_path):
     )
 
 
-def test_agents_that_share_a_model(tmp_path):
-    check_folder(run("mpe shared", tmp_path))
+def test_agents_that_share_a_model(scripts, tmp_path):
+    check_folder(run(scripts, "mpe shared", tmp_path))
 
 
 # ---------------------------------------------------------------------- from Python

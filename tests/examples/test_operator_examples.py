@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import bootstrap
 
 from parllel.operators import Experiment, OperatorConfig
 from parllel.pictures import plot_learning_curve
@@ -29,33 +28,24 @@ def test_every_script_is_run_here():
     assert scripts == {"compare.py", "foreign_worker.py", "room.py", "train_minigrid.py"}
 
 
-def example(script, *arguments, folder, status=0):
-    """Run an example in a folder, and return what it printed."""
-    command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout
-
-
-def trained(script, folder, *arguments):
+def trained(example, script, folder, *arguments):
     """Train for a moment, and return the folder of the run."""
     example(script, *arguments, "--runs", "runs", folder=folder, status=UNSOLVED)
     return next((folder / "runs").iterdir())
 
 
 @pytest.fixture(scope="module")
-def cartpole(tmp_path_factory):
+def cartpole(example, tmp_path_factory):
     """A run that has learned a little: its episodes have different lengths."""
     folder = tmp_path_factory.mktemp("cartpole")
-    return trained("cartpole/train_ppo.py", folder, "--n-steps", "4096", "--T", "64")
+    return trained(example, "cartpole/train_ppo.py", folder, "--n-steps", "4096", "--T", "64")
 
 
 @pytest.fixture(scope="module")
-def minigrid(tmp_path_factory):
+def minigrid(example, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("minigrid")
     budget = ["--n-steps", "1024", "--log-interval-steps", "512", "--n-eval-episodes", "2"]
-    return trained(
-        "operators/train_minigrid.py", tmp_path_factory.mktemp("minigrid"), "--T", "32", *budget
-    )
+    return trained(example, "operators/train_minigrid.py", folder, "--T", "32", *budget)
 
 
 def test_a_room_is_a_row_of_numbers_for_a_trained_policy(minigrid):
@@ -206,6 +196,9 @@ def test_a_run_plays_the_same_episodes_behind_a_url(cartpole, minigrid, tmp_path
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_fifty_seeds_give_the_same_twice_and_intervals_as_another_bootstrap(tmp_path):
+    # Its import takes longer than the collection of all other tests of this folder.
+    from scipy.stats import bootstrap
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

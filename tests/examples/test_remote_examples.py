@@ -61,24 +61,16 @@ def test_every_script_is_run_here():
     assert scripts == {"clone.py", "play.py", "reaction.py", "train_against.py"}
 
 
-def example(script, *arguments, folder, status=0):
-    """Run an example in a folder, and return what it printed."""
-    command = [sys.executable, str(EXAMPLES / script), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout
-
-
-def trained(folder, *arguments, status=UNSOLVED):
+def trained(example, folder, *arguments, status=UNSOLVED):
     """Train CartPole, and return the folder of the run."""
     example("cartpole/train_ppo.py", *arguments, "--runs", "runs", folder=folder, status=status)
     return next((folder / "runs").iterdir())
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(example, tmp_path_factory):
     """A run that has learned a little: its episodes have different lengths."""
-    return trained(tmp_path_factory.mktemp("run"), "--n-steps", "10240", "--T", "64")
+    return trained(example, tmp_path_factory.mktemp("run"), "--n-steps", "10240", "--T", "64")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +93,7 @@ def batches(policy, n_episodes=100, B=16):
     return taken, returns
 
 
-def test_a_served_run_plays_as_its_evaluation_does(run, url):
+def test_a_served_run_plays_as_its_evaluation_does(example, run, url):
     with gym.make("CartPole-v1") as env:
         spaces = env.observation_space, env.action_space
     policy = policy_of(url, *spaces)
@@ -118,7 +110,7 @@ def test_a_served_run_plays_as_its_evaluation_does(run, url):
     assert said == f"mean return {sum(returns[:100]) / 100:.2f} of 100 episodes\n"
 
 
-def test_a_served_run_is_cloned(url, tmp_path):
+def test_a_served_run_is_cloned(example, url, tmp_path):
     budget = ["--n-steps", "512", "--T", "16", "--log-interval-steps", "256"]
     said = example("remote/clone.py", "--expert", url, *budget, folder=tmp_path, status=UNSOLVED)
     assert "Finished after 512 environment steps" in said
@@ -126,7 +118,7 @@ def test_a_served_run_is_cloned(url, tmp_path):
     assert folder.read_record().outcome["elapsed_steps"] == 512
 
 
-def test_a_served_agent_is_an_opponent(tmp_path):
+def test_a_served_agent_is_an_opponent(example, tmp_path):
     with server(EXAMPLES / "remote" / "reaction.py", "rps") as opponent:
         budget = ["--n-steps", "256", "--T", "8", "--B", "4", "--log-interval-steps", "128"]
         budget += ["--n-eval-episodes", "2"]
@@ -136,8 +128,8 @@ def test_a_served_agent_is_an_opponent(tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_served_runs_are_cloned_into_smaller_policies_that_solve(tmp_path):
-    run = trained(tmp_path, status=0)
+def test_served_runs_are_cloned_into_smaller_policies_that_solve(example, tmp_path):
+    run = trained(example, tmp_path, status=0)
     with server(run, "gymnasium/CartPole-v1") as url:
         for seed in range(3):
             # Its exit status says that an evaluation had a mean return of 475, of 500 at most.
