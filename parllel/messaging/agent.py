@@ -174,7 +174,11 @@ class Agent(ABC):
             if not agent._connected:
                 agent._setup_kafka_topics()
             below += agent.subordinates.values()
-        walk = make_walk(self.env_id, None if self._is_sync else self.kafka_broker, [self])
+        walk = make_walk(
+            self.env_id,
+            None if self.execution_mode is ExecutionMode.SYNC else self.kafka_broker,
+            [self],
+        )
         walk_down([walk])
         walk_up([walk], [global_state])
         return self._compiled_info
@@ -186,10 +190,6 @@ class Agent(ABC):
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
         load_agent_state(self, state)
-
-    @property
-    def _is_sync(self) -> bool:
-        return self.execution_mode is ExecutionMode.SYNC
 
     @property
     def np_random(self) -> np.random.Generator:
@@ -251,16 +251,14 @@ class Agent(ABC):
         Raises:
             MissingMessageError: if there is none.
         """
-        if self._is_sync:
-            action, self._handed = self._handed, _NOTHING
-            if action is _NOTHING:
-                if self.parent_id is None:
-                    return None
-                raise self._missing("action", self.parent_id, self.agent_id, int(self._timestep))
+        if self.action_edge is not None:
+            return self.action_edge.take_payload()["action"]
+        action, self._handed = self._handed, _NOTHING
+        if action is not _NOTHING:
             return action
-        if self.action_edge is None:
+        if self.parent_id is None:
             return None
-        return self.action_edge.take_payload()["action"]
+        raise self._missing("action", self.parent_id, self.agent_id, int(self._timestep))
 
     def _send_actions_to_subordinates(self, actions: Mapping[str, Any]) -> None:
         """Hand each subordinate its action; in SYNC, it passes on its own before this returns."""
@@ -269,30 +267,30 @@ class Agent(ABC):
                 f"agent {self.agent_id!r}: decide: expected a dict with an action for each of "
                 f"{sorted(self.subordinates)}, got {actions!r}"
             )
-        if self._is_sync:
-            for name, subordinate in self.subordinates.items():
-                subordinate.hand(actions.get(name, _NOTHING))
-                subordinate.descend()
+        if self._edges_down:
+            for name, action in actions.items():
+                self._edges_down[name].put({"action": action}, self._timestep)
             return
-        for name, action in actions.items():
-            self._edges_down[name].put({"action": action}, self._timestep)
+        for name, subordinate in self.subordinates.items():
+            subordinate.hand(actions.get(name, _NOTHING))
+            subordinate.descend()
 
     def _receive_infos_from_subordinates(self, global_state: Any) -> dict[str, dict[str, Any]]:
         """Return what each subordinate reports of this step, by id; in SYNC, it is asked for it now."""
-        if self._is_sync:
-            infos = {}
-            for name, subordinate in self.subordinates.items():
-                subordinate.ascend(global_state)
-                infos[name] = subordinate.take_report()
-            return infos
-        return {name: edge.take_payload() for name, edge in self._edges_up.items()}
+        if self._edges_up:
+            return {name: edge.take_payload() for name, edge in self._edges_up.items()}
+        infos = {}
+        for name, subordinate in self.subordinates.items():
+            subordinate.ascend(global_state)
+            infos[name] = subordinate.take_report()
+        return infos
 
     def _send_info_to_parent(self, compiled_info: dict[str, Any]) -> None:
         """Publish this agent's report; in SYNC, keep it for the parent, who is waiting for it."""
-        if self._is_sync:
-            self._report = compiled_info
-        elif self.info_edge is not None:
+        if self.info_edge is not None:
             self.info_edge.put(compiled_info, self._timestep)
+        else:
+            self._report = compiled_info
 
     def _setup_kafka_topics(self) -> None:
         """Make the edges to the parent and the subordinates; without a broker, forget them."""
@@ -300,7 +298,7 @@ class Agent(ABC):
         self.action_edge = self.info_edge = None
         self._edges_down, self._edges_up = {}, {}
         self._connected = True
-        if broker is None or self._is_sync:
+        if broker is None or self.execution_mode is ExecutionMode.SYNC:
             return
         action, info = TopicManager.action_topic, TopicManager.info_topic
         if self.parent_id is not None:

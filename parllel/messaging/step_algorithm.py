@@ -7,9 +7,9 @@
     up d        all agents of level d     their parents
     up 0        all roots                 the environments
 
-Each hop is sent for all environments at once, and awaited once: with messages that take a while, a step
-takes as long as its hops, however many environments there are. Within a hop agents are visited environment
-by environment.
+Environments are visited in a few groups: while the messages of one group are on their way, the agents of the
+next compute. So a step takes about as long as its hops, if messages take a while, however many environments
+there are. Within a group agents are visited environment by environment.
 
 Agents in SYNC call their subordinates themselves, so an environment of theirs has one level, the roots, and
 no edges.
@@ -25,6 +25,9 @@ from typing import Any, Protocol, TypeVar
 from parllel.errors import add_note
 from parllel.messaging.edge import Edge
 from parllel.messaging.kafka_broker import KafkaBroker
+
+# More groups hide more of the computing, and cost more calls; of few environments there is little to hide.
+_MOST_GROUPS, _LEAST_IN_GROUP = 4, 16
 
 
 class Walker(Protocol):
@@ -123,8 +126,10 @@ def step_environments(
         broker.begin_step(
             [walks[i].env_id for i in chosen], [environments[i].timestep for i in chosen]
         )
-    for env, of_one in zip(environments, actions, strict=True):
-        env.begin_step(of_one)
+    for group in _groups(len(walks)):
+        for i in group:
+            environments[i].begin_step(actions[i])
+        _flush([walks[i] for i in group])
     walk_down(walks)
     states = [env.run_physics() for env in environments]
     walk_up(walks, states)
@@ -133,16 +138,18 @@ def step_environments(
 
 def walk_down(walks: Sequence[Walk]) -> None:
     """Let all agents take and pass on their actions, level by level."""
-    for depth in range(max(len(walk.levels) for walk in walks)):
-        chosen = [walk for walk in walks if len(walk.levels) > depth]
-        _await([(walk.broker, walk.levels[depth].actions) for walk in chosen])
-        for walk in chosen:
-            for agent in walk.levels[depth].agents:
-                try:
-                    agent.descend()
-                except Exception as error:
-                    add_note(error, _place(agent, walk))
-                    raise
+    for depth in range(_depth(walks)):
+        for group in _groups(len(walks)):
+            chosen = [walks[i] for i in group if len(walks[i].levels) > depth]
+            _await([(walk.broker, walk.levels[depth].actions) for walk in chosen])
+            for walk in chosen:
+                for agent in walk.levels[depth].agents:
+                    try:
+                        agent.descend()
+                    except Exception as error:
+                        add_note(error, _place(agent, walk))
+                        raise
+            _flush(chosen)
 
 
 def walk_up(walks: Sequence[Walk], global_states: Sequence[Any]) -> None:
@@ -150,31 +157,51 @@ def walk_up(walks: Sequence[Walk], global_states: Sequence[Any]) -> None:
 
     global_states: of each walk's environment.
     """
-    for depth in reversed(range(max(len(walk.levels) for walk in walks))):
-        chosen = [i for i, walk in enumerate(walks) if len(walk.levels) > depth]
-        for i in chosen:
-            walk, state = walks[i], global_states[i]
-            for agent in walk.levels[depth].agents:
-                try:
-                    agent.ascend(state)
-                except Exception as error:
-                    add_note(error, _place(agent, walk))
-                    raise
-        _await([(walks[i].broker, walks[i].levels[depth].infos) for i in chosen])
+    for depth in reversed(range(_depth(walks))):
+        for group in _groups(len(walks)):
+            _await_infos([walks[i] for i in group], depth + 1)
+            chosen = [i for i in group if len(walks[i].levels) > depth]
+            for i in chosen:
+                walk, state = walks[i], global_states[i]
+                for agent in walk.levels[depth].agents:
+                    try:
+                        agent.ascend(state)
+                    except Exception as error:
+                        add_note(error, _place(agent, walk))
+                        raise
+            _flush([walks[i] for i in chosen])
+    _await_infos(walks, 0)
+
+
+def _depth(walks: Sequence[Walk]) -> int:
+    return max(len(walk.levels) for walk in walks)
+
+
+def _groups(n: int) -> list[range]:
+    """Return which of `n` environments make up each group."""
+    size = max(_LEAST_IN_GROUP, -(-n // _MOST_GROUPS))
+    return [range(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _await_infos(walks: Sequence[Walk], depth: int) -> None:
+    _await([(walk.broker, walk.levels[depth].infos) for walk in walks if len(walk.levels) > depth])
 
 
 def _await(hop: Iterable[tuple[KafkaBroker | None, Sequence[Edge]]]) -> None:
-    """Send what agents have put on edges, and wait until each of these edges has its message."""
+    """Wait until each of these edges has its message."""
     by_broker: dict[int, tuple[KafkaBroker, list[Edge]]] = {}
     for broker, edges in hop:
         if broker is not None:
             by_broker.setdefault(id(broker), (broker, []))[1].extend(edges)
-    # With a broker for each environment all must be sent before the first is awaited.
-    if len(by_broker) > 1:
-        for broker, _ in by_broker.values():
-            broker.flush()
     for broker, awaited in by_broker.values():
         broker.await_messages(awaited, time.monotonic() + broker.timeout_s)
+
+
+def _flush(walks: Iterable[Walk]) -> None:
+    """Send what agents have put on edges, so that it is on its way while other groups compute."""
+    for broker in {id(walk.broker): walk.broker for walk in walks}.values():
+        if broker is not None:
+            broker.flush()
 
 
 def _by_broker(walks: Sequence[Walk]) -> list[tuple[KafkaBroker, list[int]]]:
