@@ -108,15 +108,13 @@ class BatchedTrajectories(Trajectories):
             self._add_up()
         return row
 
-    def add_stack(
-        self, rewards: NDArray[Any], ended: Sequence[int] | NDArray[np.integer[Any]]
-    ) -> None:
+    def add_stack(self, rewards: NDArray[Any], ended: Sequence[int]) -> None:
         """Keep a row."""
         k = self._n_kept
         self._rewards[k] = rewards
-        self._n_kept = k + 1
+        self._n_kept = k = k + 1
         for i in ended:
-            self._events += (k + 1, int(i), 1)
+            self._events += (k, i, 1)
         self._n_ended += len(ended)
         if self._n_kept == len(self._rewards):
             self._add_up()

@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.cages.envpool_steps import envpool_steps
 from parllel.cages.native_trees import pick, same_trees
 from parllel.cages.reset_mask import honours_reset_mask, teach_reset_mask
 from parllel.cages.spaces import Spaces
@@ -76,8 +77,10 @@ class NativeEnv:
                     f"{name}: expected a gymnasium.vector.VectorEnv, got {env!r} without {needed!r}"
                 )
         core = env.unwrapped if hasattr(env, "unwrapped") else env
-        if env.num_envs != self.n or getattr(core, "batch_size", self.n) != self.n:
-            size = getattr(core, "batch_size", env.num_envs)
+        size = getattr(core, "batch_size", env.num_envs)
+        if getattr(core, "is_async", False):  # as EnvPool says it
+            size = core.config["batch_size"]
+        if (env.num_envs, size) != (self.n, self.n):
             raise ValueError(
                 f"{name}: expected a vector environment of {self.n} that are stepped together, got "
                 f"{env.num_envs}, of which {size} are; let make pass its argument on as num_envs"
@@ -96,7 +99,8 @@ class NativeEnv:
         teach_reset_mask(core)
         # Whether a partial reset leaves the others alone is looked at where it is not known.
         self._trusted = honours_reset_mask(core)
-        self.step = env.step
+        self._pool = envpool_steps(env)
+        self.step = env.step if self._pool is None else self._pool.step
 
     def reset_all(self, seeds: Sequence[int | None]) -> Any:
         """Reset all environments; return what `reset` returns.
@@ -123,6 +127,8 @@ class NativeEnv:
         Raises:
             ValueError: if the others were reset as well, or the observations are not those of either.
         """
+        if self._pool is not None:
+            return self._pool.reset(which)
         mask = np.zeros(self.n, bool)
         mask[which] = True
         fresh = self._masked_reset(mask, which, seeds)
@@ -164,10 +170,10 @@ class NativeEnv:
 
     def index_in(self, error: BaseException) -> int | None:
         """Return which environment an error comes from, None if that is not known."""
-        trace, found = error.__traceback__, None
+        # Known of SyncVectorEnv alone, whose loops count by this name.
+        trace, found = error.__traceback__ if self.can_rest else None, None
         while trace is not None:
             names = trace.tb_frame.f_locals
-            # As in the loops of SyncVectorEnv.
             if names.get("self") is self.core and isinstance(names.get("i"), int):
                 found = names["i"]
             trace = trace.tb_next
@@ -178,6 +184,7 @@ class NativeEnv:
         # Forgotten, too: the threads of native environments end when the object does.
         env, self.env, self.core = self.env, None, None
         self.__dict__.pop("step", None)
+        self._pool = None
         if env is not None:
             env.close()
 

@@ -21,6 +21,13 @@ def pick(tree: Tree, index: Any) -> Tree:
     return np.asarray(tree)[index]
 
 
+def rows_of(tree: Tree, n: int) -> list[Tree]:
+    """Return the parts of each of n environments, as views of the arrays."""
+    if isinstance(tree, np.ndarray):
+        return [*tree] if tree.ndim > 1 else [tree[k, ...] for k in range(n)]
+    return [pick(tree, k) for k in range(n)]
+
+
 def copied(tree: Tree) -> Tree:
     """Return a copy of all arrays."""
     if isinstance(tree, dict):

@@ -87,12 +87,10 @@ class PerStepTrajectories(Trajectories):
             self.end(i)
         return row
 
-    def add_stack(
-        self, rewards: NDArray[Any], ended: Sequence[int] | NDArray[np.integer[Any]]
-    ) -> None:
+    def add_stack(self, rewards: NDArray[Any], ended: Sequence[int]) -> None:
         """End episodes; `step` has taken the rewards already."""
         for i in ended:
-            self.end(int(i))
+            self.end(i)
 
     def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
         """End episodes; `step` has taken the rewards already."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.cages.native_trees import copied, final_observation, info_of, pick
+from parllel.cages.native_trees import final_observation, info_of, pick, rows_of
 from parllel.types import Tree
 
 
@@ -37,20 +38,26 @@ class StackedStep(NamedTuple):
             ended=self.ended & going,
         )
 
-    def final_of(self, i: int, *, same_step: bool, name: str) -> Tree:
-        """Return a copy of the last observation of an episode that ended in this step.
+    def finals(
+        self, which: NDArray[np.intp], *, same_step: bool, name_of: Callable[[int], str]
+    ) -> list[Tree]:
+        """Return copies of the last observations of the episodes that ended in this step, those of `which`.
 
-        same_step: whether the next episode has begun already.
+        same_step: whether the next episodes have begun already.
 
         Raises:
-            ValueError: if it has, and the info does not hold the observation.
+            ValueError: if they have, and the info does not hold an observation.
         """
         if not same_step:
-            return copied(pick(self.observation, i))
+            # One copy for all of them.
+            return rows_of(pick(self.observation, which), len(which))
+        return [self._final_of(i, name_of) for i in which.tolist()]
+
+    def _final_of(self, i: int, name_of: Callable[[int], str]) -> Tree:
         final = final_observation(self.info, i)
         if final is None:
             raise ValueError(
-                f"{name}: reset in the same step, without its last observation: expected "
+                f"{name_of(i)}: reset in the same step, without its last observation: expected "
                 f"info['final_obs'], got {sorted(self.info)}"
             )
         return final

@@ -76,9 +76,7 @@ class Trajectories(ABC):
         """
 
     @abstractmethod
-    def add_stack(
-        self, rewards: NDArray[Any], ended: Sequence[int] | NDArray[np.integer[Any]]
-    ) -> None:
+    def add_stack(self, rewards: NDArray[Any], ended: Sequence[int]) -> None:
         """Take in a row of n rewards, one array, and the environments whose episodes ended with it."""
 
     @abstractmethod

@@ -121,11 +121,10 @@ class VectorEnvironments(RowEnvironments):
                 rows.clear_observation(t + 1, i)
         if self._trajs.per_step:
             stepper.record(step, actions, ~self.needs_reset)
-        # Not np.flatnonzero in each row: in most of them no episode ends.
-        ends = whole.ended.any()
-        which = np.flatnonzero(step.ended) if ends else _NONE
-        self._trajs.add_stack(step.reward, which)
-        if ends:
+        which = step.ended.nonzero()[0]
+        self._trajs.add_stack(step.reward, which.tolist())
+        # Also of those that wait: in some modes these are to be reset, too.
+        if len(which) or (stepper.n_waiting and whole.ended.any()):
             self._end_episodes(t, rows, step, which, whole.ended)
         # Last, as an info that does not fit must not hide the end of an episode.
         if rows.env_info is not None:
@@ -141,10 +140,11 @@ class VectorEnvironments(RowEnvironments):
     ) -> None:
         stepper = self._stepper
         # Before the resets, in which the environment may overwrite them.
-        final = [stepper.final_of(step, i) for i in which.tolist()]
-        for i, observation in zip(which.tolist(), final, strict=True):
-            truncated = bool(step.truncated[i])
-            self._final.append(FinalObservation(t, rows.lo + i, observation, truncated))
+        final = stepper.finals(step, which)
+        columns, truncated = (which + rows.lo).tolist(), step.truncated[which].tolist()
+        self._final += [
+            FinalObservation(t, *one) for one in zip(columns, final, truncated, strict=True)
+        ]
         fresh = stepper.end_episodes(which, step, ended)
         if fresh is not None:
             rows.write_some(t + 1, which, fresh)
@@ -210,6 +210,3 @@ class VectorEnvironments(RowEnvironments):
 
     def _close_environments(self) -> None:
         self._stepper.close()
-
-
-_NONE: NDArray[np.intp] = np.zeros(0, np.intp)

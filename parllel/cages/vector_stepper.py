@@ -193,12 +193,12 @@ class VectorStepper:
 
     def record(self, step: StackedStep, actions: Tree, going: NDArray[np.bool_]) -> None:
         """Pass a step of those that are going to their TrajInfos, one by one."""
+        which = np.flatnonzero(step.ended & going)
+        final = dict(zip(which.tolist(), self.finals(step, which), strict=True))
         for i in np.flatnonzero(going).tolist():
-            ended = bool(step.ended[i])
-            observation = self.final_of(step, i) if ended else pick(step.observation, i)
             self.trajs.step(
                 i,
-                observation,
+                final[i] if i in final else pick(step.observation, i),
                 _plain(pick(actions, i)),
                 float(step.reward[i]),
                 bool(step.terminated[i]),
@@ -206,9 +206,9 @@ class VectorStepper:
                 step.info_of(i),
             )
 
-    def final_of(self, step: StackedStep, i: int) -> Tree:
-        """Return a copy of the last observation of an episode that ended in this step."""
-        return step.final_of(i, same_step=self.same_step, name=self.name_of(i))
+    def finals(self, step: StackedStep, which: NDArray[np.intp]) -> list[Tree]:
+        """Return copies of the last observations of the episodes that ended in this step."""
+        return step.finals(which, same_step=self.same_step, name_of=self.name_of)
 
     def end_episodes(
         self, which: NDArray[np.intp], step: StackedStep, ended: NDArray[np.bool_]
@@ -223,18 +223,21 @@ class VectorStepper:
             self._in_first_episode[which] = False
             if not self._always_check and not self._in_first_episode.any():
                 self._check = None
-        # Before the resets: if one raises, these environments are known to need one.
-        self.needs_reset[which] = True
-        self.n_waiting += len(which)
-        fresh = None
         if not self.reset_automatically:
+            self._mark(which)
             self._let_wait(which, step, ended)
             return None
-        if len(which) and not self.same_step:
-            fresh = self._reset_some(which, step.observation)
-        self.needs_reset[which] = False
-        self.n_waiting -= len(which)
-        return fresh
+        if self.same_step or not len(which):
+            return None
+        try:
+            return self._reset_some(which, step.observation)
+        except BaseException:
+            self._mark(which)
+            raise
+
+    def _mark(self, which: NDArray[np.intp]) -> None:
+        self.needs_reset[which] = True
+        self.n_waiting += len(which)
 
     def _let_wait(
         self, which: NDArray[np.intp], step: StackedStep, ended: NDArray[np.bool_]
