@@ -15,6 +15,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("confluent_kafka")
@@ -22,15 +23,19 @@ pytest.importorskip("confluent_kafka")
 from foreign_records import put_foreign_records, records_of, topics_of
 from ports import http_port, refusing_port, silent_port
 from traffic import ENV_IDS, Traffic
+from worlds import TREES, PlainWorld, World, draw_actions, make_agents
 
+from parllel.errors import WrongStateError
 from parllel.messaging import (
     BrokerRefusedError,
     BrokerUnavailableError,
     KafkaBroker,
     MessageTooLargeError,
     MessagingError,
+    VectorizedKafkaEnv,
 )
 from parllel.testing import MockKafkaBroker
+from parllel.wire import digest
 
 TIMEOUT_S = 3.0
 # What a busy machine may add to a time-out.
@@ -182,6 +187,39 @@ def test_a_broker_closes_in_time_while_its_server_is_away(disturbed):
         disturbed.kill()
         begun = time.monotonic()
     assert time.monotonic() - begun < TIMEOUT_S + PATIENCE_S
+
+
+def test_environments_go_on_after_a_restart_with_the_episodes_they_would_have_had(disturbed):
+    tree, n = TREES["grid"], 3
+    with kafka(disturbed.address) as broker:
+        envs = VectorizedKafkaEnv(
+            lambda env_id: make_agents(tree), list(tree), n, env_class=World, broker=broker
+        )
+        actions = [draw_actions(tree, np.random.default_rng(i)) for i in range(n)]
+        envs.reset(seed=0)
+        envs.step(actions)
+        disturbed.kill()
+        with pytest.raises(BrokerUnavailableError, match=r"'rollout_0', action .* step 1"):
+            envs.step(actions)
+        with pytest.raises(WrongStateError, match="rollout_0"):
+            envs.step(actions)  # never half of a step, then the rest
+        disturbed.start()
+        deadline = time.monotonic() + RECOVERY_S
+        while True:
+            observations = [envs.reset(seed=0)]
+            try:
+                observations += [envs.step(actions)[0] for _ in range(3)]
+                break
+            except BrokerUnavailableError:
+                assert time.monotonic() < deadline
+        plain = [PlainWorld(tree) for _ in range(n)]
+        expected = [[one.reset(i) for i, one in enumerate(plain)]]
+        expected += [
+            [one.step(of_one)[0] for one, of_one in zip(plain, actions, strict=True)]
+            for _ in range(3)
+        ]
+        assert digest(observations) == digest(expected)
+        envs.close()
 
 
 # ---------------------------------------------------------------- at the start

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("confluent_kafka")
 
 from kafka_brokers import KINDS
 from traffic import Traffic
+from worlds import TREES, PlainWorld, World, draw_actions, make_agents
 
-from parllel.messaging import KafkaBroker
+from parllel.messaging import KafkaBroker, VectorizedKafkaEnv
+from parllel.wire import digest
 
 TIMEOUT_S = 20.0
 EVERY_KIND = ("references", "memory", *KINDS)
@@ -99,6 +102,34 @@ def test_a_message_of_an_earlier_epoch_or_taker_of_the_id_is_never_seen(make_bro
         broker.flush()
         disturb()
         traffic.step()
+
+
+def test_rollouts_are_those_of_plain_functions(make_broker):
+    """Bit for bit, with subsets stepped and reset, under an id that is taken in the middle of an episode."""
+    tree, n = TREES["several roots"], 4
+    envs = VectorizedKafkaEnv(
+        lambda env_id: make_agents(tree),
+        list(tree),
+        n,
+        env_class=World,
+        env_kwargs={"max_steps": 4},
+        broker=make_broker(),
+    )
+    plain = [PlainWorld(tree, max_steps=4) for _ in range(n)]
+    draws = np.random.default_rng(0)
+    assert digest(envs.reset(seed=3)) == digest([one.reset(3 + i) for i, one in enumerate(plain)])
+    for number in range(8):
+        actions = [None if draws.random() < 0.3 else draw_actions(tree, draws) for _ in range(n)]
+        results = envs.step_some(actions)
+        for i, of_one in enumerate(actions):
+            if of_one is None:
+                continue
+            expected = plain[i].step(of_one)
+            assert digest([*results[i]]) == digest([*expected])
+            if expected[3]:
+                assert digest(envs.reset([i])) == digest([plain[i].reset()])
+        envs.envs[number % n].set_env_id(f"renamed {number}")
+    envs.close()
 
 
 def test_closed_brokers_leave_no_threads_and_descriptors(make_broker):
