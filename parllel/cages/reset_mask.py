@@ -15,6 +15,7 @@ _HONOURING = {
     "gymnasium.vector.sync_vector_env.SyncVectorEnv",
     "gymnasium.vector.async_vector_env.AsyncVectorEnv",
     "ale_py.vector_env.AtariVectorEnv",
+    "parllel.messaging.vector_face.VectorFace",
 }
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole.CartPoleVectorEnv"
 
