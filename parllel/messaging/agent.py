@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
-from parllel.messaging.agent_state import agent_state, load_agent_state
+from parllel.errors import WrongStateError
 from parllel.messaging.edge import Edge
 from parllel.messaging.errors import MissingMessageError
 from parllel.messaging.execution_mode import ExecutionMode
@@ -139,7 +139,10 @@ class Agent(ABC):
         return {"reward": sum(info.get("reward", 0.0) for info in infos.values())}
 
     def reset(self) -> None:
-        """Forget the episode; a subclass with a state of its own calls this too."""
+        """Forget the episode; a subclass with a state of its own overrides it, and `state` with it."""
+        self._forget()
+
+    def _forget(self) -> None:
         self._timestep = 0.0
         self._compiled_info = {}
         self._last_observation = None
@@ -166,30 +169,32 @@ class Agent(ABC):
         """Step this agent and all below it, without physics in between, and return what it reports.
 
         For an agent that is driven without an environment; `KafkaMultiAgentEnv` does not call it.
-        In ASYNC the action must have been published to it, and its own report is published too.
+        In ASYNC the action must have been published to it, and its own report is published too; in SYNC
+        the action is what `hand` was given. Each step needs `KafkaBroker.begin_step` in ASYNC.
         """
+        sync = self.execution_mode is ExecutionMode.SYNC
+        if not sync and self.kafka_broker is None:
+            raise WrongStateError(
+                f"agent {self.agent_id!r}: is in ASYNC and has no kafka_broker; give it one, or put it into "
+                "ExecutionMode.SYNC"
+            )
         below: list[Agent] = [self]
         for agent in below:
             agent._last_observation = agent.observe(global_state)
             if not agent._connected:
                 agent._setup_kafka_topics()
             below += agent.subordinates.values()
-        walk = make_walk(
-            self.env_id,
-            None if self.execution_mode is ExecutionMode.SYNC else self.kafka_broker,
-            [self],
-        )
+        walk = make_walk(self.env_id, None if sync else self.kafka_broker, [self])
         walk_down([walk])
         walk_up([walk], [global_state])
         return self._compiled_info
 
     def state(self) -> State:
-        """Return this agent's part of a checkpoint; a subclass returns `{**super().state(), "mine": ...}`."""
-        return agent_state(self)
+        """Return what a subclass keeps beside what every agent has, as arrays and JSON values."""
+        return {}
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
-        load_agent_state(self, state)
 
     @property
     def np_random(self) -> np.random.Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableSequence
+from dataclasses import fields
 from typing import Any
 
 from parllel.env_states import freeze, generator_from, generator_state, thaw
@@ -11,11 +12,11 @@ from parllel.messaging.message_type import MessageType
 from parllel.types import State
 
 _KEPT = ("_timestep", "_compiled_info", "_last_observation", "_last_action")
-_OF_MESSAGE = ("env_id", "sender_id", "recipient_id", "timestamp", "message_type", "payload")
+_OF_MESSAGE = tuple(field.name for field in fields(KafkaMessage))
 
 
 def agent_state(agent: Any) -> State:
-    """Return what every agent keeps, its generator and unread messages included.
+    """Return what every agent keeps, its generator and unread messages included, and its own `state()`.
 
     Raises:
         TypeError: naming the attribute, for values that no checkpoint can hold.
@@ -27,6 +28,7 @@ def agent_state(agent: Any) -> State:
         [freeze(_plain(getattr(message, name)), f"mailbox[{i}].{name}") for name in _OF_MESSAGE]
         for i, message in enumerate(agent.mailbox)
     ]
+    state["own"] = agent.state()
     return state
 
 
@@ -44,12 +46,15 @@ def load_agent_state(agent: Any, state: State) -> None:
         mailbox: MutableSequence[KafkaMessage] = agent.mailbox
         # In place: a subscription may hold its `append`.
         mailbox.clear()
-        for fields in state["mailbox"]:
-            kept = dict(zip(_OF_MESSAGE, map(thaw, fields), strict=True))
+        for values in state["mailbox"]:
+            kept = dict(zip(_OF_MESSAGE, map(thaw, values), strict=True))
             kept["message_type"] = MessageType(kept["message_type"])
             mailbox.append(KafkaMessage(**kept))
+        own = state["own"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"agent {agent.agent_id!r}: not the state of an agent: {error}") from error
+    # Outside, as what a subclass raises is its own.
+    agent.load_state(own)
 
 
 def _plain(value: Any) -> Any:

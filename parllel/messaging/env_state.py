@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from parllel.env_states import NoStateError, env_state, freeze, missing_env_state, thaw
+from parllel.messaging.agent_state import agent_state, load_agent_state
 from parllel.types import State
 
 # An override of any of these has a state that the default does not know.
@@ -45,7 +46,7 @@ def multi_agent_state(env: Any) -> State:
         "leaf_actions": freeze(env._leaf_actions, "leaf_actions"),
         "reset_options": freeze(env.reset_options, "reset_options"),
         "physics": env.physics_state() if _says_physics(env) else {},
-        "agents": {name: agent.state() for name, agent in env.agents.items()},
+        "agents": {name: agent_state(agent) for name, agent in env.agents.items()},
         "broker": None if broker is None else broker.environment_state(env.env_id),
     }
 
@@ -75,7 +76,7 @@ def load_multi_agent_state(env: Any, state: State) -> None:
             f"environment {env.env_id!r}: not the state of an environment with agents: {error}"
         ) from error
     for name, agent in env.agents.items():
-        agent.load_state(agents[name])
+        load_agent_state(agent, agents[name])
     if _says_physics(env):
         env.load_physics_state(physics)
     if env.kafka_broker is not None:
@@ -111,5 +112,5 @@ def _check_agent(agent: Any) -> None:
     if cls.reset is not original.reset and cls.state is original.state:  # type: ignore[attr-defined]
         raise NoStateError(
             f"agent {agent.agent_id!r}: {cls.__name__} resets a state of its own; give it state() and "
-            "load_state(state), which add to those of Agent"
+            "load_state(state)"
         )

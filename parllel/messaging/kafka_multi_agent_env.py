@@ -123,6 +123,8 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self.reset_options = dict(options or {})
         self._leaf_actions = {}
         for agent in self.agents.values():
+            # For a subclass whose `reset` does not call that of Agent.
+            agent._forget()
             agent.reset()
         self.reset_physics()
         state = self.get_global_state()

@@ -37,14 +37,12 @@ class Node(Agent):
         return compiled(self.total, self._last_observation, infos)
 
     def reset(self):
-        super().reset()
         self.total = 0.0
 
     def state(self):
-        return {**super().state(), "total": self.total}
+        return {"total": self.total}
 
     def load_state(self, state):
-        super().load_state(state)
         self.total = state["total"]
 
 
