@@ -6,7 +6,16 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from parllel.cages import Cage, CageInterface, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from gymnasium.vector import SyncVectorEnv
+
+from parllel.cages import (
+    Cage,
+    CageInterface,
+    ProcessCage,
+    SynchronizedProcessCage,
+    VectorEnvFactory,
+    VectorizedCage,
+)
 from parllel.samplers import AlternatingSampler, BasicSampler
 from parllel.testing.sampler_setup import CagesOf
 
@@ -126,6 +135,16 @@ class GroupedCage(CageInterface):
 def vectorized(factories, buffers=None, **options):
     """Make a VectorizedCage, which needs no buffers beforehand."""
     return VectorizedCage(factories, **options)
+
+
+def native(mode):
+    """Return what makes a VectorizedCage of one native vector environment, in an autoreset mode."""
+
+    def make(factories, buffers=None, **options):
+        together = VectorEnvFactory(lambda n: SyncVectorEnv(factories, autoreset_mode=mode))
+        return VectorizedCage(together, **options)
+
+    return make
 
 
 def grouped(n_groups, late=False):

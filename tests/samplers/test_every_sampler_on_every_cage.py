@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from sampler_cages import FORKED, SINGLE, grouped, synchronized, vectorized
+from gymnasium.vector import AutoresetMode
+from sampler_cages import FORKED, SINGLE, grouped, native, synchronized, vectorized
 
 from parllel.samplers import AlternatingSampler, BasicSampler, FullEpisodeSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
@@ -19,6 +20,9 @@ CAGES = {
     "Cage": SINGLE,
     "ProcessCage": FORKED,
     "VectorizedCage": {"make_cages": CagesOf(vectorized, (1, 3))},
+    "NEXT_STEP": {"make_cages": CagesOf(native(AutoresetMode.NEXT_STEP), (1, 3))},
+    "SAME_STEP": {"make_cages": CagesOf(native(AutoresetMode.SAME_STEP), (2, 2))},
+    "DISABLED": {"make_cages": CagesOf(native(AutoresetMode.DISABLED), (3, 1))},
     "groups": {"make_cages": CagesOf(grouped(2))},
     "SynchronizedProcessCage": {"make_cages": CagesOf(synchronized(2, 2))},
     "with main": {"make_cages": CagesOf(synchronized(1, 2, participate=True))},
