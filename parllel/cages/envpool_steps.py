@@ -30,6 +30,7 @@ class EnvPoolSteps:
 
     def __init__(self, env: Any) -> None:
         self._send, self._reset, self._recv = env._send, env._reset, env._recv
+        self._resetting = False  # whether a reset was sent whose answer has not been received
         self._dtype = env._spec._action_spec[-1][0]
         self._ids = env.all_env_ids
         keys = list(env._state_keys)
@@ -45,6 +46,7 @@ class EnvPoolSteps:
 
     def step(self, actions: NDArray[Any]) -> tuple[Any, ...]:
         """Step all; return what EnvPool's `step` returns."""
+        self.forget_reset()
         # Waits in `_recv` without holding the interpreter, as EnvPool's own step does.
         self._send([self._ids, self._ids, actions.astype(self._dtype, order="C")])
         values = self._recv()
@@ -53,10 +55,23 @@ class EnvPoolSteps:
         info["elapsed_step"] = values[self._elapsed]
         return values[self._obs], values[self._reward], done & ~truncated, truncated, info
 
-    def reset(self, which: NDArray[np.intp]) -> Tree:
-        """Reset those of these numbers; return their observations alone."""
+    def start_reset(self, which: NDArray[np.intp]) -> None:
+        """Let the threads begin to reset those of these numbers; `reset` of the same is to follow."""
         self._reset(which.astype(np.int32))
+        self._resetting = True
+
+    def reset(self, which: NDArray[np.intp]) -> Tree:
+        """Reset those of these numbers, unless that was started; return their observations alone."""
+        if not self._resetting:
+            self.start_reset(which)
+        self._resetting = False
         return self._recv()[self._obs]
+
+    def forget_reset(self) -> None:
+        """Take out of the way what a reset returned that was started and, after an error, not asked for."""
+        if self._resetting:
+            self._resetting = False
+            self._recv()
 
 
 def envpool_steps(env: Any) -> EnvPoolSteps | None:

@@ -23,12 +23,11 @@ from parllel.cages.envpool_steps import envpool_steps
 from parllel.cages.native_trees import pick, same_trees
 from parllel.cages.reset_mask import honours_reset_mask, teach_reset_mask
 from parllel.cages.spaces import Spaces
-from parllel.cages.vector_env_factory import VectorEnvFactory
+from parllel.cages.vector_env_factory import BITS_31, VectorEnvFactory
 from parllel.types import Tree
 
 SAME_STEP, NEXT_STEP, DISABLED = "SameStep", "NextStep", "Disabled"
 _MODES = (SAME_STEP, NEXT_STEP, DISABLED)
-_BITS_31 = 2**31 - 1
 # What environments raise for seeds of a form that they do not take.
 _REFUSALS = (TypeError, ValueError, AttributeError, AssertionError, gym.error.Error)
 
@@ -60,7 +59,7 @@ class NativeEnv:
         self._make(seeds, name)
 
     def _make(self, seeds: Sequence[int | None], name: str) -> None:
-        given = None if None in seeds else [seed & _BITS_31 for seed in seeds if seed is not None]
+        given = None if None in seeds else [seed & BITS_31 for seed in seeds if seed is not None]
         self.env = self._factory.make(self.n, given)
         try:
             self._look_at(name, given is not None)
@@ -107,6 +106,8 @@ class NativeEnv:
 
         seeds: None for one whose own generator goes on.
         """
+        if self._pool is not None:
+            self._pool.forget_reset()
         if not self._seeds_on_reset or all(seed is None for seed in seeds):
             return self.env.reset()
         forms = _forms_of(seeds)
@@ -115,6 +116,11 @@ class NativeEnv:
             with suppress(*_REFUSALS):
                 return self.env.reset(seed=seed)
         return self.env.reset(seed=forms[-1])
+
+    def start_reset(self, which: NDArray[np.intp]) -> None:
+        """Begin what `reset_some` does with the same numbers, where the environment has threads for it."""
+        if self._pool is not None:
+            self._pool.start_reset(which)
 
     def reset_some(
         self, which: NDArray[np.intp], observation: Tree, seeds: Sequence[int | None] | None = None
@@ -191,7 +197,7 @@ class NativeEnv:
 
 def _short(seed: int | None) -> int:
     assert seed is not None
-    return seed & _BITS_31
+    return seed & BITS_31
 
 
 def _forms_of(seeds: Sequence[int | None]) -> list[Any]:

@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from parllel.cages.argument_checks import check_factory
 from parllel.cages.make_envs import call_factory
 from parllel.envs import SingleEnvAdapter
+
+BITS_31 = 2**31 - 1  # what native environments take of a seed
 
 
 class VectorEnvFactory:
@@ -22,7 +26,7 @@ class VectorEnvFactory:
     Args:
         make: called with the number of environments, returns a `gymnasium.vector.VectorEnv`, or what behaves
             as one. If it has an argument named `seed`, it is given a list of one int of 31 bits for each
-            environment, or None: for environments that take their seeds when they are made, as EnvPool does.
+            environment: for environments that take their seeds when they are made, as EnvPool does.
 
     Example:
         >>> from functools import partial
@@ -48,17 +52,21 @@ class VectorEnvFactory:
     def make(self, n: int, seeds: Sequence[int] | None = None) -> Any:
         """Return a vector environment of n.
 
-        seeds: of 31 bits, one for each environment; used if `takes_seed`.
+        seeds: of 31 bits, one for each environment; used if `takes_seed`, and drawn if there are none.
         """
-        given = {"seed": None if seeds is None else list(seeds)} if self.takes_seed else {}
-        return call_factory(partial(self._make, n, **given))
+        if not self.takes_seed:
+            return call_factory(partial(self._make, n))
+        if seeds is None:
+            # EnvPool takes no None, and would make all of them alike without an argument.
+            seeds = (np.random.SeedSequence().generate_state(n) & BITS_31).tolist()
+        return call_factory(partial(self._make, n, seed=list(seeds)))
 
     def __call__(self) -> SingleEnvAdapter:
         """Return a vector environment of one as a plain environment, where those are needed one by one."""
         return SingleEnvAdapter(self.make(1), self._make_one if self.takes_seed else None)
 
     def _make_one(self, seed: int) -> Any:
-        return self.make(1, [seed & (2**31 - 1)])
+        return self.make(1, [seed & BITS_31])
 
     def __repr__(self) -> str:
         return f"VectorEnvFactory({self._make!r})"

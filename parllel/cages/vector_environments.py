@@ -114,6 +114,10 @@ class VectorEnvironments(RowEnvironments):
             raise
         # What the environments of those that wait return is not part of the row.
         step = whole.only(~self.needs_reset) if stepper.n_waiting else whole
+        which = step.ended.nonzero()[0]
+        if len(which):
+            # First, so that an environment with threads resets while the row is written.
+            stepper.start_resets(which)
         rows.write_observations(t + 1, step.observation)
         rows.write_stack(t, step.reward, step.terminated, step.truncated, step.ended)
         if stepper.n_waiting:
@@ -121,7 +125,6 @@ class VectorEnvironments(RowEnvironments):
                 rows.clear_observation(t + 1, i)
         if self._trajs.per_step:
             stepper.record(step, actions, ~self.needs_reset)
-        which = step.ended.nonzero()[0]
         self._trajs.add_stack(step.reward, which.tolist())
         # Also of those that wait: in some modes these are to be reset, too.
         if len(which) or (stepper.n_waiting and whole.ended.any()):

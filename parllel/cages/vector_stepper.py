@@ -210,6 +210,11 @@ class VectorStepper:
         """Return copies of the last observations of the episodes that ended in this step."""
         return step.finals(which, same_step=self.same_step, name_of=self.name_of)
 
+    def start_resets(self, which: NDArray[np.intp]) -> None:
+        """Begin the resets of `which` that `end_episodes` is going to ask for, where that can be done."""
+        if self.reset_automatically and not self.same_step:
+            self.native.start_reset(which)
+
     def end_episodes(
         self, which: NDArray[np.intp], step: StackedStep, ended: NDArray[np.bool_]
     ) -> Tree | None:
