@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 
 import psutil
 import pytest
 
 pytest.importorskip("confluent_kafka")
-sys.path.insert(0, str(Path(__file__).parent.parent / "messaging"))
 
 from kafka_brokers import OWN_KINDS, START
 from traffic import MESSAGES, Traffic
