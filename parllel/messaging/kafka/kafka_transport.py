@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 import threading
 import time
 import uuid
@@ -39,7 +40,7 @@ from parllel.messaging.kafka.window import Window
 from parllel.messaging.transport import Record, Transport
 
 _SLICE_S = 0.05
-# Without anything back for so long, records are sent again; twice as long each further time.
+# Without anything back for so long, records are sent again; for twice as long from then on.
 _PATIENCE_S = 2.0
 _PROBE_S = 0.5
 _FIRST_ATTEMPT_S, _LONGEST_ATTEMPT_S = 1.5, 4.0
@@ -209,7 +210,7 @@ class KafkaTransport(Transport):
                 return connection
             except BrokerUnavailableError as error:
                 connection.poll(0)
-                said = connection.said() or str(error)
+                said = "; ".join(filter(None, (_without_name(error), connection.said())))
                 connection.close()
             except BaseException:
                 connection.close()
@@ -261,7 +262,7 @@ class KafkaTransport(Transport):
             self._connection = new
         self._replaced += 1
         self._waited_s, self._answers, self._said = 0.0, 0, ""
-        self._patience_s *= 2
+        self._patience_s = min(2 * self._patience_s, 2 * self._first_patience())
 
     def _raise_if_refused(self) -> None:
         connection = self._connection
@@ -302,6 +303,11 @@ class KafkaTransport(Transport):
             raise WrongStateError(
                 "KafkaTransport: it was made before this process was forked; make one in each process"
             )
+
+
+def _without_name(error: BrokerUnavailableError) -> str:
+    """Return what an error says, without the broker's name, which stands before it already."""
+    return re.sub(r"^broker \S+: ", "", str(error))
 
 
 def _checked_partitions(partitions: int, assigned: Sequence[int] | None) -> tuple[int, ...]:

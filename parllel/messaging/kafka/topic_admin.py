@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -24,8 +24,13 @@ LOG.addHandler(logging.NullHandler())
 # Topics of a run that was killed stay; what is in them goes after a day.
 _KEPT_MS = 24 * 3600 * 1000
 _PAUSE_S = 0.05
-# How long topics that were made, or that the broker should make by itself, may take to be seen.
-_APPEARING_S = 5.0
+_APPEARING_S = 1.0
+# Answers to requests for topics after which there may be some all the same.
+_NOT_REFUSED = (
+    *(KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT),
+    *(KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION),
+    *(KafkaError.BROKER_NOT_AVAILABLE, KafkaError.THROTTLING_QUOTA_EXCEEDED),
+)
 # A run's own leader is elected moments after its topic was made.
 _NO_LEADER = -1
 
@@ -60,23 +65,30 @@ class TopicAdmin:
             BrokerUnavailableError: if there is no answer.
         """
         missing = [name for name in self._topics if self._seen(consumer, name, deadline) is None]
-        reason = self._make(missing, consumer, deadline) if missing else ""
-        end = min(deadline, time.monotonic() + _APPEARING_S)
+        refused = self._make(missing, consumer, deadline) if missing else ""
+        # Some brokers make topics of which they are asked, whatever they refuse to administrators.
+        end = min(deadline, time.monotonic() + _APPEARING_S) if refused else deadline
         for name in self._topics:
             client = producer if name in missing and name not in self.made else consumer
             while (found := self._seen(client, name, deadline)) is None or _leaderless(found):
                 if time.monotonic() > end:
-                    raise BrokerRefusedError(
-                        f"broker {self._settings.bootstrap}: topic {name!r} does not exist and cannot be "
-                        f"made{': ' + reason if reason else ''}; have its administrator make it, and "
-                        "give the run its name"
-                    )
+                    self._raise_missing(name, refused)
                 time.sleep(_PAUSE_S)
             if len(found.partitions) < self._partitions:
                 raise BrokerRefusedError(
                     f"broker {self._settings.bootstrap}: topic {name!r} has {len(found.partitions)} "
                     f"partitions, expected at least {self._partitions}; give fewer as `partitions`"
                 )
+
+    def _raise_missing(self, name: str, refused: str) -> NoReturn:
+        if refused:
+            raise BrokerRefusedError(
+                f"broker {self._settings.bootstrap}: topic {name!r} does not exist and cannot be made "
+                f"({refused}); have its administrator make it, and give the run its name"
+            )
+        raise BrokerUnavailableError(
+            f"broker {self._settings.bootstrap}: topic {name!r} cannot be used yet"
+        )
 
     def delete(self, timeout_s: float) -> None:
         """Delete the topics that were made here. If that fails, they are left and the log says so."""
@@ -108,11 +120,11 @@ class TopicAdmin:
         return None if found.error is not None or not found.partitions else found
 
     def _make(self, names: list[str], consumer: Consumer, deadline: float) -> str:
-        """Ask for topics, and return why there are none, "" if there is no reason yet."""
+        """Ask for topics, and return why there will be none, "" if there may be."""
         cluster = metadata(consumer, self._settings, deadline, names[0])
         # One that has no administrator would let the request time out; it may make topics by itself.
         if cluster.controller_id not in cluster.brokers:
-            return "the broker has no controller, and makes no topics by itself"
+            return ""
         config = {"retention.ms": str(_KEPT_MS)}
         if self._settings.max_bytes > 1_000_000:
             config["max.message.bytes"] = str(self._settings.for_producer()["message.max.bytes"])
@@ -120,14 +132,21 @@ class TopicAdmin:
         left = max(deadline - time.monotonic(), 0.1)
         admin = AdminClient(self._settings.for_client(), logger=LOG)
         options = {"operation_timeout": left, "request_timeout": left}
-        reason = ""
+        refused = ""
         for name, done in admin.create_topics(wanted, **options).items():
             try:
                 done.result(left + 1)
                 self.made.add(name)
-            except Exception as error:
-                reason = described(error)
-        return reason
+            except (KafkaException, TimeoutError) as error:
+                first = error.args[0] if error.args else None
+                # Errors of the client itself have numbers below 0; it did not get as far as an answer.
+                if (
+                    isinstance(first, KafkaError)
+                    and first.code() > 0
+                    and first.code() not in _NOT_REFUSED
+                ):
+                    refused = first.str()
+        return refused
 
 
 def new_client(

@@ -117,12 +117,13 @@ def test_topics_that_were_made_are_deleted(broker_address, run):
 
 
 def test_large_records_pass_and_larger_ones_are_refused(kafka_address, run):
-    with KafkaTransport(kafka_address, run, max_bytes=3_000_000, timeout_s=TIMEOUT_S) as transport:
-        hop = [Record("info", b"%d" % index, os.urandom(3_000_000)) for index in range(3)]
+    # The mock cluster keeps 5 MB of a partition.
+    with KafkaTransport(kafka_address, run, max_bytes=2_000_000, timeout_s=TIMEOUT_S) as transport:
+        hop = [Record("info", b"%d" % index, os.urandom(2_000_000)) for index in range(2)]
         assert sent(transport, hop) == hop
-        large = Record("action", b"env7", bytes(3_000_001))
+        large = Record("action", b"env7", bytes(2_000_001))
         with pytest.raises(
-            MessageTooLargeError, match=r"b'env7' \(action\): 3000001 bytes, of 3000000"
+            MessageTooLargeError, match=r"b'env7' \(action\): 2000001 bytes, of 2000000"
         ):
             transport.send_hop([hop[0], large], time.monotonic() + TIMEOUT_S)
         # None of them went.
