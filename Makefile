@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators docs wheel train clean
+.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -84,6 +84,9 @@ bench-remote: install  ## compare agents behind URLs with kaggle-environments, w
 
 bench-operators: install  ## compare operators with a loop in the style of MOSAIC, write benchmarks/results/operators.json
 	$(BIN)/python -m benchmarks.operators $(ARGS)
+
+bench-messaging: install $(TANSU)  ## compare messages between agents with calls, write benchmarks/results/messaging.json
+	$(BIN)/python -m benchmarks.messaging $(ARGS)
 
 docs: install  ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 MEASURED = ROOT / "docs" / "measured.md"
 CLUSTER = ROOT / "docs" / "cluster.md"
+MESSAGING = ROOT / "docs" / "messaging.md"
 RESULTS = ROOT / "benchmarks" / "results"
 
 Report: TypeAlias = dict[str, Any]
@@ -79,6 +80,7 @@ def sections() -> list[Section]:
     """Return the sections whose results have been committed, in the order of their pages."""
     from benchmarks import figures, summary
     from benchmarks.end_to_end import report
+    from benchmarks.messaging import report as messaging
     from benchmarks.operators import report as operators
     from benchmarks.peers import figures as peers
     from benchmarks.remote import report as remote
@@ -91,8 +93,10 @@ def sections() -> list[Section]:
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("operators", MEASURED, ("operators",), operators.markdown),
+        Section("messaging", MEASURED, ("messaging",), messaging.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.figures),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
+        Section("wire", MESSAGING, ("messaging",), messaging.wire_markdown),
     ]
     return [one for one in all_sections if all(results_of(name).exists() for name in one.sources)]
 

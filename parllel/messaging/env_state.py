@@ -45,7 +45,7 @@ def multi_agent_state(env: Any) -> State:
         "needs_reset": env._needs_reset,
         "leaf_actions": freeze(env._leaf_actions, "leaf_actions"),
         "reset_options": freeze(env.reset_options, "reset_options"),
-        "physics": env.physics_state() if _says_physics(env) else {},
+        "physics": env.physics_state() if _says_physics(env) and env._has_physics else None,
         "agents": {name: agent_state(agent) for name, agent in env.agents.items()},
         "broker": None if broker is None else broker.environment_state(env.env_id),
     }
@@ -77,8 +77,9 @@ def load_multi_agent_state(env: Any, state: State) -> None:
         ) from error
     for name, agent in env.agents.items():
         load_agent_state(agent, agents[name])
-    if _says_physics(env):
+    if _says_physics(env) and physics is not None:
         env.load_physics_state(physics)
+        env._has_physics = True
     if env.kafka_broker is not None:
         env.kafka_broker.clear_environment(env.env_id)
         if broker is not None:

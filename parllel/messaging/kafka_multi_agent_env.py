@@ -92,6 +92,8 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self.kafka_broker = kafka_broker if mode is ExecutionMode.ASYNC else None
         # Not a step's error alone: also before the first reset.
         self._needs_reset: str | None = "it was never reset"
+        # Before the first reset there is no state of physics that could be saved.
+        self._has_physics = False
         self._leaf_actions: dict[str, Any] = {}
         self._roots = frozenset(self.root_agents)
         self._closed = False
@@ -127,6 +129,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
             agent._forget()
             agent.reset()
         self.reset_physics()
+        self._has_physics = True
         state = self.get_global_state()
         for agent in self.agents.values():
             agent._last_observation = agent.observe(state)

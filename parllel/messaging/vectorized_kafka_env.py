@@ -100,8 +100,8 @@ class VectorizedKafkaEnv(Closing):
         """Step the environments; return observations, rewards, dones and infos, each a list of dicts by root.
 
         actions: for each environment a dict with an action for each root, or None to leave the environment
-        as it is; it then has None in all lists. `envs[i].terminated` and `.truncated` say how an episode
-        ended.
+        as it is; it then has None in all lists. `envs[i].terminated` and `envs[i].truncated` say how an
+        episode ended.
 
         Raises:
             WrongStateError: if one whose episode has ended is not left out, and was not reset.

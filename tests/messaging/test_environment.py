@@ -307,6 +307,27 @@ def test_state_through_a_file_continues_bit_for_bit(way, make_world, tmp_path):
             assert_equal(loaded.reset()[0], env.reset()[0])
 
 
+def test_state_before_the_first_reset_leaves_out_physics_that_it_makes(make_world):
+    class Late(World):
+        def reset_physics(self):
+            super().reset_physics()
+            self.made = self.np_random.random()
+
+        def physics_state(self):
+            return {**super().physics_state(), "made": self.made}
+
+    env, loaded = (make_world(TREES["grid"], cls=Late, env_id=name) for name in ("a", "b"))
+    state = env_state(env)
+    loaded.reset(seed=1)
+    load_env_state(loaded, state)
+    with pytest.raises(WrongStateError, match="never reset"):
+        loaded.step({"grid1": np.zeros(2, np.float32)})
+    env.reset(seed=2)
+    loaded.reset(seed=2)
+    assert env.made == loaded.made
+    assert env_state(env) is not None
+
+
 def test_states_that_would_not_be_whole_are_refused(make_world):
     class Counts(Node):
         def reset(self):

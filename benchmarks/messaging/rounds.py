@@ -1,0 +1,218 @@
+"""The measurements: all sides in turn, in each of several rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import resource
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.messaging.brokers import brokers
+from benchmarks.messaging.sides import (
+    WAIT_S,
+    CountingTransport,
+    Resets,
+    Singly,
+    Steps,
+    delayed,
+    references,
+    seconds_per_unit,
+)
+from benchmarks.messaging.workload import FOUR_FLOATS, MESSAGES, N_ENVS, ROOT, SCALAR
+from parllel.messaging import KafkaBroker, TopicManager
+
+CALLS = "calls"
+REFERENCES = "references"
+ENCODED = "encoded"
+CALLS_FOUR = "calls, four floats"
+ENCODED_FOUR = "encoded, four floats"
+SIZES = (1, N_ENVS, 8192)
+
+
+class Work(Protocol):
+    """Something to repeat."""
+
+    def __call__(self) -> int:
+        """Do some, and return how many units that was."""
+        ...
+
+    def close(self) -> None:
+        """Give up what it holds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        rounds: turns of each side.
+        turn_s: of a side in a round.
+        delay_s: put between a hop and its arrival.
+        sizes: numbers of environments.
+        long_steps, renames: before and after which memory is compared.
+    """
+
+    rounds: int
+    turn_s: float
+    delay_s: float = 0.02
+    sizes: tuple[int, ...] = SIZES
+    long_steps: int = 20_000
+    renames: int = 1000
+
+
+FULL = Effort(10, 1.0)
+QUICK = Effort(1, 0.05, 0.002, (1, 8, 32), 50, 20)
+
+
+def steps(effort: Effort) -> dict[str, list[float]]:
+    """Return the CPU seconds of a vector step by each side in memory, a value for each round."""
+    sides: dict[str, Callable[[], Work]] = {
+        CALLS: lambda: Steps(None),
+        REFERENCES: lambda: Steps(references()),
+        ENCODED: lambda: Steps(KafkaBroker()),
+        CALLS_FOUR: lambda: Steps(None, FOUR_FLOATS),
+        ENCODED_FOUR: lambda: Steps(KafkaBroker(), FOUR_FLOATS),
+    }
+    with opened(sides) as works:
+        return in_turn(effort, works)
+
+
+def hops(effort: Effort) -> list[float]:
+    """Return the seconds of a vector step whose hops are delayed, for each round."""
+    with opened({"delayed": lambda: Steps(delayed(effort.delay_s))}) as works:
+        return in_turn(effort, works, time.perf_counter)["delayed"]
+
+
+def on_kafka(effort: Effort) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of a vector step ("hops") and of a message ("single") on each broker there is."""
+    found = {}
+    with brokers() as addresses:
+        for kind, address in addresses.items():
+
+            def broker(address: str = address) -> KafkaBroker:
+                return KafkaBroker(mode="kafka", bootstrap=address, timeout_s=WAIT_S)
+
+            sides: dict[str, Callable[[], Work]] = {
+                "hops": lambda: Steps(broker()),
+                "single": lambda: Singly(broker()),
+            }
+            with opened(sides) as works:
+                found[kind] = in_turn(effort, works, time.perf_counter)
+    return found
+
+
+def sizes(effort: Effort) -> dict[str, dict[int, list[float]]]:
+    """Return the CPU seconds of a message and of a reset among different numbers of environments."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for what, side, units in (("message", Steps, MESSAGES), ("reset", Resets, 0)):
+        sides: dict[str, Callable[[], Work]] = {
+            str(n): partial(_of_size, side, n) for n in effort.sizes
+        }
+        with opened(sides) as works:
+            took = in_turn(effort, works)
+        found[what] = {n: [s / (n * units or 1) for s in took[str(n)]] for n in effort.sizes}
+    return found
+
+
+def _of_size(side: type[Steps], n: int) -> Steps:
+    return side(KafkaBroker(), n=n)
+
+
+@contextlib.contextmanager
+def opened(sides: Mapping[str, Callable[[], Work]]) -> Iterator[dict[str, Work]]:
+    """Make all sides, and close them."""
+    with contextlib.ExitStack() as stack:
+        works = {}
+        for name, make in sides.items():
+            works[name] = make()
+            stack.callback(works[name].close)
+        gc.collect()
+        gc.freeze()  # or each collection looks at the other sides' environments too
+        stack.callback(gc.unfreeze)
+        yield works
+
+
+def in_turn(
+    effort: Effort,
+    works: Mapping[str, Work],
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, list[float]]:
+    """Return the seconds of a unit of each work, a value for each round."""
+    for work in works.values():
+        seconds_per_unit(work, effort.turn_s / 4, clock)
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(effort.rounds):
+        for name, work in works.items():
+            found[name].append(seconds_per_unit(work, effort.turn_s, clock))
+    return found
+
+
+def wire() -> dict[str, float]:
+    """Return the records and bytes of a vector step, and the bytes that a broker holds for an address."""
+    found: dict[str, float] = {}
+    for name, value in (("scalar", SCALAR), ("four_floats", FOUR_FLOATS)):
+        transport = CountingTransport()
+        broker = KafkaBroker(transport=transport)
+        side = Steps(broker, value)
+        side()
+        transport.records = transport.bytes = 0
+        side()
+        found[f"{name}_records"], found[f"{name}_bytes"] = transport.records, transport.bytes
+        addresses = broker.get_environment_topics(side.envs.envs[0].env_id)
+        found["addresses"] = N_ENVS * len(addresses)
+        side.close()
+    return {**found, "address_bytes": bytes_per_address()}
+
+
+def bytes_per_address() -> float:
+    """Return how many bytes a broker takes for each address that is in use."""
+    with KafkaBroker() as broker:
+        gc.collect()
+        tracemalloc.start()
+        edges = [
+            broker.edge(TopicManager.action_topic(ROOT, f"leaf{i}", f"env{n}"), f"env{n}")
+            for n in range(N_ENVS)
+            for i in range(MESSAGES)
+        ]
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return held / len(edges)
+
+
+def growth(effort: Effort) -> dict[str, float]:
+    """Return by how many bytes the memory of this process grew over a long run, and over many renames."""
+    side = Steps(KafkaBroker(), n=2)
+    names = itertools.count()
+
+    def rename() -> None:
+        side.envs.set_env_id(0, f"renamed-{next(names)}")
+        side.envs.reset([0])
+        side()
+
+    try:
+        return {"steps": _grown(side, effort.long_steps), "renames": _grown(rename, effort.renames)}
+    finally:
+        side.close()
+
+
+def _grown(work: Callable[[], object], times: int) -> float:
+    for _ in range(max(times // 10, 10)):
+        work()
+    before = _resident_bytes()
+    for _ in range(times):
+        work()
+    return _resident_bytes() - before
+
+
+def _resident_bytes() -> int:
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
