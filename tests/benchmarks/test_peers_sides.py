@@ -136,6 +136,21 @@ def test_ours_with_workers_steps_the_same(peers):
     assert driver.same_trace(first_batch(client, OURS, work, settings), alone)
 
 
+def test_envpool_in_a_cage_is_envpool_by_its_own_loop(peers):
+    pytest.importorskip("envpool", reason="has no wheels for this Python or system")
+    client, driver, workload = peers
+    work = workload.Workload("CartPole-v1", B=4, T=40, seed=3)
+    settings = {"num_threads": 1, "own": True}
+    sides = "benchmarks.peers.sides.envpool_side:EnvPool"
+    rows, cage = (
+        first_batch(client, f"{sides}{name}Side", work, settings) for name in ("Rows", "Cage")
+    )
+    assert cage["ended"] > 4
+    assert driver.same_trace(rows, cage)
+    gaps = first_batch(client, f"{sides}Side", work, settings)
+    assert gaps["steps"] < cage["steps"] == 4 * 40
+
+
 def test_slots_that_only_reset_are_no_steps(peers):
     client, _, workload = peers
     # An episode of 7 steps takes 8 rows when its reset has a row to itself: rows 7 and 15 of 16.

@@ -40,7 +40,9 @@ class EnvPoolSide(Side):
     libraries = ("envpool",)
 
     def __init__(self, workload: Workload, settings: dict[str, Any]) -> None:
-        self._envs = make_envs(workload.env_id, settings, workload.B, seed=workload.seed)
+        # The seeds that a cage gives them, of 31 bits.
+        seeds = [seed & (2**31 - 1) for seed in workload.seeds()]
+        self._envs = make_envs(workload.env_id, settings, workload.B, seeds)
         self._actions = workload.actions()
         space = self._envs.observation_space
         # Of MiniGrid's dicts the image is kept, as the wrapper of all other sides does.
@@ -103,10 +105,8 @@ class EnvPoolCageSide(ParllelSide):
         return VectorizedCage(factory, n=workload.B, seeds=workload.seed_sequences())
 
 
-def make_envs(
-    env_id: str, settings: dict[str, Any], n: int, seed: int | Sequence[int] | None
-) -> Any:
-    """Make n environments, by the seed of all or one for each."""
+def make_envs(env_id: str, settings: dict[str, Any], n: int, seed: Sequence[int]) -> Any:
+    """Make n environments, with a seed for each."""
     options = {} if settings.get("own") else OPTIONS.get(env_id, {})
     return envpool.make_gymnasium(
         NAMES.get(env_id, env_id),
