@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from parllel.cages.envpool_steps import envpool_steps
 from parllel.cages.native_trees import pick, same_trees
-from parllel.cages.reset_mask import honours_reset_mask, teach_reset_mask
+from parllel.cages.reset_mask import forgets_resets, honours_reset_mask, teach_reset_mask
 from parllel.cages.spaces import Spaces
 from parllel.cages.vector_env_factory import BITS_31, VectorEnvFactory
 from parllel.types import Tree
@@ -92,6 +92,11 @@ class NativeEnv:
         self.spaces = Spaces(env.single_observation_space, env.single_action_space, _name_of(core))
         self.mode = _mode_of(env, core, name)
         self._seeds_on_reset = not self._factory.takes_seed
+        if self.mode == NEXT_STEP and forgets_resets(core):
+            raise ValueError(
+                f"{name}: AsyncVectorEnv(shared_memory=False) resets an environment once more in the step "
+                "after its reset; give it shared_memory=True, or autoreset_mode=AutoresetMode.SAME_STEP"
+            )
         self.core = core
         # Others cannot leave some environments as they are while the rest are stepped.
         self.can_rest = isinstance(core, gym.vector.SyncVectorEnv)
@@ -137,6 +142,9 @@ class NativeEnv:
             return self._pool.reset(which)
         mask = np.zeros(self.n, bool)
         mask[which] = True
+        # A copy, before the reset: many environments return the same array each time.
+        known = self._trusted or observation is None
+        others = None if known else pick(observation, ~mask)
         fresh = self._masked_reset(mask, which, seeds)
         rows = len(_first_leaf(fresh))
         if rows == len(which):
@@ -146,8 +154,7 @@ class NativeEnv:
                 f"reset of {len(which)} environments: expected as many observations, or {self.n}, got {rows}"
             )
         # Only where the others have moved since their own reset would it show.
-        known = self._trusted or observation is None
-        if not known and not same_trees(pick(fresh, ~mask), pick(observation, ~mask)):
+        if others is not None and not same_trees(pick(fresh, ~mask), others):
             raise ValueError(
                 "its reset ignores options['reset_mask'], so that one environment cannot be reset while "
                 "others go on; use autoreset_mode=AutoresetMode.SAME_STEP, or an environment that takes it"

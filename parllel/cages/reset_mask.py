@@ -10,10 +10,11 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
+_ASYNC = "gymnasium.vector.async_vector_env.AsyncVectorEnv"
 # By name, so that no library is imported for the sake of knowing its classes.
 _HONOURING = {
     "gymnasium.vector.sync_vector_env.SyncVectorEnv",
-    "gymnasium.vector.async_vector_env.AsyncVectorEnv",
+    _ASYNC,
     "ale_py.vector_env.AtariVectorEnv",
     "parllel.messaging.vector_face.VectorFace",
 }
@@ -28,6 +29,12 @@ def honours_reset_mask(core: Any) -> bool:
     """Return whether an environment, without its wrappers, is known to reset those of a mask alone."""
     # EnvPool makes a class for each game; all of them share this attribute.
     return _name_of(core) in {*_HONOURING, _CARTPOLE} or hasattr(core, "all_env_ids")
+
+
+def forgets_resets(core: Any) -> bool:
+    """Return whether an environment that resets in the next step does so although it was reset meanwhile."""
+    # As of gymnasium 1.4: its workers note a reset only where they write to shared memory.
+    return _name_of(core) == _ASYNC and not core.shared_memory
 
 
 def teach_reset_mask(core: Any) -> None:

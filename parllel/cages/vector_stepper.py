@@ -98,7 +98,7 @@ class VectorStepper:
         self.begun: dict[int, Tree] = {}
         # Whether nothing was stepped since a reset by the first seeds: another one then begins alike.
         self._just_seeded = False
-        self._last: Tree = None  # the observation of the last step
+        self._last: Tree = None  # the observation of the last step, unless some were reset since
         # What those that wait are stepped with: the buffer may hold anything for them.
         self._idle_action = self._action_space(0).sample()
 
@@ -124,6 +124,7 @@ class VectorStepper:
         self.begun.clear()
         self.needs_reset[which] = False
         self.n_waiting = 0
+        self._last = None
         return which, observation
 
     def _reset_which(self, which: NDArray[np.intp]) -> Tree:
@@ -279,6 +280,8 @@ class VectorStepper:
         seeds = self.first_seeds if self._just_seeded else None
         # The step with which each begins; those that wait never do.
         begins = np.where(self.needs_reset, most + 1, most - wanted)
+        # What all have come to, and the observation to act on of those that rest.
+        now: Tree = None
         latest: Tree = None
         for k in range(most):
             if rests:
@@ -287,18 +290,19 @@ class VectorStepper:
             else:
                 going = begins <= k
                 if k:
-                    self._begin(np.flatnonzero(begins == k), latest, seeds)
-            observation = self._random_step(going)
-            if latest is None:
-                latest = observation
-            else:
-                put(latest, going, pick(observation, going))
+                    self._begin(np.flatnonzero(begins == k), now, seeds)
+            now = self._random_step(going)
+            latest = now if latest is None else latest
+            put(latest, going, pick(now, going))
         which = np.flatnonzero(wanted if rests else ~self.needs_reset)
         if rests:
             wake_all(self.native.core)
             self._rest(np.flatnonzero(self.needs_reset))
         else:
-            self._begin(np.flatnonzero(begins == most), latest, seeds)
+            # All have begun by now, and are where the last step has left them.
+            self._begin(np.flatnonzero(begins == most), now, seeds)
+            latest = now
+        self._last = None  # some were reset since
         return which, pick(latest, which)
 
     def _begin(

@@ -13,6 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
 from parllel.testing.cage_contract import CageContract
 from parllel.testing.cage_kinds import MakesSyncVectorCage
+from parllel.testing.counting_vector_env import CountingVectorEnv
 from parllel.testing.native_cage_contract import NativeCageContract
 from parllel.testing.native_reference import reset_carts
 
@@ -44,6 +45,21 @@ class TestSyncSameStep(SyncVectorContract):
 
 
 class TestSyncDisabled(SyncVectorContract):
+    mode = "Disabled"
+
+
+class TestAnyVectorEnv(NativeCageContract):
+    """Of a class that nothing is known of."""
+
+    def make_env(self, n: int) -> Any:
+        return CountingVectorEnv(n, self.mode)
+
+
+class TestAnyVectorEnvSameStep(TestAnyVectorEnv):
+    mode = "SameStep"
+
+
+class TestAnyVectorEnvDisabled(TestAnyVectorEnv):
     mode = "Disabled"
 
 
