@@ -73,26 +73,6 @@ def put(tree: Tree, which: Any, one: Tree) -> None:
         tree[which] = one
 
 
-def info_of(infos: dict[str, Any], i: int, n: int) -> dict[str, Any]:
-    """Return the info of the i-th of n environments.
-
-    A key with an underscore before it says, where it is there, which environments have that key.
-    """
-    info = {}
-    for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
-            continue
-        has = infos.get(f"_{key}")
-        if has is not None and not has[i]:
-            continue
-        if isinstance(value, dict):
-            value = info_of(value, i, n)
-        elif isinstance(value, (np.ndarray, list, tuple)) and len(value) == n:
-            value = value[i]
-        info[key] = value
-    return info
-
-
 def final_observation(infos: dict[str, Any], i: int) -> Tree | None:
     """Return the last observation of an episode that was reset in the same step; None if it is not there."""
     final = infos.get("final_obs")

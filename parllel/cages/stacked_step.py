@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.cages.native_trees import final_observation, info_of, pick, rows_of
+from parllel.cages.native_trees import final_observation, pick, rows_of
+from parllel.envs import info_of
 from parllel.types import Tree
 
 

@@ -62,7 +62,7 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
         if options:
             given["options"] = options
         observations, infos = self.vector_env.reset(**given)
-        return self._first(observations), info_of(infos, 0)
+        return self._first(observations), info_of(infos, 0, 1)
 
     def step(self, action: Tree) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
         """Step the environment."""
@@ -70,7 +70,7 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
         empty: Any = create_empty_array(self.action_space, n=1)
         actions = concatenate(self.action_space, [action], empty)
         observations, rewards, terminated, truncated, infos = self.vector_env.step(actions)
-        observation, info = self._first(observations), info_of(infos, 0)
+        observation, info = self._first(observations), info_of(infos, 0, 1)
         ended = bool(terminated[0]), bool(truncated[0])
         if any(ended) and self._same_step:
             # The info of the step that ended is within, beside that of the reset.
@@ -92,20 +92,32 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
         return _copied(next(iter(iterate(space, observations))))
 
 
-def info_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
-    """Return what a vector environment says of its i-th environment, without its `_key` masks.
+def info_of(infos: dict[str, Any], i: int, n: int) -> dict[str, Any]:
+    """Return what a vector environment of n says of its i-th environment, without its `_key` masks.
 
-    A key with a mask is left out where the mask says that this environment has none.
+    A key with a mask is left out where the mask says that this environment has none. What is not an array,
+    list or tuple of n stands for all environments.
     """
     found: dict[str, Any] = {}
-    for key, values in infos.items():
+    for key, value in infos.items():
         # A mask belongs to the key without the underscore; other private names are an environment's own.
         if key.startswith("_") and key[1:] in infos:
             continue
-        if f"_{key}" in infos and not infos[f"_{key}"][i]:
+        has = infos.get(f"_{key}")
+        if has is not None and not has[i]:
             continue
-        found[key] = info_of(values, i) if isinstance(values, dict) else _copied(values[i])
+        if isinstance(value, dict):
+            value = info_of(value, i, n)
+        elif _is_of_each(value, n):
+            value = value[i]
+        found[key] = value
     return found
+
+
+def _is_of_each(value: Any, n: int) -> bool:
+    if isinstance(value, np.ndarray):
+        return bool(value.shape[:1] == (n,))
+    return isinstance(value, (list, tuple)) and len(value) == n
 
 
 def _copied(value: Tree) -> Tree:

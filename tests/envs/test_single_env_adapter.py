@@ -134,6 +134,8 @@ def test_what_an_info_has_for_others_is_left_out():
         "b": {"c": np.array([3, 4]), "_c": np.array([True, True])},
         "_b": np.array([False, True]),
         "_own": np.array([5, 6]),
+        "all": np.array(7),
+        "three": [1, 2, 3],
     }
-    assert info_of(infos, 0) == {"a": 1, "_own": 5}
-    assert info_of(infos, 1) == {"b": {"c": 4}, "_own": 6}
+    assert info_of(infos, 0, 2) == {"a": 1, "_own": 5, "all": 7, "three": [1, 2, 3]}
+    assert info_of(infos, 1, 2) == {"b": {"c": 4}, "_own": 6, "all": 7, "three": [1, 2, 3]}
