@@ -9,10 +9,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from worker_setup import make_cages, make_handler, make_worker, pids, ready
+from gymnasium.vector import SyncVectorEnv
+from worker_setup import SEED, make_cages, make_handler, make_worker, pids, ready
 
+from parllel.cages import VectorEnvFactory
 from parllel.errors import RestartsUsedUpError
-from parllel.rollouts import FragmentSender, ReplayBuffer, RolloutWorker
+from parllel.processes import RestartBudget
+from parllel.rollouts import EnvWorker, FragmentSender, ReplayBuffer, RolloutWorker
 from parllel.testing.dummy_agents import fingerprint
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import FaultyEnv
@@ -240,3 +243,13 @@ def test_a_recurrent_agent_begins_anew_after_a_crash():
             state = (2 * state + np.floor(seen)) % 16
         remembered[fragment.key[1:3]] = state
     assert remembered.keys() == {(0, 0), (0, 1), (1, 0)}
+
+
+def test_a_native_vector_environment_is_taken_as_one_environment():
+    make = VectorEnvFactory(lambda n: SyncVectorEnv([CountingEnv] * n))
+    with EnvWorker(make, seed=SEED, budget=RestartBudget(1, 60.0), start_method="fork") as worker:
+        assert worker.cage.spaces.observation == CountingEnv().observation_space
+        assert worker.fail(RuntimeError("given up")) is not None
+        worker.restart()
+        worker.cage.reset_async()
+        assert worker.cage.await_step().observation.shape == CountingEnv().observation_space.shape
