@@ -228,24 +228,24 @@ def test_each_kind_of_nonsense_is_named(rest, match):
 @pytest.mark.parametrize(
     ("rest", "match"),
     [
-        (b"\xdd\x00\x00\x10\x00" + bytes(600), "the message ends early, after 607 bytes"),
-        (b"\x92" + bytes(600), "trailing characters"),
-        (b"\xc6\x00\x00\x10\x00" + bytes(600), "the message ends early"),
-        (b"\x92\xc5\x02\x58" + bytes(600), "the message ends early"),
-        (b"\x92\xc5\x02\x58" + bytes(600) + b"\xcd", "the message ends early"),
-        (b"\x92\xc5\x02\x58" + bytes(600) + b"\xc5\x00", "the message ends early"),
-        (b"\x92\xc5\x02\x58" + bytes(600) + b"\xc1", "byte 606 is 0xc1, which begins no value"),
-        (b"\x92\xc5\x02\x58" + bytes(600) + b"\x91" * 63 + b"\x90", "allows, which is 64"),
+        (b"\xdd\x00\x00\x20\x00" + bytes(5000), "the message ends early, after 5007 bytes"),
+        (b"\x92" + bytes(5000), "trailing characters"),
+        (b"\xc6\x00\x00\x20\x00" + bytes(5000), "the message ends early"),
+        (b"\x92\xc5\x13\x88" + bytes(5000), "the message ends early"),
+        (b"\x92\xc5\x13\x88" + bytes(5000) + b"\xcd", "the message ends early"),
+        (b"\x92\xc5\x13\x88" + bytes(5000) + b"\xc5\x00", "the message ends early"),
+        (b"\x92\xc5\x13\x88" + bytes(5000) + b"\xc1", "byte 5006 is 0xc1, which begins no value"),
+        (b"\x92\xc5\x13\x88" + bytes(5000) + b"\x91" * 63 + b"\x90", "allows, which is 64"),
         (
-            b"\x92\xc5\x02\x58" + bytes(600) + b"\x81\xc7\x09\x03" + bytes(10),
-            "byte 607 begins a key",
+            b"\x92\xc5\x13\x88" + bytes(5000) + b"\x81\xc7\x09\x03" + bytes(10),
+            "byte 5007 begins a key",
         ),
-        (b"\x92\xc5\x02\x58" + bytes(600) + b"\x82\xa1a\x90\xc0\xc0", "byte 610 begins a key"),
+        (b"\x92\xc5\x13\x88" + bytes(5000) + b"\x82\xa1a\x90\xc0\xc0", "byte 5010 begins a key"),
         (
-            b"\x92\xc5\x02\x58" + bytes(600) + b"\x82\xa1a\x81\x01\x02\x91\x01\xc0",
-            "byte 612 begins",
+            b"\x92\xc5\x13\x88" + bytes(5000) + b"\x82\xa1a\x81\x01\x02\x91\x01\xc0",
+            "byte 5012 begins",
         ),
-        (b"\x91" * 600 + b"\x90", "nested more deeply than Limits.depth allows, which is 64"),
+        (b"\x91" * 5000 + b"\x90", "nested more deeply than Limits.depth allows, which is 64"),
     ],
 )
 def test_longer_messages_are_refused_by_their_heads(rest, match):
