@@ -22,9 +22,11 @@ $(VENV)/.train: setup.cfg setup.py pyproject.toml constraints.txt
 	$(PIP) --editable ".[cli,plot,tensorboard,torch]"
 	touch $@
 
-$(VENV)/.installed: $(VENV)/.train
+# All at once, not on top of the above: each call of pip resolves anew, and builds in an environment of its own.
+$(VENV)/.installed: setup.cfg setup.py pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --editable ".[dev]"
-	touch $@
+	touch $(VENV)/.train $@
 
 install: $(VENV)/.installed  ## create the virtual environment and install everything into it
 

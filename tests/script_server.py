@@ -130,7 +130,10 @@ def run(task, folder):
         runpy.run_path(sys.argv[0], run_name="__main__")
         status = 0
     except SystemExit as end:
-        status = end.code or 0
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        else:
+            status = end.code or 0
     except BaseException:
         traceback.print_exc()
     (folder / "modules").write_text("\n".join(shared_modules()))

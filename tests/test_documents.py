@@ -148,13 +148,15 @@ c = a
 
 
 def test_blocks_run_alone(tmp_path):
-    scripts = [tmp_path / "a.py", tmp_path / "b.py"]
+    scripts = [tmp_path / f"{name}.py" for name in "abc"]
     scripts[0].write_text("import csv\nname = __name__\nassert name == '__main__'\n")
     scripts[1].write_text("print(name, csv)\n")
+    scripts[2].write_text("import sys\nprint(1)\nsys.exit('wrong')\n")
     with ScriptServer(["json"]) as server:
         done = [server.run(script, cwd=tmp_path) for script in scripts]
-    assert [one.returncode for one in done] == [0, 1]
+    assert [one.returncode for one in done] == [0, 1, 1]
     assert "NameError: name 'name' is not defined" in done[1].stderr
+    assert (done[2].stdout, done[2].stderr) == ("1\n", "wrong\n")
 
 
 def test_readme_build_script_is_short():

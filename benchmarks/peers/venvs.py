@@ -144,7 +144,8 @@ def _install(python: Path, step: Step, constraints: Path) -> None:
     if step.start_up:
         (constraints.parent / "sitecustomize.py").write_text(step.start_up)
         variables["PYTHONPATH"] = str(constraints.parent)
-    command = [str(python), "-m", "pip", "install", "--quiet", *step.options]
+    # Files are compiled when they are first imported: most never are.
+    command = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", *step.options]
     command += ["--constraint", str(constraints), *step.packages]
     done = subprocess.run(
         command, env=variables, capture_output=True, text=True, timeout=INSTALL_S, check=False

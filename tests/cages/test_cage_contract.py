@@ -9,13 +9,14 @@ import pytest
 from parllel.buffers import Samples
 from parllel.cages import VectorizedCage
 from parllel.testing.cage_contract import CageContract
-from parllel.testing.cage_hooks import EnvFactories
+from parllel.testing.cage_hooks import CageHooks, EnvFactories
 from parllel.testing.cage_kinds import (
     MakesCage,
     MakesProcessCage,
     MakesSynchronizedCage,
     MakesVectorizedCage,
 )
+from parllel.testing.cage_row_contract import CageRowContract
 from parllel.testing.plain_face_contract import PlainFaceContract
 
 
@@ -54,6 +55,14 @@ class FewTests:
     _fail = CageContract._fail
 
 
+class FewColumns(CageHooks):
+    """Each layout and each way to reset once: interpreters take long to start."""
+
+    @pytest.mark.parametrize(("layout", "automatic"), [("box", True), ("dict", False)])
+    def test_columns(self, layout: str, automatic: bool) -> None:
+        CageRowContract.test_columns_are_those_of_plain_loops(self, layout, automatic)
+
+
 class FewPlainTests(FewTests):
     test_results = PlainFaceContract.test_results_are_those_of_a_plain_loop
     test_outs = PlainFaceContract.test_all_parts_can_go_out
@@ -81,15 +90,13 @@ class TestProcessCageForkserver(FewPlainTests, MakesProcessCage):
     storage = {"env.*": "managed"}
 
 
-class TestProcessCageForkserverShared(MakesProcessCage):
+class TestProcessCageForkserverShared(FewColumns, MakesProcessCage):
     start_method = "forkserver"
     storage = "shared"
-    test_columns = CageContract.test_columns_are_those_of_plain_loops
 
 
-class TestProcessCageSpawn(MakesProcessCage):
+class TestProcessCageSpawn(FewColumns, MakesProcessCage):
     start_method = "spawn"
-    test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_lambdas = CageContract.test_factories_may_be_lambdas
 
 
@@ -119,19 +126,17 @@ class TestForkserver(FewTests, MakesSynchronizedCage):
     start_method = "forkserver"
 
 
-class TestForkserverShared(MakesSynchronizedCage):
+class TestForkserverShared(FewColumns, MakesSynchronizedCage):
     settings = {"n_workers": 1, "participate": True}
     start_method = "forkserver"
     storage = "shared"
-    test_columns = CageContract.test_columns_are_those_of_plain_loops
 
 
-class TestSpawnShared(MakesSynchronizedCage):
+class TestSpawnShared(FewColumns, MakesSynchronizedCage):
     settings = {"n_workers": 2, "participate": True, "n_groups": 2}
     start_method = "spawn"
     storage = "shared"
     wait = "semaphore"
-    test_columns = CageContract.test_columns_are_those_of_plain_loops
     test_groups = CageContract.test_groups_are_stepped_apart
 
 

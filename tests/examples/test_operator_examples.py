@@ -196,7 +196,7 @@ def test_a_run_plays_the_same_episodes_behind_a_url(cartpole, minigrid, tmp_path
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_fifty_seeds_give_the_same_twice_and_intervals_as_another_bootstrap(tmp_path):
-    # Its import takes longer than the collection of all other tests of this folder.
+    # Its import takes longer than all others here.
     from scipy.stats import bootstrap
 
     with socket.socket() as probe:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy import stats
 
 from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
 from parllel.operators.results import GroupResult, Latency, Source, results_of
@@ -15,6 +14,8 @@ from parllel.operators.telemetry import Telemetry
 
 @pytest.mark.parametrize("n", [2, 3, 5, 20, 50])
 def test_intervals_agree_with_another_bootstrap(n):
+    from scipy import stats  # which takes as long as all else that is imported here
+
     values = np.random.default_rng(n).exponential(size=n)
     found = mean_with_interval(list(values))
     expected = stats.bootstrap(
@@ -37,6 +38,8 @@ def test_intervals_of_next_to_nothing():
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 10), (1, 1), (40, 50)])
 def test_intervals_of_proportions_are_wilsons(k, n):
+    from scipy import stats
+
     found = proportion_with_interval([True] * k + [False] * (n - k))
     expected = stats.binomtest(k, n).proportion_ci(method="wilson")
     assert (found.mean, found.n) == (k / n, n)

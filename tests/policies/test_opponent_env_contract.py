@@ -24,6 +24,7 @@ from parllel.testing.cage_kinds import (
     MakesVectorizedCage,
 )
 from parllel.testing.dummy_policies import FrequencyPolicy
+from parllel.testing.faulty_envs import PHASES
 from parllel.testing.plain_face_contract import PlainFaceContract
 from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 from parllel.testing.row_reference import (
@@ -147,7 +148,12 @@ class TestFaultsOfProcessCage(InAGame, MakesProcessCage, CageFaultsContract):
 
 
 class TestFaultsOfSynchronizedProcessCage(InAGame, MakesSynchronizedCage, CageFaultsContract):
-    pass
+    # One fault of each kind: what is special about the others is that of the class above, and this cage has
+    # them all, with other environments, in its own tests.
+    @pytest.mark.parametrize("phase", PHASES)
+    @pytest.mark.parametrize("fault", ["raise", "kill", "hang"])
+    def test_faults_of_an_environment(self, fault, phase):
+        super().test_faults_of_an_environment(fault, phase)
 
 
 # ---------------------------------------------------------------------- a game that draws
