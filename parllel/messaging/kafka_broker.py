@@ -90,6 +90,7 @@ class KafkaBroker(Closing):
         self.mode = mode
         self.run = run
         self.timeout_s = timeout_s
+        self.encoded = encoded
         transport = make_transport(
             mode,
             run,

@@ -94,6 +94,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         self._needs_reset: str | None = "it was never reset"
         # Before the first reset there is no state of physics that could be saved.
         self._has_physics = False
+        self._step = 0  # the number of the last step that began
         self._leaf_actions: dict[str, Any] = {}
         self._roots = frozenset(self.root_agents)
         self._closed = False
@@ -241,30 +242,41 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         _check_open(self._closed, self.env_id)
         if self._needs_reset is not None:
             raise WrongStateError(f"environment {self.env_id!r}: {self._needs_reset}; call reset")
+        if not isinstance(actions, Mapping):
+            raise TypeError(
+                f"environment {self.env_id!r}: actions: expected a dict with an action for each of "
+                f"{self.root_agents}, got {actions!r:.200}"
+            )
         if actions.keys() == self._roots:
             return
+        unknown = sorted(map(str, actions.keys() - self._roots))
         for root in self.root_agents:
             if root not in actions:
+                given = f", got also some for {unknown}, which are no roots" if unknown else ""
                 raise MissingMessageError(
                     f"environment {self.env_id!r}, action {ENVIRONMENT!r} -> {root!r}, step "
-                    f"{self.timestep}: expected an action for each of {self.root_agents}",
+                    f"{self.timestep}: expected an action for each of {self.root_agents}" + given,
                     environment=self.env_id,
                     step=self.timestep,
                 )
         raise ValueError(
-            f"environment {self.env_id!r}: actions for {sorted(actions.keys() - self._roots)}, which are "
-            f"no roots; expected {self.root_agents}"
+            f"environment {self.env_id!r}: actions for {unknown}, which are no roots; expected "
+            f"{self.root_agents}"
         )
 
     def begin_step(self, actions: Mapping[str, Any]) -> None:
         """Send each root its action; for the step algorithm."""
-        self._needs_reset = f"step {self.timestep} failed"
+        self._step = self.timestep
         for root in self.hierarchy.roots:
             action = actions[root.agent_id]
             if root.action_edge is None:
                 root.hand(action)
             else:
                 root.action_edge.put({"action": action}, float(self.timestep))
+
+    def abandon_step(self) -> None:
+        """Require a reset; for the step algorithm."""
+        self._needs_reset = f"step {self._step} failed"
 
     def run_physics(self) -> Any:
         """Let the leaves act, and return the global state; for the step algorithm."""

@@ -102,6 +102,9 @@ class Stepped(Protocol[ResultT]):
     def begin_step(self, actions: Any) -> None:
         """Send each root its action."""
 
+    def abandon_step(self) -> None:
+        """Require a reset, as the step has failed."""
+
     def run_physics(self) -> Any:
         """Let the leaves act; return the global state."""
 
@@ -126,6 +129,28 @@ def step_environments(
         broker.begin_step(
             [walks[i].env_id for i in chosen], [environments[i].timestep for i in chosen]
         )
+    # References are there at once: agents that step with few others are still in the processor's cache then.
+    at_once = all(walk.broker is not None and not walk.broker.encoded for walk in walks)
+    n, size = len(walks), _LEAST_IN_GROUP if at_once else len(walks)
+    try:
+        return [
+            result
+            for start in range(0, n, size)
+            for result in _step_together(
+                environments[start : start + size], actions[start : start + size]
+            )
+        ]
+    except BaseException:
+        # Those that had finished too: nothing will return their results.
+        for env in environments:
+            env.abandon_step()
+        raise
+
+
+def _step_together(
+    environments: Sequence[Stepped[ResultT]], actions: Sequence[Any]
+) -> list[ResultT]:
+    walks = [env.walk for env in environments]
     for group in _groups(len(walks)):
         for i in group:
             environments[i].begin_step(actions[i])

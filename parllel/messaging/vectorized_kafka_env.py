@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -119,9 +120,10 @@ class VectorizedKafkaEnv(Closing):
     def step_some(self, actions: Sequence[Actions]) -> list[StepResult | None]:
         """Step the environments whose actions are not None; return what each gave."""
         self._check_open()
-        if len(actions) != self.num_envs:
+        if not isinstance(actions, Sequence) or len(actions) != self.num_envs:
             raise ValueError(
-                f"actions: expected one item for each of {self.num_envs} environments, got {len(actions)}"
+                f"actions: expected a list of {self.num_envs}, one dict or None for each environment, got "
+                f"{actions!r:.200}"
             )
         chosen = [i for i, of_one in enumerate(actions) if of_one is not None]
         results: list[StepResult | None] = [None] * self.num_envs
@@ -144,7 +146,7 @@ class VectorizedKafkaEnv(Closing):
         seed: for environment `i` `seed + i`, or one for each of `env_idx`.
         """
         self._check_open()
-        chosen = list(range(self.num_envs)) if env_idx is None else list(env_idx)
+        chosen = self._chosen(env_idx)
         if isinstance(seed, int):
             seeds: list[int | None] = [seed + i for i in chosen]
         else:
@@ -155,6 +157,16 @@ class VectorizedKafkaEnv(Closing):
             self.envs[i].reset(seed=of_one, options=options)[0]
             for i, of_one in zip(chosen, seeds, strict=True)
         ]
+
+    def _chosen(self, env_idx: Sequence[int] | None) -> list[int]:
+        if env_idx is None:
+            return list(range(self.num_envs))
+        chosen = [operator.index(i) for i in env_idx]
+        if len(set(chosen)) < len(chosen) or not all(0 <= i < self.num_envs for i in chosen):
+            raise ValueError(
+                f"env_idx: expected different numbers from 0 to {self.num_envs - 1}, got {chosen}"
+            )
+        return chosen
 
     def set_env_id(self, index: int, env_id: str) -> None:
         """Give one environment another id, as `KafkaMultiAgentEnv.set_env_id`."""

@@ -8,7 +8,12 @@ from worlds import TREES, PlainWorld, World, draw_actions, make_agents
 
 from parllel.env_states import env_state, load_env_state
 from parllel.errors import ClosedError, WrongStateError
-from parllel.messaging import ExecutionMode, KafkaBroker, VectorizedKafkaEnv
+from parllel.messaging import (
+    ExecutionMode,
+    KafkaBroker,
+    MissingMessageError,
+    VectorizedKafkaEnv,
+)
 from parllel.runs import load_state, save_state
 from parllel.wire import digest
 
@@ -103,6 +108,32 @@ def test_one_that_has_ended_must_be_left_out_or_reset(way, make_envs):
     assert envs.step([None, actions[1]])[2][1] == {"grid1": True}
 
 
+def test_all_of_a_step_that_failed_must_be_reset(way, make_envs):
+    tree = TREES["grid"]
+    # More than are stepped together, so that some have finished when one of the last fails.
+    n = 40
+    envs, plain = make_envs(tree, n, **way), [PlainWorld(tree) for _ in range(n)]
+    actions = [draw_actions(tree, np.random.default_rng(i)) for i in range(n)]
+    envs.reset(seed=0)
+    envs.step(actions)
+
+    def fail(pushes):
+        raise RuntimeError("no physics")
+
+    envs.envs[38].apply_actions = fail
+    with pytest.raises(RuntimeError, match="no physics"):
+        envs.step([None, *actions[1:]])
+    del envs.envs[38].apply_actions
+    envs.step([actions[0], *[None] * (n - 1)])
+    for i in (1, 38, 39):
+        with pytest.raises(WrongStateError, match=f"'rollout_{i}': step 1 failed; call reset"):
+            envs.step([*[None] * i, actions[i], *[None] * (n - 1 - i)])
+    assert_equal(envs.reset(seed=5), [one.reset(5 + i) for i, one in enumerate(plain)])
+    assert_equal(
+        envs.step(actions)[0], [one.step(of)[0] for one, of in zip(plain, actions, strict=True)]
+    )
+
+
 def test_renames_in_the_middle_of_episodes(make_envs):
     tree = TREES["grid"]
     envs, plain = make_envs(tree, 3), [PlainWorld(tree) for _ in range(3)]
@@ -137,8 +168,18 @@ def test_arguments_are_checked(make_envs):
         assert not broker.get_environment_topics("rollout_0")
         envs = make_envs(tree, 2, broker=broker)
         envs.reset(seed=0)
-        with pytest.raises(ValueError, match="expected one item for each of 2 environments, got 1"):
-            envs.step([None])
+        for wrong in ([None], 3, {"grid1": 0}):
+            with pytest.raises(ValueError, match="actions: expected a list of 2, one dict or None"):
+                envs.step(wrong)
+        with pytest.raises(TypeError, match=r"'rollout_1': actions: expected a dict .* got 3"):
+            envs.step([None, 3])
+        with pytest.raises(
+            MissingMessageError, match=r"for each of \['grid1'\], got also .* \['grid'\]"
+        ):
+            envs.step([{"grid": 1}, None])
+        for wrong in ([2], [-1], [0, 0]):
+            with pytest.raises(ValueError, match="env_idx: expected different numbers from 0 to 1"):
+                envs.reset(wrong)
         with pytest.raises(ValueError, match=r"seed: expected one for each of \[0, 1\]"):
             envs.reset(seed=[1])
         with pytest.raises(ValueError, match="root: expected one of"):
