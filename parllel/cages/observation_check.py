@@ -41,6 +41,7 @@ class ObservationCheck:
         else:
             self._bounds = _bounds(space)
             self._limits = _limits(space, *self._bounds)
+            self._any_of = _all_within(space, *self._bounds)
 
     def __call__(self, observation: Tree, what: str) -> None:
         """Check one observation, which messages call `what`."""
@@ -49,6 +50,9 @@ class ObservationCheck:
             return
         # A number, a list or another library's array: whatever numpy reads, and a buffer therefore takes.
         array = self._numbers(observation, what)
+        # Not compared with None, which numpy takes for float64.
+        if self._any_of is not None and array.dtype == self._any_of:
+            return
         low, high = self._limits
         # Comparisons with NaN are false, so NaN is not within either.
         within = (array >= low) & (array <= high)
@@ -105,6 +109,15 @@ def _bounds(space: gym.Space[Any]) -> tuple[Any, Any]:
     # A space of a user's own class may have any bounds, or none.
     known = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
     return integer_bounds(space) if isinstance(space, known) else (-np.inf, np.inf)
+
+
+def _all_within(space: gym.Space[Any], low: Any, high: Any) -> np.dtype[Any] | None:
+    """Return the dtype of a space whose bounds hold all numbers of it, as those of pictures do."""
+    if space.dtype is None or space.dtype.kind not in "iu":
+        return None
+    limits = np.iinfo(space.dtype)
+    whole = np.all(np.equal(low, limits.min)) and np.all(np.equal(high, limits.max))
+    return space.dtype if whole else None
 
 
 def _limits(space: gym.Space[Any], low: Any, high: Any) -> tuple[Any, Any]:

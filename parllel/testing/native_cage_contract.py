@@ -12,7 +12,6 @@ For environments within a SyncVectorEnv there is `CageContract` as well, see `Ma
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,65 +21,18 @@ from parllel.buffers import Samples
 from parllel.cages import VectorEnvFactory, VectorizedCage
 from parllel.errors import ClosedError, WrongStateError
 from parllel.testing.cage_hooks import FIRST, record_columns, run, run_groups
-from parllel.testing.native_reference import masked_reset, simulate_together
+from parllel.testing.native_cage_hooks import BATCHES, SEEDS, N, NativeCageHooks
+from parllel.testing.native_reference import simulate_together
 from parllel.testing.row_reference import (
     assert_same_batches,
     draw_actions,
-    make_samples,
     read_batch,
     seeds_of,
 )
 
-SEEDS = (7, 1, 8, 2)
-N, T, BATCHES = len(SEEDS), 30, 3
 
-
-class NativeCageContract:
-    """Rows of a native vector environment beside the environment itself, over the ends of episodes.
-
-    Attributes:
-        mode: the autoreset mode of the environment.
-        has_state: whether its state can be saved.
-        rests: whether single environments rest while they wait, as those of a SyncVectorEnv do.
-        T: rows of a batch; in three batches, each with random actions, episodes have to end.
-    """
-
-    mode = "NextStep"
-    has_state = False
-    rests = False
-    T = T
-
-    def make_env(self, n: int) -> Any:
-        """Return the environment; overridden with another argument, `seed`, where it is seeded when made."""
-        raise NotImplementedError(f"{type(self).__name__} must say how to make an environment")
-
-    def begin(self, env: Any, seeds: Sequence[int]) -> Any:
-        """Reset an environment by what a cage with these seeds gives to it; return its observations."""
-        return env.reset(seed=list(seeds))[0]
-
-    def reset_some(self, env: Any, mask: Any) -> Any:
-        """Reset those of a mask; return their observations alone."""
-        return masked_reset(env, mask)
-
-    def made(self, **options: Any) -> VectorizedCage:
-        """Return a cage."""
-        return VectorizedCage(
-            VectorEnvFactory(self.make_env), **{"n": N, "seeds": SEEDS, **options}
-        )
-
-    def directly(self) -> tuple[Any, Any]:
-        """Return an environment without a cage, and its first observations."""
-        words = [seeds_of(seed)[0] for seed in SEEDS]
-        factory = VectorEnvFactory(self.make_env)
-        env = factory.make(N, [word & (2**31 - 1) for word in words])
-        return env, copy.deepcopy(self.begin(env, words))
-
-    def bound(self, **options: Any) -> tuple[VectorizedCage, Samples]:
-        """Return a cage, and samples with a foreign column on either side of its own."""
-        cage = self.made(**options)
-        samples = make_samples(_OneSpace(cage.spaces), self.T, N + 2, info=False)
-        cage.set_samples_buffer(samples, slice(FIRST, FIRST + N))
-        return cage, samples
+class NativeCageContract(NativeCageHooks):
+    """Rows of a native vector environment beside the environment itself, over the ends of episodes."""
 
     @pytest.mark.parametrize("automatic", [True, False], ids=["automatic", "wait"])
     def test_columns_are_those_of_the_environment_itself(self, automatic: bool) -> None:
@@ -181,10 +133,6 @@ class NativeCageContract:
                 assert not cage.needs_reset.any()
                 assert self.observations(samples, 0) != first
 
-    def observations(self, samples: Samples, t: int) -> Any:
-        """Return the observations of a row of the cage's columns."""
-        return np.asarray(samples.env.observation[t])[FIRST : FIRST + N].tolist()
-
     def go_on(self, cage: VectorizedCage, samples: Samples) -> Any:
         """Return what comes of a batch of random rows."""
         for t in range(self.T):
@@ -226,10 +174,3 @@ class NativeCageContract:
         given = VectorEnvFactory(make if factory.takes_seed else lambda n: make(n))
         with pytest.raises(ValueError, match=f"expected a vector environment of {N} that are"):
             VectorizedCage(given, n=N, seeds=SEEDS)
-
-
-class _OneSpace:
-    """The spaces of one environment, as `make_samples` asks an environment for them."""
-
-    def __init__(self, spaces: Any) -> None:
-        self.observation_space, self.action_space = spaces.observation, spaces.action

@@ -58,28 +58,33 @@ def simulate_together(
                 _put(fresh, ended, reset_some(env, ended))
                 now = fresh if automatic else now
             for i, record in enumerate(records):
-                over = bool(ended[i]) and not waits[i]
-                if waits[i]:
+                wait, over = bool(waits[i]), bool(ended[i]) and not waits[i]
+                if wait:
                     now[i] = np.zeros_like(now[i])
                 else:
                     rewards[i].append(float(reward[i]))
                 if over:
-                    record.final.append((t, final[i]))
-                    record.trajs.append((len(rewards[i]), sum(rewards[i]), sum(rewards[i])))
-                    rewards[i] = []
+                    _record_end(record, t, final[i], rewards[i])
                     now[i] = now[i] if automatic else final[i]
                 record.observations.append(now[i])
-                record.rewards.append(0.0 if waits[i] else float(reward[i]))
+                record.rewards.append(0.0 if wait else float(reward[i]))
                 record.terminated.append(over and bool(terminated[i]))
                 record.truncated.append(over and bool(truncated[i]))
                 record.done.append(over)
                 record.infos.append(None)
-                record.needs_reset.append(not automatic and bool(waits[i] or over))
+                record.needs_reset.append(not automatic and (wait or over))
             if not automatic:
                 waits |= ended
         for column, record in zip(columns, records, strict=True):
             column.append(record)
     return columns
+
+
+def _record_end(record: BatchRecord, t: int, final: Tree, rewards: list[float]) -> None:
+    record.final.append((t, final))
+    # Without a discount, which the contract of single environments tests.
+    record.trajs.append((len(rewards), sum(rewards), sum(rewards)))
+    rewards.clear()
 
 
 def cell(stack: Tree, i: int) -> Tree:

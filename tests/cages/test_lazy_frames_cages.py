@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformObservation
 from numpy.typing import NDArray
 
@@ -15,7 +16,13 @@ from parllel import BatchSpec
 from parllel.agents import NumpyHandler
 from parllel.arrays import LazyFramesArray
 from parllel.buffers import Field, Samples, allocate, buffer_leaves, buffer_map, buffer_rotate
-from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.cages import (
+    Cage,
+    ProcessCage,
+    SynchronizedProcessCage,
+    VectorEnvFactory,
+    VectorizedCage,
+)
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler
 from parllel.testing import CountingAgent, CountingEnv
 from parllel.testing.cage_hooks import (
@@ -69,6 +76,8 @@ def framed(env: Any, T: int, B: int, storage: str) -> Samples:
 def vector_cage(kind: str, factories: Any, **options: Any) -> Any:
     if kind == "vectorized":
         return VectorizedCage(factories, **options)
+    if kind == "native":
+        return VectorizedCage(VectorEnvFactory(lambda n: SyncVectorEnv(factories)), **options)
     return SynchronizedProcessCage(factories, **SYNCHRONIZED[kind], **FORKED, **options)
 
 
@@ -112,7 +121,7 @@ def test_out_arguments_of_the_plain_face_take_stacks(kind: Any) -> None:
 
 @pytest.mark.parametrize("automatic", [True, False])
 @pytest.mark.parametrize("info", [True, False])
-@pytest.mark.parametrize("kind", ["vectorized", *SYNCHRONIZED])
+@pytest.mark.parametrize("kind", ["vectorized", "native", *SYNCHRONIZED])
 def test_columns_are_recorded_as_plain_loops_see_them(
     kind: str, info: bool, automatic: bool
 ) -> None:
@@ -121,7 +130,7 @@ def test_columns_are_recorded_as_plain_loops_see_them(
         for lengths, padding_type in zip(LENGTHS, ["reset", "zero"] * N, strict=False)
     ]
     T = 5
-    samples = framed(factories[0](), T, N + 2, "local" if kind == "vectorized" else "managed")
+    samples = framed(factories[0](), T, N + 2, "managed" if kind in SYNCHRONIZED else "local")
     if not info:  # then cells are looked up beforehand
         samples = samples._replace(env=samples.env._replace(env_info=None))
     actions = draw_columns()

@@ -15,6 +15,7 @@ from parllel.testing.cage_contract import CageContract
 from parllel.testing.cage_kinds import MakesSyncVectorCage
 from parllel.testing.counting_vector_env import CountingVectorEnv
 from parllel.testing.native_cage_contract import NativeCageContract
+from parllel.testing.native_cage_hooks import NativeCageHooks
 from parllel.testing.native_reference import reset_carts
 
 
@@ -97,7 +98,7 @@ class TestEnvPool(NativeCageContract):
         return env.reset()[0]
 
 
-class TestAtariNextStep(NativeCageContract):
+class AtariHooks(NativeCageHooks):
     T = 12
 
     def make_env(self, n: int) -> Any:
@@ -117,5 +118,10 @@ class TestAtariNextStep(NativeCageContract):
         return env.reset(seed=np.array(seeds) & (2**31 - 1))[0]
 
 
-class TestAtariSameStep(TestAtariNextStep):
+class TestAtariNextStep(AtariHooks, NativeCageContract):
+    pass
+
+
+class TestAtariSameStep(AtariHooks):
     mode = "SameStep"
+    test_columns = NativeCageContract.test_columns_are_those_of_the_environment_itself
