@@ -6,7 +6,7 @@ from collections.abc import MutableSequence
 from dataclasses import fields
 from typing import Any
 
-from parllel.env_states import freeze, generator_from, generator_state, thaw
+from parllel.env_states import NoStateError, freeze, generator_from, generator_state, thaw
 from parllel.messaging.kafka_message import KafkaMessage
 from parllel.messaging.message_type import MessageType
 from parllel.types import State
@@ -19,8 +19,17 @@ def agent_state(agent: Any) -> State:
     """Return what every agent keeps, its generator and unread messages included, and its own `state()`.
 
     Raises:
-        TypeError: naming the attribute, for values that no checkpoint can hold.
+        NoStateError: naming the agent and the attribute, for values that no checkpoint can hold.
     """
+    try:
+        state = _kept(agent)
+    except TypeError as error:
+        raise NoStateError(f"agent {agent.agent_id!r}: {error}") from error
+    state["own"] = agent.state()
+    return state
+
+
+def _kept(agent: Any) -> State:
     state = {name: freeze(getattr(agent, name), name) for name in _KEPT}
     generator = agent._np_random
     state["np_random"] = None if generator is None else generator_state(generator)
@@ -28,7 +37,6 @@ def agent_state(agent: Any) -> State:
         [freeze(_plain(getattr(message, name)), f"mailbox[{i}].{name}") for name in _OF_MESSAGE]
         for i, message in enumerate(agent.mailbox)
     ]
-    state["own"] = agent.state()
     return state
 
 

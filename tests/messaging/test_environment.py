@@ -344,6 +344,10 @@ def test_states_that_would_not_be_whole_are_refused(make_world):
         make_world(TREES["grid"], agent_cls=Counts).state()
     with pytest.raises(NoStateError, match=r"Moves has physics of its own \(apply_actions\)"):
         make_world(TREES["grid"], cls=Moves).state()
+    env = make_world(TREES["grid"])
+    env.agents["device1"]._last_observation = object()
+    with pytest.raises(NoStateError, match="agent 'device1': _last_observation: expected numbers"):
+        env.state()
     state = make_world(TREES["grid"]).state()
     with pytest.raises(ValueError, match=r"expected the state of agents \['only'\]"):
         make_world(TREES["no subordinates"]).load_state(state)
