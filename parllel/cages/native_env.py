@@ -234,8 +234,8 @@ def _mode_of(env: Any, core: Any, name: str) -> str:
     mode = getattr(said, "value", said)
     if mode not in _MODES:
         raise ValueError(
-            f"{name}: expected metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, got "
-            f"{said!r}"
+            f"{name}: expected metadata['autoreset_mode'] to be a gymnasium.vector.AutoresetMode, "
+            f"as gymnasium 1.1 and later have it, got {said!r}"
         )
     return str(mode)
 

@@ -24,20 +24,28 @@ class ObservationCheck:
     another scale, such as 0 to 255 instead of 0 to 1. The width of a range with one bound is the magnitude of
     that bound, or 1 if that is greater. Floats must be finite as float32, whatever the bounds.
 
+    Args:
+        space: of one environment.
+        batch: the shape before that of the space, (n,) for the observations of n environments in one array.
+
     Raises, when called:
         TypeError: if a part is not a number, or a fraction instead of an integer.
         ValueError: for another nesting or shape, NaN, infinity, or numbers beyond float32 or the bounds.
     """
 
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self._space = space
+    def __init__(self, space: gym.Space[Any], batch: tuple[int, ...] = ()) -> None:
+        self._space, self._batch = space, batch
         # Made once: the spaces of an environment do not change, and checks run in every step of an episode.
         self._parts: dict[Any, ObservationCheck] = {}
         self._limits: tuple[Any, Any] | None = None
         if isinstance(space, spaces.Dict):
-            self._parts = {name: ObservationCheck(inner) for name, inner in space.spaces.items()}
+            self._parts = {
+                name: ObservationCheck(inner, batch) for name, inner in space.spaces.items()
+            }
         elif isinstance(space, spaces.Tuple):
-            self._parts = {i: ObservationCheck(inner) for i, inner in enumerate(space.spaces)}
+            self._parts = {
+                i: ObservationCheck(inner, batch) for i, inner in enumerate(space.spaces)
+            }
         else:
             self._bounds = _bounds(space)
             self._limits = _limits(space, *self._bounds)
@@ -73,7 +81,7 @@ class ObservationCheck:
 
     def _numbers(self, observation: Tree, what: str) -> NDArray[Any]:
         space = self._space
-        shape = space.shape or ()
+        shape = (*self._batch, *(space.shape or ()))
         try:
             array = np.asarray(observation)
         except ValueError as error:  # lists of different lengths

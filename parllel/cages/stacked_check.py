@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.vector.utils import batch_space
 
 from parllel.cages.brief import brief
 from parllel.cages.native_trees import pick
@@ -33,7 +32,7 @@ class StackedCheck:
 
     def __init__(self, spaces: Spaces, n: int, name: str, name_of: Callable[[int], str]) -> None:
         self._n, self._name, self._name_of = n, name, name_of
-        self._check_all = ObservationCheck(batch_space(spaces.observation, n))
+        self._check_all = ObservationCheck(spaces.observation, (n,))
         self._check_one = ObservationCheck(spaces.observation)
 
     def reset(self, result: Any) -> None:
