@@ -23,7 +23,7 @@ class Topic(str):
 
     Raises:
         TypeError: if an id is no text.
-        ValueError: if an id is empty.
+        ValueError: if an id is empty, or a broadcast has a recipient.
 
     Attributes:
         address: between whom its messages go.
@@ -40,8 +40,10 @@ class Topic(str):
             shown_id(check_id("environment", environment)),
             shown_id(check_id("sender", sender)),
         ]
-        if recipient is not None:
+        if kind is not MessageType.BROADCAST:
             names.append(shown_id(check_id("recipient", recipient)))
+        elif recipient is not None:
+            raise ValueError(f"recipient: expected None for a broadcast, got {recipient!r}")
         topic = super().__new__(cls, f"env_{names[0]}__{'_to_'.join(names[1:])}_{kind.value}")
         topic.address = Address(environment, kind, sender, recipient)
         return topic
