@@ -107,7 +107,7 @@ class EnvInfoRows:
                 continue
             if (
                 not isinstance(value, np.ndarray)
-                or len(value) != n
+                or value.shape[:1] != (n,)
                 or value.dtype.kind not in kinds
             ):
                 return False

@@ -8,10 +8,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.buffers import Samples
-from parllel.cages import CageInterface, ProcessCage, SynchronizedProcessCage, VectorizedCage
+from parllel.cages import (
+    CageInterface,
+    ProcessCage,
+    SynchronizedProcessCage,
+    VectorEnvFactory,
+    VectorizedCage,
+)
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_samples
@@ -31,9 +38,16 @@ def counted(length: int) -> Any:
     return gym.wrappers.RecordEpisodeStatistics(CountingEnv(length), stats_key="sums")
 
 
+def together(mode: str) -> VectorizedCage:
+    make = VectorEnvFactory(lambda n: SyncVectorEnv(FACTORIES[:n], autoreset_mode=mode))
+    return VectorizedCage(make, n=B)
+
+
 FACTORIES = [partial(counted, length) for length in (2, 3, 9)]
 PLACES: dict[str, Any] = {
     "here": lambda: [VectorizedCage(FACTORIES)],
+    "together": lambda: [together("NextStep")],
+    "together, same step": lambda: [together("SameStep")],
     "processes": lambda: [
         ProcessCage(factory, start_method="fork", index=i) for i, factory in enumerate(FACTORIES)
     ],

@@ -1,4 +1,4 @@
-"""Native vector environments that are not what they should be, or are not asked as they should be."""
+"""Native vector environments that are not what they should be, and what else users may ask of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
+from parllel import BatchSpec
+from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import VectorEnvFactory, VectorizedCage
 from parllel.testing import CountingEnv
 from parllel.testing.cage_hooks import run_groups
 from parllel.testing.counting_vector_env import CountingVectorEnv
 from parllel.testing.row_reference import make_samples
+from parllel_patterns import allocate_samples
 
 N, T, SEEDS = 3, 8, (1, 2, 3)
 make_carts = partial(gym.make_vec, "CartPole-v1", vectorization_mode="vector_entry_point")
@@ -175,3 +178,28 @@ def test_environments_in_processes_of_gymnasium_play_the_same() -> None:
         ValueError, match="resets an environment once more in the step after its reset"
     ):
         made(lambda n: in_processes(factories[:n]))
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered")
+def test_infos_are_stored_as_the_environment_has_them() -> None:
+    envpool = pytest.importorskip("envpool")
+
+    def make(n: int, seed: Any) -> Any:
+        return envpool.make_gymnasium("CartPole-v1", num_envs=n, seed=seed, num_threads=1)
+
+    with VectorizedCage(VectorEnvFactory(make), n=N, seeds=SEEDS) as cage:
+        handler = NumpyHandler(RandomAgent(cage.spaces.action, seed=0))
+        samples = allocate_samples(
+            [cage], BatchSpec(50, N), handler, env_info={"elapsed_step": 0, "absent": -1.0}
+        )
+        cage.set_samples_buffer(samples, slice(0, N))
+        with pytest.warns(UserWarning, match=r"its info has no \['absent'\]"):
+            run_rows(cage, 50)
+    info, done = samples.env.env_info, np.asarray(samples.env.done)
+    expected = np.zeros(N, int)
+    assert done.any()
+    for t in range(50):
+        expected += 1
+        assert np.asarray(info.elapsed_step[t]).tolist() == expected.tolist()
+        expected[done[t]] = 0
+    assert (np.asarray(info.absent) == -1.0).all()
