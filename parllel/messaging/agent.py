@@ -97,15 +97,15 @@ class Agent(ABC):
         self._np_random: np.random.Generator | None = None
         # The environment that has this agent, None if it is on its own.
         self._environment: SupportsSetEnvId | None = None
-        # In SYNC what the parent handed down, and what this agent reports.
-        self._handed: Any = _NOTHING
-        self._report: Any = _NOTHING
-        # In ASYNC the edges of this agent: `take` and `put` without a look at names.
+        # The parent's action, and what this agent reported, until they are taken: in SYNC left there by the
+        # call, in ASYNC by the step algorithm, when their messages have come.
+        self.handed: Any = _NOTHING
+        self.reported: Any = _NOTHING
+        # In ASYNC the edges of this agent: `put` without a look at names.
         self._connected = False
         self.action_edge: Edge | None = None
         self.info_edge: Edge | None = None
         self._edges_down: dict[str, Edge] = {}
-        self._edges_up: dict[str, Edge] = {}
 
     @abstractmethod
     def observe(self, global_state: Any) -> Any:
@@ -147,7 +147,7 @@ class Agent(ABC):
         self._compiled_info = {}
         self._last_observation = None
         self._last_action = None
-        self._handed = self._report = _NOTHING
+        self.handed = self.reported = _NOTHING
         self.mailbox.clear()
 
     def set_env_id(self, env_id: str) -> None:
@@ -225,16 +225,16 @@ class Agent(ABC):
         return compiled_info
 
     def hand(self, action: Any) -> None:
-        """Leave the parent's action for `descend`, in SYNC."""
-        self._handed = action
+        """Leave the parent's action for `descend`."""
+        self.handed = action
 
     def take_report(self) -> dict[str, Any]:
-        """Return what `ascend` left for the parent, in SYNC.
+        """Return what this agent reported in this step, once; for its parent.
 
         Raises:
             MissingMessageError: if it left nothing.
         """
-        report, self._report = self._report, _NOTHING
+        report, self.reported = self.reported, _NOTHING
         if report is _NOTHING:
             # `ascend` has counted the step already.
             raise self._missing("info", self.agent_id, self.parent_id, int(self._timestep) - 1)
@@ -256,9 +256,7 @@ class Agent(ABC):
         Raises:
             MissingMessageError: if there is none.
         """
-        if self.action_edge is not None:
-            return self.action_edge.take_payload()["action"]
-        action, self._handed = self._handed, _NOTHING
+        action, self.handed = self.handed, _NOTHING
         if action is not _NOTHING:
             return action
         if self.parent_id is None:
@@ -282,11 +280,10 @@ class Agent(ABC):
 
     def _receive_infos_from_subordinates(self, global_state: Any) -> dict[str, dict[str, Any]]:
         """Return what each subordinate reports of this step, by id; in SYNC, it is asked for it now."""
-        if self._edges_up:
-            return {name: edge.take_payload() for name, edge in self._edges_up.items()}
         infos = {}
         for name, subordinate in self.subordinates.items():
-            subordinate.ascend(global_state)
+            if not self._edges_down:
+                subordinate.ascend(global_state)
             infos[name] = subordinate.take_report()
         return infos
 
@@ -295,13 +292,13 @@ class Agent(ABC):
         if self.info_edge is not None:
             self.info_edge.put(compiled_info, self._timestep)
         else:
-            self._report = compiled_info
+            self.reported = compiled_info
 
     def _setup_kafka_topics(self) -> None:
         """Make the edges to the parent and the subordinates; without a broker, forget them."""
         broker, name, env_id = self.kafka_broker, self.agent_id, self.env_id
         self.action_edge = self.info_edge = None
-        self._edges_down, self._edges_up = {}, {}
+        self._edges_down = {}
         self._connected = True
         if broker is None or self.execution_mode is ExecutionMode.SYNC:
             return
@@ -311,4 +308,3 @@ class Agent(ABC):
             self.info_edge = broker.edge(info(name, self.parent_id, env_id), env_id)
         for sub in self.subordinates:
             self._edges_down[sub] = broker.edge(action(name, sub, env_id), env_id)
-            self._edges_up[sub] = broker.edge(info(sub, name, env_id), env_id)

@@ -290,8 +290,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         """Take what the roots report; for the step algorithm."""
         infos: dict[str, dict[str, Any]] = {}
         for root in self.hierarchy.roots:
-            edge = root.info_edge
-            infos[root.agent_id] = root.take_report() if edge is None else edge.take_payload()
+            infos[root.agent_id] = root.take_report()
         observations, rewards = self._extract_observations(infos), self._extract_rewards(infos)
         self.terminated = bool(self.is_terminated(infos))
         at_most = self.max_steps is not None and self.timestep >= self.max_steps

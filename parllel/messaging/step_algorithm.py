@@ -18,7 +18,7 @@ no edges.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -34,6 +34,8 @@ class Walker(Protocol):
     """An agent, as the algorithm sees it."""
 
     agent_id: str
+    handed: Any
+    reported: Any
     action_edge: Edge | None
     info_edge: Edge | None
 
@@ -52,10 +54,11 @@ class Walker(Protocol):
 class Level:
     """The agents of one environment that are as far from it.
 
-    actions, infos: the edges from their parents and to them; none in SYNC.
+    linked: those of them that have edges from and to a parent, `actions` and `infos`; none in SYNC.
     """
 
     agents: tuple[Walker, ...]
+    linked: tuple[Walker, ...] = ()
     actions: tuple[Edge, ...] = ()
     infos: tuple[Edge, ...] = ()
 
@@ -75,9 +78,10 @@ def make_walk(env_id: str, broker: KafkaBroker | None, roots: Sequence[Walker]) 
         return Walk(env_id, None, (Level(tuple(roots)),))
     levels, agents = [], tuple(roots)
     while agents:
-        actions = tuple(agent.action_edge for agent in agents if agent.action_edge is not None)
-        infos = tuple(agent.info_edge for agent in agents if agent.info_edge is not None)
-        levels.append(Level(agents, actions, infos))
+        linked = tuple(agent for agent in agents if agent.action_edge and agent.info_edge)
+        actions = tuple(agent.action_edge for agent in linked if agent.action_edge)
+        infos = tuple(agent.info_edge for agent in linked if agent.info_edge)
+        levels.append(Level(agents, linked, actions, infos))
         agents = tuple(below for agent in agents for below in agent.subordinates.values())
     return Walk(env_id, broker, tuple(levels))
 
@@ -158,6 +162,7 @@ def _step_together(
     walk_down(walks)
     states = [env.run_physics() for env in environments]
     walk_up(walks, states)
+    _take_infos(walks, 0)
     return [env.finish_step() for env in environments]
 
 
@@ -166,7 +171,9 @@ def walk_down(walks: Sequence[Walk]) -> None:
     for depth in range(_depth(walks)):
         for group in _groups(len(walks)):
             chosen = [walks[i] for i in group if len(walks[i].levels) > depth]
-            _await([(walk.broker, walk.levels[depth].actions) for walk in chosen])
+            for agents, payloads in _take(chosen, depth, "actions"):
+                for agent, payload in zip(agents, payloads, strict=True):
+                    agent.handed = payload["action"]
             for walk in chosen:
                 for agent in walk.levels[depth].agents:
                     try:
@@ -184,7 +191,7 @@ def walk_up(walks: Sequence[Walk], global_states: Sequence[Any]) -> None:
     """
     for depth in reversed(range(_depth(walks))):
         for group in _groups(len(walks)):
-            _await_infos([walks[i] for i in group], depth + 1)
+            _take_infos([walks[i] for i in group], depth + 1)
             chosen = [i for i in group if len(walks[i].levels) > depth]
             for i in chosen:
                 walk, state = walks[i], global_states[i]
@@ -195,7 +202,6 @@ def walk_up(walks: Sequence[Walk], global_states: Sequence[Any]) -> None:
                         add_note(error, _place(agent, walk))
                         raise
             _flush([walks[i] for i in chosen])
-    _await_infos(walks, 0)
 
 
 def _depth(walks: Sequence[Walk]) -> int:
@@ -208,18 +214,27 @@ def _groups(n: int) -> list[range]:
     return [range(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def _await_infos(walks: Sequence[Walk], depth: int) -> None:
-    _await([(walk.broker, walk.levels[depth].infos) for walk in walks if len(walk.levels) > depth])
+def _take_infos(walks: Sequence[Walk], depth: int) -> None:
+    """Wait for what the agents of a level have reported, and leave it there for their parents."""
+    chosen = [walk for walk in walks if len(walk.levels) > depth]
+    for agents, payloads in _take(chosen, depth, "infos"):
+        for agent, payload in zip(agents, payloads, strict=True):
+            agent.reported = payload
 
 
-def _await(hop: Iterable[tuple[KafkaBroker | None, Sequence[Edge]]]) -> None:
-    """Wait until each of these edges has its message."""
-    by_broker: dict[int, tuple[KafkaBroker, list[Edge]]] = {}
-    for broker, edges in hop:
-        if broker is not None:
-            by_broker.setdefault(id(broker), (broker, []))[1].extend(edges)
-    for broker, awaited in by_broker.values():
-        broker.await_messages(awaited, time.monotonic() + broker.timeout_s)
+def _take(
+    walks: Sequence[Walk], depth: int, edges: str
+) -> Iterator[tuple[list[Walker], list[dict[str, Any]]]]:
+    """Wait for the messages of a level's edges, and yield them by broker, with the agents below the edges."""
+    by_broker: dict[int, tuple[KafkaBroker, list[Walker], list[Edge]]] = {}
+    for walk in walks:
+        if walk.broker is not None:
+            level = walk.levels[depth]
+            _, agents, awaited = by_broker.setdefault(id(walk.broker), (walk.broker, [], []))
+            agents += level.linked
+            awaited += getattr(level, edges)
+    for broker, agents, awaited in by_broker.values():
+        yield agents, broker.take_payloads(awaited, time.monotonic() + broker.timeout_s)
 
 
 def _flush(walks: Iterable[Walk]) -> None:
