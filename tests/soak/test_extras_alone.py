@@ -47,11 +47,12 @@ COMMANDS = {
     "rollouts": ("rollouts", ["-c", "import parllel.rollouts.on_ray"]),
     "remote": ("remote", [*PARLLEL, "run", "--environment", "rps", "--agents", "rock", "paper"]),
     "operators": ("operators", [GAME.name]),
+    "kafka": ("kafka", ["-c", "import parllel.messaging.kafka"]),
 }
 # Their code imports the library itself: the sentence names that, and for `python -c` it ends a traceback.
-# A game names the first that is missing, of those that other extras have too.
-OWN_CODE = {"multiagent": "mpe2", "operators": "needs"}
-WITH_TRACEBACK = ("flags", "wire", "rollouts", "operators")
+# A game, and the broker, name the first that is missing, of those that other extras have too.
+OWN_CODE = {"multiagent": "mpe2", "operators": "needs", "kafka": "needs"}
+WITH_TRACEBACK = ("flags", "wire", "rollouts", "operators", "kafka")
 
 
 def call(python: Path | str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
