@@ -29,7 +29,11 @@ _ATTEMPTS = 5
 
 
 class TansuBroker(Closing):
-    """Tansu with its memory engine, which behaves differently where brokers hurt: see `docs/messaging.md`."""
+    """Tansu with its memory engine, which differs from the mock broker where brokers hurt.
+
+    Its end offsets lag; it fences a producer that sends again after a pause of some seconds; a request takes
+    the longer the more records it holds.
+    """
 
     def __init__(self, advertised: tuple[str, int] | None = None) -> None:
         if not TANSU.exists():

@@ -92,14 +92,9 @@ def test_renamed_and_reset_environments_leave_nothing_behind(make_broker):
 
 
 def test_a_message_of_an_earlier_epoch_or_taker_of_the_id_is_never_seen(make_broker):
-    broker = make_broker()
-    traffic = Traffic(broker, ["a", "b"])
+    traffic = Traffic(make_broker(), ["a", "b"])
     for disturb in (traffic.reset, lambda: traffic.rename(0, "other"), traffic.reset):
-        # Half of a step: sent, and not taken.
-        broker.begin_step(traffic.env_ids, [1] * len(traffic.env_ids))
-        for (_, edge), *_ in traffic._hops:
-            edge.put({"from": "half a step"})
-        broker.flush()
+        traffic.send_half()
         disturb()
         traffic.step()
 

@@ -91,6 +91,13 @@ class Traffic:
                 assert message.step == step
         self.steps_done += 1
 
+    def send_half(self) -> None:
+        """Send the first messages of the next step, which nobody takes; then call `reset` or `rename`."""
+        self.broker.begin_step(self.env_ids, [self._step] * len(self.env_ids))
+        for name, edge in self._hops[0]:
+            edge.put(self._payload(name, -1, self._step))
+        self.broker.flush()
+
     def reset(self) -> None:
         """Begin the next epoch of each environment."""
         self._step = 0
