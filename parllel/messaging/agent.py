@@ -23,7 +23,7 @@ from parllel.messaging.errors import MissingMessageError
 from parllel.messaging.execution_mode import ExecutionMode
 from parllel.messaging.kafka_broker import KafkaBroker
 from parllel.messaging.kafka_message import KafkaMessage
-from parllel.messaging.step_algorithm import make_walk, walk_down, walk_up
+from parllel.messaging.step_algorithm import make_walk, walk_through
 from parllel.messaging.topic_manager import TopicManager
 from parllel.types import State
 
@@ -185,8 +185,7 @@ class Agent(ABC):
                 agent._setup_kafka_topics()
             below += agent.subordinates.values()
         walk = make_walk(self.env_id, None if sync else self.kafka_broker, [self])
-        walk_down([walk])
-        walk_up([walk], [global_state])
+        walk_through([walk], lambda _: global_state)
         return self._compiled_info
 
     def state(self) -> State:

@@ -18,7 +18,7 @@ no edges.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -159,53 +159,58 @@ def _step_together(
         for i in group:
             environments[i].begin_step(actions[i])
         _flush([walks[i] for i in group])
-    walk_down(walks)
-    states = [env.run_physics() for env in environments]
-    walk_up(walks, states)
+    walk_through(walks, lambda i: environments[i].run_physics())
     _take_infos(walks, 0)
     return [env.finish_step() for env in environments]
 
 
-def walk_down(walks: Sequence[Walk]) -> None:
-    """Let all agents take and pass on their actions, level by level."""
-    for depth in range(_depth(walks)):
-        for group in _groups(len(walks)):
-            chosen = [walks[i] for i in group if len(walks[i].levels) > depth]
-            for agents, payloads in _take(chosen, depth, "actions"):
-                for agent, payload in zip(agents, payloads, strict=True):
-                    agent.handed = payload["action"]
-            for walk in chosen:
-                for agent in walk.levels[depth].agents:
-                    try:
-                        agent.descend()
-                    except Exception as error:
-                        add_note(error, _place(agent, walk))
-                        raise
-            _flush(chosen)
+def walk_through(walks: Sequence[Walk], run_physics: Callable[[int], Any]) -> None:
+    """Let all agents pass on their actions, physics run, and all agents report, level by level.
 
-
-def walk_up(walks: Sequence[Walk], global_states: Sequence[Any]) -> None:
-    """Let all agents observe and report, from the lowest level up.
-
-    global_states: of each walk's environment.
+    run_physics: lets the leaves of the i-th walk act, and returns its global state.
     """
-    for depth in reversed(range(_depth(walks))):
-        for group in _groups(len(walks)):
-            _take_infos([walks[i] for i in group], depth + 1)
-            chosen = [i for i in group if len(walks[i].levels) > depth]
-            for i in chosen:
-                walk, state = walks[i], global_states[i]
-                for agent in walk.levels[depth].agents:
-                    try:
-                        agent.ascend(state)
-                    except Exception as error:
-                        add_note(error, _place(agent, walk))
-                        raise
-            _flush([walks[i] for i in chosen])
+    last = max(len(walk.levels) for walk in walks) - 1
+    groups = _groups(len(walks))
+    states: dict[int, Any] = {}
+    for depth in range(last):
+        for group in groups:
+            _descend([walks[i] for i in group], depth)
+    for group in groups:
+        # In one go, so that the reports of a group are on their way while the others' leaves act.
+        _descend([walks[i] for i in group], last)
+        states.update((i, run_physics(i)) for i in group)
+        _ascend([(walks[i], states[i]) for i in group], last)
+    for depth in reversed(range(last)):
+        for group in groups:
+            _ascend([(walks[i], states[i]) for i in group], depth)
 
 
-def _depth(walks: Sequence[Walk]) -> int:
-    return max(len(walk.levels) for walk in walks)
+def _descend(walks: Sequence[Walk], depth: int) -> None:
+    chosen = [walk for walk in walks if len(walk.levels) > depth]
+    for agents, payloads in _take(chosen, depth, "actions"):
+        for agent, payload in zip(agents, payloads, strict=True):
+            agent.handed = payload["action"]
+    for walk in chosen:
+        for agent in walk.levels[depth].agents:
+            try:
+                agent.descend()
+            except Exception as error:
+                add_note(error, _place(agent, walk))
+                raise
+    _flush(chosen)
+
+
+def _ascend(walks: Sequence[tuple[Walk, Any]], depth: int) -> None:
+    _take_infos([walk for walk, _ in walks], depth + 1)
+    for walk, state in walks:
+        if len(walk.levels) > depth:
+            for agent in walk.levels[depth].agents:
+                try:
+                    agent.ascend(state)
+                except Exception as error:
+                    add_note(error, _place(agent, walk))
+                    raise
+    _flush(walk for walk, _ in walks)
 
 
 def _groups(n: int) -> list[range]:
