@@ -7,10 +7,18 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from parllel import BatchSpec
 from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
-from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, TrajInfo, VectorizedCage
+from parllel.cages import (
+    Cage,
+    ProcessCage,
+    SynchronizedProcessCage,
+    TrajInfo,
+    VectorEnvFactory,
+    VectorizedCage,
+)
 from parllel.runs import load_state, save_state
 
 T, B = 20, 3
@@ -128,10 +136,22 @@ class Together:
         return np.concatenate([cage.needs_reset for cage in self.cages])
 
 
+def native(mode):
+    """Return what makes a cage of one native vector environment."""
+
+    def make(makes, **options):
+        together = VectorEnvFactory(lambda n: SyncVectorEnv(makes[:n], autoreset_mode=mode))
+        return VectorizedCage(together, n=len(makes), **options)
+
+    return make
+
+
 KINDS = [
     Cage,
     ProcessCage,
     VectorizedCage,
+    native("NextStep"),
+    native("SameStep"),
     partial(SynchronizedProcessCage, n_workers=2, participate=True),
     partial(SynchronizedProcessCage, n_workers=1, n_groups=2),
 ]
