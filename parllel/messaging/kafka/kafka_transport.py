@@ -210,11 +210,14 @@ class KafkaTransport(Transport):
                 return connection
             except BrokerUnavailableError as error:
                 connection.poll(0)
+                refused = connection.refused
                 said = "; ".join(filter(None, (_without_name(error), connection.said())))
                 connection.close()
             except BaseException:
                 connection.close()
                 raise
+            if refused:
+                raise BrokerRefusedError(f"broker {self._settings.bootstrap}: {refused}")
             if attempt_s <= _FIRST_ATTEMPT_S and (wrong := wrong_answer(self._settings, _PROBE_S)):
                 raise BrokerRefusedError(wrong)
             if self._closed or time.monotonic() + _SLICE_S >= deadline:

@@ -210,3 +210,12 @@ def test_too_few_partitions_are_refused(run):
             BrokerRefusedError, match=r"info' has 2 partitions, expected at least 3"
         ):
             KafkaTransport(broker.address, run, partitions=3, timeout_s=TIMEOUT_S)
+
+
+def test_a_login_that_fails_is_refused_at_once_and_the_password_is_not_said(run):
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "hush"}
+    config = {"security.protocol": "sasl_plaintext", **login}
+    refused = pytest.raises(BrokerRefusedError, match="SASL Handshake not supported")
+    with MockKafkaBroker() as broker, refused as caught:
+        KafkaTransport(broker.address, run, timeout_s=TIMEOUT_S, config=config)
+    assert "hush" not in str(caught.value)
