@@ -11,15 +11,12 @@ from cli_process import command
 from small_build import Config, build
 
 from parllel.cli import main
-from parllel.pictures import plot_learning_curve
 from parllel.runners import train
 
 
 @pytest.fixture(scope="session", autouse=True)
-def open_fonts(tmp_path_factory):
-    """Let matplotlib open its fonts, which it keeps, before any test is asked what it left behind."""
-    path = tmp_path_factory.mktemp("fonts") / "curve.png"
-    plot_learning_curve(path, {"training": [(0, 0.0), (1, 1.0)]}, "any")
+def fonts(open_fonts):
+    """Open them for all tests here."""
 
 
 @pytest.fixture(autouse=True)

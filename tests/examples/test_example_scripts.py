@@ -13,7 +13,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from parllel.pictures import plot_learning_curve
 from parllel.runners import resume, train
 from parllel.runs import RunFolder
 from parllel.seeding import Seeds
@@ -124,12 +123,6 @@ def cheetah(scripts, tmp_path_factory):
     return run(scripts, "half_cheetah", tmp_path_factory.mktemp("cheetah"))
 
 
-@pytest.fixture(scope="module")
-def fonts(tmp_path_factory):
-    """Let matplotlib open its fonts, which it keeps open, before the guard of a test looks."""
-    plot_learning_curve(tmp_path_factory.mktemp("fonts") / "curve.png", {"a": [(0, 1.0)]}, "any")
-
-
 def rows_of(folder):
     with (folder / "progress.csv").open(newline="") as file:
         return list(csv.DictReader(file))
@@ -179,8 +172,9 @@ def check_folder(folder):
 
 
 def test_every_script_is_run_here():
-    # But those that need a server or workers, which test_remote_examples and test_operator_examples run.
-    folders = [path for path in EXAMPLES.iterdir() if path.name not in ("remote", "operators")]
+    # But those that need a server, workers or a broker, which have files of tests of their own.
+    others = ("messaging", "operators", "remote")
+    folders = [path for path in EXAMPLES.iterdir() if path.name not in others]
     found = [path for folder in folders for path in folder.rglob("*.py")]
     scripts = {str(path.relative_to(EXAMPLES)) for path in found}
     assert {command[0] for command in COMMANDS.values()} == scripts
@@ -250,7 +244,7 @@ def test_a_policy_with_a_memory_leaves_curves(scripts, tmp_path):
     assert state_of(made)["elapsed_steps"] == int(last["step"])
 
 
-def test_old_batches_leave_curves_and_go_on_with_their_weights(scripts, tmp_path, fonts):
+def test_old_batches_leave_curves_and_go_on_with_their_weights(scripts, tmp_path, open_fonts):
     made = run(scripts, "cartpole stale", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
     assert curve["steps_to_475"] == {"weights": [None, None], "none": [None, None]}
@@ -272,7 +266,7 @@ def test_an_input_of_the_users_own(scripts, tmp_path):
     check_folder(run(scripts, "extra_input", tmp_path))
 
 
-def test_pong_is_resumed_with_each_frame_stored_once(scripts, tmp_path, fonts):
+def test_pong_is_resumed_with_each_frame_stored_once(scripts, tmp_path, open_fonts):
     made = run(scripts, "pong", tmp_path)
     curve = json.loads((tmp_path / "curve.json").read_text())
     assert [step for step, _ in curve["curves"]["evaluation"]] == [0, 64]
@@ -308,7 +302,7 @@ def test_agents_that_share_a_model(scripts, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def cartpole(fonts):
+def cartpole(open_fonts):
     """Return the example as a module."""
     path = EXAMPLES / "cartpole" / "train_ppo.py"
     spec = importlib.util.spec_from_file_location("cartpole_train_ppo", path)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from parllel.operators import Experiment, OperatorConfig
-from parllel.pictures import plot_learning_curve
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 OPERATORS = EXAMPLES / "operators"
@@ -120,13 +119,7 @@ def python_alone(tmp_path_factory):
     return str(python)
 
 
-@pytest.fixture(scope="module")
-def fonts(tmp_path_factory):
-    """Let matplotlib open its fonts, which it keeps open, before the guard of a test looks."""
-    plot_learning_curve(tmp_path_factory.mktemp("fonts") / "curve.png", {"a": [(0, 1.0)]}, "any")
-
-
-@pytest.mark.usefixtures("fonts")
+@pytest.mark.usefixtures("open_fonts")
 def test_the_foreign_worker_takes_part_in_an_experiment(python_alone, tmp_path):
     worker = [python_alone, "-I", str(OPERATORS / "foreign_worker.py")]
     operators = [

@@ -8,14 +8,11 @@ import pytest
 from launching import HOSTILE, Hostile
 
 from parllel.operators import OperatorConfig, OperatorLauncher, OperatorProcessHandle
-from parllel.pictures import plot_learning_curve
 
 
 @pytest.fixture(scope="session", autouse=True)
-def open_fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let matplotlib open its fonts, which it keeps, before any test is asked what it left behind."""
-    path = tmp_path_factory.mktemp("fonts") / "curve.png"
-    plot_learning_curve(path, {"training": [(0, 0.0), (1, 1.0)]}, "any")
+def fonts(open_fonts: None) -> None:
+    """Open them for all tests here."""
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from parllel.pictures import plot_learning_curve
 from parllel.runners import Callback
 from parllel.runs import RunFolder, RunResult, config_values
 from parllel.torch import PPO
@@ -22,11 +21,7 @@ RUNNERS = Path(__file__).parent.parent / "runners"
 sys.path.insert(0, str(RUNNERS))
 from small_run import Config, Rates, build  # noqa: E402
 
-
-@pytest.fixture(scope="module", autouse=True)
-def open_fonts(tmp_path_factory):
-    """Let matplotlib open its fonts, which it keeps, before any test is asked what it left behind."""
-    plot_learning_curve(tmp_path_factory.mktemp("fonts") / "curve.png", {"a": [(0, 1.0)]}, "any")
+pytestmark = pytest.mark.usefixtures("open_fonts")
 
 
 @pytest.fixture(scope="module")
