@@ -206,19 +206,6 @@ PEERS = [
         "peers",
     ),
 ]
-
-
-def _threads(workload: Workload, cores: int) -> list[Settings]:
-    return [{"num_threads": n, "own": True} for n in range(1, cores + 1)]
-
-
-# Not among the peers: what EnvPool's own loop and a cage do with the same environments of its own.
-ENVPOOL = SIDES + "envpool_side:"
-ENVPOOL_LOOP = Entry("EnvPool's loop", ENVPOOL + "EnvPoolSide", _threads, "native")
-ENVPOOL_ROWS = Entry(
-    "EnvPool's loop, every row a step", ENVPOOL + "EnvPoolRowsSide", _threads, "native"
-)
-OURS_ENVPOOL = Entry("EnvPool in a VectorizedCage", ENVPOOL + "EnvPoolCageSide", _threads, "ours")
 MAIN_PROCESS = Entry(
     "parllel, main process",
     SIDES + "main_process_side:MainProcessSide",

@@ -13,12 +13,9 @@ from typing import Any
 from benchmarks.interval import Estimate, estimate
 from benchmarks.peers.catalogue import (
     CLEANRL_STYLE,
-    ENVPOOL_LOOP,
-    ENVPOOL_ROWS,
     GYMNASIUM_ASYNC,
     OURS,
     OURS_COMPILED,
-    OURS_ENVPOOL,
     OURS_TORCH,
 )
 from benchmarks.peers.driver import Measured, SceneResult
@@ -219,23 +216,6 @@ def goals(cores: int) -> list[Goal]:
             "compiled small policy, against our own torch path",
             *("policy", compiled, side(torch), 1.3, 1.8),
         ),
-        *_native("envpool", "CartPole-v1"),
-        *_native("envpool-pong", "Pong-v5"),
-    ]
-
-
-def _native(scene: str, what: str) -> list[Goal]:
-    """Return how EnvPool in a cage compares with its loop into the same buffer, and into one with gaps."""
-    ours, text = (
-        OURS_ENVPOOL.name,
-        f"EnvPool's {what} inside a VectorizedCage, B=128, against its own loop",
-    )
-    rows, loop = side(ENVPOOL_ROWS.name), side(ENVPOOL_LOOP.name)
-    into_the_same = f"{text} into the same buffer"
-    with_gaps = f"{text} that leaves out the rows after an end, which only reset"
-    return [
-        Goal(f"native/{scene}", into_the_same, scene, ours, rows, 0.95, 1.0),
-        Goal(f"native/{scene}-gaps", with_gaps, scene, ours, loop),
     ]
 
 

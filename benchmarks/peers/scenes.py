@@ -6,13 +6,10 @@ from dataclasses import dataclass
 
 from benchmarks.peers.catalogue import (
     CLEANRL_STYLE,
-    ENVPOOL_LOOP,
-    ENVPOOL_ROWS,
     FORWARD,
     IDEAL,
     OURS,
     OURS_COMPILED,
-    OURS_ENVPOOL,
     OURS_TORCH,
     PEERS,
     Entry,
@@ -38,7 +35,6 @@ class Scene:
 
 EVERYONE = (IDEAL, OURS, *PEERS)
 POLICIES = (IDEAL, FORWARD, OURS_TORCH, OURS_COMPILED, CLEANRL_STYLE)
-NATIVE = (ENVPOOL_LOOP, ENVPOOL_ROWS, OURS_ENVPOOL)
 SCENES = [
     Scene("cartpole", Workload("CartPole-v1"), EVERYONE, quick=True),
     Scene("cartpole-4", Workload("CartPole-v1", B=4), EVERYONE),
@@ -60,7 +56,4 @@ SCENES = [
         EVERYONE,
     ),
     Scene("policy", Workload("CartPole-v1"), POLICIES, quick=True),
-    Scene("envpool", Workload("CartPole-v1", B=128), NATIVE),
-    # Fewer rows, as one is of 3.6 MB.
-    Scene("envpool-pong", Workload("ALE/Pong-v5", B=128, T=16), NATIVE),
 ]
