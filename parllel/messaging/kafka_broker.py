@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,14 +13,12 @@ from parllel.messaging.edge import Edge
 from parllel.messaging.exchange import Exchange
 from parllel.messaging.kafka_message import KafkaMessage
 from parllel.messaging.make_transport import make_transport
-from parllel.messaging.message_checks import check_channel, check_message
+from parllel.messaging.message_checks import check_channel, check_message, check_settings
 from parllel.messaging.message_tap import MessageTap
 from parllel.messaging.rooms import Rooms
 from parllel.messaging.topic import Topic, check_id
 from parllel.messaging.transport import Transport
 from parllel.types import Closing, State
-
-_RUN = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class KafkaBroker(Closing):
@@ -75,18 +72,8 @@ class KafkaBroker(Closing):
         bootstrap: str | None = None,
         **kafka: Any,
     ) -> None:
-        if run is None:
-            run = uuid.uuid4().hex
-        elif not isinstance(run, str) or not _RUN.fullmatch(run):
-            raise ValueError(
-                f"KafkaBroker: run: expected 1 to 200 letters, digits and '._-', got {run!r}"
-            )
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-            raise ValueError(
-                f"KafkaBroker: capacity: expected an int of at least 1, got {capacity!r}"
-            )
-        if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
-            raise ValueError(f"KafkaBroker: timeout_s: expected seconds above 0, got {timeout_s!r}")
+        run = uuid.uuid4().hex if run is None else run
+        check_settings(run, capacity, timeout_s)
         self.mode = mode
         self.run = run
         self.timeout_s = timeout_s
@@ -195,15 +182,17 @@ class KafkaBroker(Closing):
         check_id("consume: agent_id", agent_id)
         with self._open:
             edges = self._rooms.edges_to(topic, agent_id, env_id)
-            sent = [(edge, edge.sent, edge.place.epoch) for edge in edges]
-        self._await_sent(sent)
+        self._await_sent(edges)
         with self._exchange.lock:
             messages = [message for edge in edges for message in edge.consume(clear)]
         if len(edges) > 1:
             messages.sort(key=lambda message: message.timestamp)
         return messages
 
-    def _await_sent(self, sent: list[tuple[Edge, int, int]]) -> None:
+    def _await_sent(self, edges: list[Edge]) -> None:
+        with self._exchange.lock:
+            sent = [(edge, edge.sent, edge.place.epoch) for edge in edges]
+
         def arrived() -> bool:
             # After a reset by another thread there is nothing left to wait for.
             return all(
@@ -211,9 +200,7 @@ class KafkaBroker(Closing):
                 for edge, number, epoch in sent
             )
 
-        deadline = self._delivery.deadline(None)
-        edges = [edge for edge, _, _ in sent]
-        if not self._delivery.wait_until(arrived, edges, deadline):
+        if not self._delivery.wait_until(arrived, edges, self._delivery.deadline(None)):
             late = next(edge for edge, number, _ in sent if edge.received < number)
             raise self._delivery.overdue(late, f"waited for {self.timeout_s} s")
         self._exchange.watchers.run(self.timeout_s)
@@ -373,8 +360,8 @@ class KafkaBroker(Closing):
         """
         with self._open:
             room = self._rooms.existing(env_id)
-            sent = [(edge, edge.sent, edge.place.epoch) for edge in room.edges.values()]
-        self._await_sent(sent)
+            edges = list(room.edges.values())
+        self._await_sent(edges)
         with self._exchange.lock:
             return room.state()
 

@@ -1,10 +1,30 @@
-"""Whether a message is one, and belongs to its topic."""
+"""Whether a broker, a message and its topic are given as they have to be."""
 
 from __future__ import annotations
+
+import re
 
 from parllel.messaging.kafka_message import KafkaMessage
 from parllel.messaging.message_type import MessageType
 from parllel.messaging.topic import Topic, check_id
+
+_RUN = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def check_settings(run: object, capacity: object, timeout_s: object) -> None:
+    """Check what `KafkaBroker` was given.
+
+    Raises:
+        ValueError: names what is wrong.
+    """
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise ValueError(
+            f"KafkaBroker: run: expected 1 to 200 letters, digits and '._-', got {run!r}"
+        )
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+        raise ValueError(f"KafkaBroker: capacity: expected an int of at least 1, got {capacity!r}")
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+        raise ValueError(f"KafkaBroker: timeout_s: expected seconds above 0, got {timeout_s!r}")
 
 
 def check_message(topic: str, message: KafkaMessage) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -302,6 +303,31 @@ def test_states_take_messages_along(broker):
     assert len(consume(broker, INFO, "grid1")) == 1
     with pytest.raises(WrongStateError, match="no environment has the id 'x'"):
         broker.environment_state("x")
+
+
+def test_steps_and_renames_leave_nothing_behind(broker):
+    def live(n):
+        env_id = f"renamed_{n}"
+        broker.join(env_id)
+        edge = broker.edge(TopicManager.action_topic("x", "y", env_id))
+        for step in range(20):
+            broker.begin_step([env_id], [step])
+            edge.put({"n": np.zeros(3)})
+            broker.await_messages([edge])
+            if step < 19:
+                edge.take()
+            broker.publish("news", message(env_id, n=step))
+            broker.clear_environment(env_id) if step % 7 == 6 else consume(
+                broker, "news", "device1", env_id
+            )
+        broker.leave(env_id)
+        gc.collect()
+        return len(gc.get_objects())
+
+    counts = [live(n) for n in range(30)]
+    assert counts[-1] - counts[5] < 30
+    statistics = broker.statistics()
+    assert (statistics["environments"], statistics["edges"], statistics["queued"]) == (0, 0, 0)
 
 
 def test_threads_lose_nothing():
