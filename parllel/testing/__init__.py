@@ -16,6 +16,7 @@ from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError, FaultyEnv, 
 from parllel.testing.holdings import LeakError
 from parllel.testing.leak_guard import LeakGuard
 from parllel.testing.mock_kafka_broker import MockKafkaBroker
+from parllel.testing.private_memory import private_memory
 from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 from parllel.testing.sampler_contract import SamplerContract
 from parllel.testing.sampler_setup import CagesOf, SamplerParts, SamplerSetup, make_sampler
@@ -46,6 +47,7 @@ __all__ = [
     "command_of",
     "descendants",
     "make_sampler",
+    "private_memory",
     "process_entry",
     "process_runs",
     "simulate",

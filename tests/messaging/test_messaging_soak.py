@@ -12,6 +12,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
+from parllel.testing import private_memory
+
 pytest.importorskip("confluent_kafka")
 
 from kafka_brokers import OWN_KINDS, START
@@ -53,8 +55,8 @@ def test_all_messages_arrive_once_and_nothing_grows(kind):
             if rng.random() < RENAME:
                 traffic.rename(rng.randrange(N_ENVS), f"renamed_{number}")
             if number == int(steps * WARM_UP):
-                warm, descriptors = process.memory_full_info().uss, process.num_fds()
-        grown = process.memory_full_info().uss - warm
+                warm, descriptors = private_memory(), process.num_fds()
+        grown = private_memory() - warm
         broker.ledger.check()
         counts = broker.ledger.counts()
         print(f"{kind}: {counts}, {broker.statistics()}, {grown:,} bytes more", flush=True)

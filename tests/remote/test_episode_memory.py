@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from parllel.remote import Agent, make
+from parllel.testing import private_memory
 
 AGENT = """
 def agent(observation, configuration):
@@ -35,7 +36,7 @@ MAY_GROW = 4 * 2**20  # bytes: allocators keep pages of what was freed
 def held():
     """Return private memory in bytes and open files, of this process and of those of agents together."""
     processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    memory = [process.memory_full_info().uss for process in processes]
+    memory = [private_memory(process.pid) for process in processes]
     return sum(memory), processes[0].num_fds(), len(processes)
 
 

@@ -15,6 +15,7 @@ import pytest
 from served import Served
 
 from parllel.remote import UrlAgent, evaluate
+from parllel.testing import private_memory
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("PARLLEL_SOAK_SECONDS", 3600))
@@ -79,7 +80,7 @@ def test_an_hour_of_episodes_keeps_its_memory(tmp_path):
             rewards = evaluate("rps", [server.url, "rock"], CONFIGURATION, episodes=20)
             assert [None in one for one in rewards] == [False] * 20
             n += 20
-            held.append([process.memory_full_info().uss for process in processes])
+            held.append([private_memory(process.pid) for process in processes])
         print(f"{n} episodes", file=sys.stderr)
         assert {child.pid for child in processes[1].children(recursive=True)} == {
             process.pid for process in processes[2:]

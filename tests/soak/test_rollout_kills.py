@@ -28,7 +28,7 @@ from parllel.rollouts import (
     RolloutWorker,
     StepRecord,
 )
-from parllel.testing import CountingEnv
+from parllel.testing import CountingEnv, private_memory
 from parllel.testing.dummy_agents import CountingAgent
 from parllel_patterns import allocate_samples
 
@@ -82,8 +82,7 @@ class Killer(threading.Thread):
                 os.kill(worker.cage.pid, signal.SIGKILL)
                 if trial in (TRIALS // 5, TRIALS - 1):
                     time.sleep(5)  # until all processes are there again
-                    me = psutil.Process()
-                    self.holdings.append((me.memory_full_info().uss, me.num_fds()))
+                    self.holdings.append((private_memory(), psutil.Process().num_fds()))
         except BaseException as error:
             self.error = error
         finally:

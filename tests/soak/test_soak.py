@@ -23,7 +23,7 @@ from gymnasium import spaces
 from parllel.buffers import buffer_rotate
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
-from parllel.testing import CountingEnv, process_runs
+from parllel.testing import CountingEnv, private_memory, process_runs
 from parllel.testing.cage_hooks import FIRST, record_columns, run_groups
 from parllel.testing.row_reference import (
     BatchRecord,
@@ -71,7 +71,7 @@ class TrivialEnv(gym.Env[Any, Any]):
 def holdings(pids: list[int]) -> tuple[list[int], list[int], int]:
     """Return memory in bytes and descriptors of each process, and how many children there are."""
     processes = [psutil.Process(), *map(psutil.Process, pids)]
-    memory = [process.memory_full_info().uss for process in processes]
+    memory = [private_memory(process.pid) for process in processes]
     descriptors = [process.num_fds() for process in processes]
     return memory, descriptors, len(processes[0].children(recursive=True))
 

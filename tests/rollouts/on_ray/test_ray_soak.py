@@ -26,6 +26,7 @@ from ray_setup import (
 )
 
 from parllel.rollouts.on_ray import WorkerOptions
+from parllel.testing import private_memory
 from parllel.testing.dummy_envs import CountingEnv
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(4 * 3600), pytest.mark.usefixtures("ray_here")]
@@ -97,7 +98,7 @@ def test_kills(ray_here):
                 dead += processes if whole else processes[:1]
                 killed += 1
                 if killed in (TRIALS // 5 + 1, TRIALS):
-                    memory.append(psutil.Process().memory_info().rss + actor.memory_info().rss)
+                    memory.append(private_memory() + private_memory(actor.pid))
         workers.close()
         total = check_ledgers(workers.statuses(), buffer)
         assert buffer.counts()["accepted"] == consumer.n >= FRAGMENTS
