@@ -1,4 +1,4 @@
-"""The way of records through a transport, and who waits for them.
+"""Pass records through a transport, and let threads wait for what they bring.
 
     a thread that flushes    --- send_hop -->  transport      one thread at a time (_sending)
     a thread that waits      <--- receive ---  transport      one thread at a time (_receiving)
