@@ -1,0 +1,76 @@
+"""The one thing that an answer in prose names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+_THOUGHTS = re.compile(r"<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+# Markdown, JSON and quotes around a name.
+_MARKUP = re.compile(r"[*`\"'“”‘’{}\[\]<>#_~]+")
+_LABEL = re.compile(
+    r"\W*(?:my |the |next |final |best |chosen )*(?:action|answer|choice|move)(?: is)? *[:=] *(.*)"
+)
+_NEGATION = re.compile(
+    r"\b(?:not|cannot|never|avoid|without|instead of|rather than|\w+n t|unable to)\b"
+)
+_CLAUSE = re.compile(r"[.,;:!?()]|\b(?:but|so|then)\b")
+
+
+def answered(text: str, named: Mapping[str, T], brief: Mapping[str, T] | None = None) -> T | None:
+    """Return what an answer names, or None unless that is exactly one thing.
+
+    Thoughts in <think> are left out. The last line such as "Action: NAME" decides; if there is none, the last
+    line; if that names nothing, the whole text. A name after a negation in the same clause does not count.
+
+    Args:
+        text: the answer.
+        named: by names, which are looked for as whole words anywhere; neither case nor "_" and "-" matter.
+        brief: by names such as numbers, which sentences are full of: they count as a whole answer alone.
+    """
+    names = {_plain(name): value for name, value in named.items()}
+    whole = {**{_plain(name): value for name, value in (brief or {}).items()}, **names}
+    lines = [line for line in map(_plain, _THOUGHTS.sub("\n", text).splitlines()) if line]
+    if not lines:
+        return None
+    labelled = [match[1] for line in lines if (match := _LABEL.fullmatch(line))]
+    if labelled:
+        return _only(_named(labelled[-1], names, whole))
+    found = _named(lines[-1], names, whole)
+    if not found:
+        found = {
+            name: value for line in lines for name, value in _named(line, names, whole).items()
+        }
+    return _only(found)
+
+
+def _plain(text: str) -> str:
+    """Return text in one form: lower case, without markup, with single spaces."""
+    text = re.sub(r"(?<=\w)['’](?=\w)", " ", text.casefold())  # "don't" keeps two words
+    return " ".join(_MARKUP.sub(" ", text).replace("-", " ").split())
+
+
+def _named(line: str, names: Mapping[str, T], whole: Mapping[str, T]) -> dict[str, T]:
+    """Return what a line names, by name."""
+    alone = line.strip(" .,;:!?()")
+    if alone in whole:
+        return {alone: whole[alone]}
+    if not names:
+        return {}
+    # The longest first, as one name may be a part of another.
+    either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    found = {}
+    for clause in _CLAUSE.split(line):
+        negated = _NEGATION.search(clause)
+        for match in re.finditer(rf"(?<!\w)(?:{either})(?!\w)", clause):
+            if negated is None or match.start() < negated.start():
+                found[match[0]] = names[match[0]]
+    return found
+
+
+def _only(found: Mapping[str, T]) -> T | None:
+    """Return the one value of all names; None if there is none, or more than one."""
+    values = list(found.values())
+    return values[0] if values and all(value == values[0] for value in values) else None
