@@ -1,4 +1,13 @@
-"""Language models as operators: their client, what they are shown, and what is made of their answers.
+"""Language models as operators::
 
-Nothing is imported here, as each worker needs a part alone.
+    worker    TextAgent      describe -> messages -> parse; corrections, and what is played without an answer
+              LlmClient      chat: time-outs, retries, budget; keys stay here
+              HttpExchange   one POST with one deadline
+    server    any that answers POST /chat/completions as OpenAI's does; ScriptedServer, to try it without one
+
+Nothing is imported here: a worker imports the modules that it needs.
 """
+
+from __future__ import annotations
+
+__all__ = []

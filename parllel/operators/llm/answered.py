@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 _THOUGHTS = re.compile(r"<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 # Markdown, JSON and quotes around a name.
-_MARKUP = re.compile(r"[*`\"'“”‘’{}\[\]<>#_~]+")
+_MARKUP = re.compile(r"[*`\"'\u2018\u2019\u201c\u201d{}\[\]<>#_~]+")
 _LABEL = re.compile(
     r"\W*(?:my |the |next |final |best |chosen )*(?:action|answer|choice|move)(?: is)? *[:=] *(.*)"
 )
@@ -48,7 +48,7 @@ def answered(text: str, named: Mapping[str, T], brief: Mapping[str, T] | None = 
 
 def _plain(text: str) -> str:
     """Return text in one form: lower case, without markup, with single spaces."""
-    text = re.sub(r"(?<=\w)['’](?=\w)", " ", text.casefold())  # "don't" keeps two words
+    text = re.sub(r"(?<=\w)['\u2019](?=\w)", " ", text.casefold())  # "don't" keeps two words
     return " ".join(_MARKUP.sub(" ", text).replace("-", " ").split())
 
 

@@ -33,7 +33,7 @@ BRIEF = {"left": 0, "forward": 2, "0": 0, "1": 1}
         ("Do not go forward, turn left.", 0),
         ("I won't turn left.", None),
         ("I cannot go forward or turn left", None),
-        ("I can’t go forward, so I turn right", 1),
+        ("I can\u2019t go forward, so I turn right", 1),
         ("I go forward instead of turn left", 2),
         ("Action: turn left\nWait, that is a wall.\nAction: turn right", 1),
         ("Action: fly\nturn left", None),
