@@ -72,3 +72,19 @@ def open_fonts(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("fonts") / "curve.png"
     plot_learning_curve(path, {"training": [(0, 0.0), (1, 1.0)]}, "any")
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    """A headless Chromium for all tests of this process."""
+    from chromium import Chromium
+
+    with Chromium(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def pages(chromium):
+    """What opens pages in that browser; they are closed after the test, which fails if one had an error."""
+    with chromium.pages() as pages:
+        yield pages

@@ -6,8 +6,7 @@ import zlib
 
 import nim  # noqa: F401 - registers the game
 import numpy as np
-import pytest
-from browser import Browser
+from chromium import expect
 from playing import always, script
 
 from parllel.remote import make
@@ -24,12 +23,6 @@ def data_of(page):
     return json.loads(re.search(r'id="episode">(.*?)</script>', page, re.DOTALL)[1])
 
 
-@pytest.fixture
-def browser(tmp_path):
-    with Browser(tmp_path) as browser:
-        yield browser
-
-
 def board_page():
     with make("connectx", {"rows": 3, "columns": 3}, info={"TeamNames": [HOSTILE, "two"]}) as env:
         env.run([script(0, 1, 7), script(0, 1)])
@@ -37,57 +30,56 @@ def board_page():
         return env.render("html")
 
 
-def test_the_page_plays_an_episode(browser, tmp_path):
+def test_the_page_plays_an_episode(pages, tmp_path):
     (tmp_path / "page.html").write_text(board_page(), "utf-8")
-    browser.open(tmp_path / "page.html")
-    assert browser.text("#title") == "ConnectX"
-    assert browser.text("#step") == "0 / 5"
+    page = pages.open((tmp_path / "page.html").as_uri())
+    expect(page.locator("#title")).to_have_text("ConnectX")
+    step, play = page.locator("#step"), page.locator("#play")
+    expect(step).to_have_text("0 / 5")
     circles = (
         "atob(document.getElementById('picture').src.split(',')[1]).split('#1c7ed6').length - 1"
     )
-    assert browser.run(circles) == 0
-    browser.run("document.getElementById('forward').click()")
-    assert browser.text("#step") == "1 / 5"
-    assert browser.run(circles) == 1
+    assert page.evaluate(circles) == 0
+    page.click("#forward")
+    expect(step).to_have_text("1 / 5")
+    assert page.evaluate(circles) == 1
     # A picture that the browser could not draw would have no size.
-    browser.until("document.getElementById('picture').naturalWidth > 0")
+    page.wait_for_function("document.getElementById('picture').naturalWidth > 0")
     # It is in the page as text, and took nothing over.
-    assert browser.text("#agents td") == HOSTILE
-    assert browser.run("document.querySelectorAll('#logs pre')[0].textContent") == HOSTILE
-    assert browser.run("document.querySelectorAll('#logs pre')[1].textContent") == "<b>loud</b>"
-    assert browser.run("document.title") == "ConnectX"
-    assert browser.run("document.scripts.length") == 2
-    assert "500 ms" in browser.text("#agents tr")
+    assert page.locator("#agents td").first.inner_text() == HOSTILE
+    assert page.locator("#logs pre").all_text_contents() == [HOSTILE, "<b>loud</b>"]
+    assert page.title() == "ConnectX"
+    assert page.evaluate("document.scripts.length") == 2
+    first = page.locator("#agents tr").first
+    expect(first).to_contain_text("500 ms")
     # Played to its end, where it stops by itself.
-    browser.run("document.getElementById('speed').value = '60'")
-    browser.run("document.getElementById('play').click()")
-    browser.until("document.getElementById('step').textContent === '5 / 5'")
-    assert browser.text("#play") == "Play"
-    assert "INVALID" in browser.text("#agents tr")
-    assert "expected a column from 0 to 2, got 7" in browser.text("#agents tr")
+    page.evaluate("document.getElementById('speed').value = '60'")
+    play.click()
+    expect(step).to_have_text("5 / 5")
+    expect(play).to_have_text("Play")
+    expect(first).to_contain_text("INVALID")
+    expect(first).to_contain_text("expected a column from 0 to 2, got 7")
     # Back to where the slider is put, and by keys.
-    browser.run("const s = document.getElementById('slider'); s.value = 2; s.oninput()")
-    assert browser.text("#step") == "2 / 5"
-    browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'}))")
-    assert browser.text("#step") == "1 / 5"
-    assert browser.errors == []
+    page.fill("#slider", "2")
+    expect(step).to_have_text("2 / 5")
+    page.keyboard.press("ArrowLeft")
+    expect(step).to_have_text("1 / 5")
 
 
-def test_a_page_of_pixels_and_one_of_text(browser, tmp_path):
+def test_a_page_of_pixels_and_one_of_text(pages, tmp_path):
     with make("gymnasium/CartPole-v1", {"seed": 1}) as env:
         env.run([always(0)])
         n = len(env.steps) - 1
         (tmp_path / "pole.html").write_text(env.render("html"), "utf-8")
-    browser.open(tmp_path / "pole.html", step=3)
-    assert browser.text("#step") == f"3 / {n}"
-    browser.until("document.getElementById('picture').naturalWidth === 300")
+    page = pages.open(f"{(tmp_path / 'pole.html').as_uri()}#3")
+    expect(page.locator("#step")).to_have_text(f"3 / {n}")
+    page.wait_for_function("document.getElementById('picture').naturalWidth === 300")
     with make("nim") as env:
         env.step([3, None])
         (tmp_path / "nim.html").write_text(env.render("html"), "utf-8")
-    browser.open(tmp_path / "nim.html", step=1)
-    assert browser.text("#text").strip() == "||||"
-    assert browser.run("document.getElementById('picture').hidden")
-    assert browser.errors == []
+    page = pages.open(f"{(tmp_path / 'nim.html').as_uri()}#1")
+    assert page.locator("#text").inner_text().strip() == "||||"
+    expect(page.locator("#picture")).to_be_hidden()
 
 
 def test_the_page_asks_for_nothing_and_allows_no_other_script():
