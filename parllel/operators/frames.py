@@ -1,4 +1,4 @@
-"""Pictures of an environment in replies, drawn only when a command asks for one."""
+"""What an environment shows, in replies: a picture or text, drawn only when a command asks for it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from numpy.typing import NDArray
 
 # Of zlib, from 0 to 9: more costs several times the time, and saves little of a picture that is drawn.
 _COMPRESSION = 1
+_MODES = ("rgb_array", "ansi")
+
+
+def can_render(env: gym.Env[Any, Any]) -> bool:
+    """Return whether an environment draws pictures or text."""
+    return env.render_mode in _MODES
 
 
 def check_can_render(env: gym.Env[Any, Any]) -> None:
-    """Raise ValueError if an environment draws no pictures."""
-    if env.render_mode != "rgb_array":
+    """Raise ValueError if an environment draws neither pictures nor text."""
+    if not can_render(env):
         raise ValueError(
             f"frame: expected an environment with the render mode rgb_array, got {env.render_mode}; make it "
             'with {"render_mode": "rgb_array"} in env_kwargs'
@@ -26,12 +32,15 @@ def check_can_render(env: gym.Env[Any, Any]) -> None:
 def frame_of(env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
     """Return what an environment shows, as `render_payload` of a reply.
 
-    mode: "png": base64 of a PNG file in `data`; "rgb": lists of rows of [red, green, blue] in `rgb`.
+    mode: "png": base64 of a PNG file in `data`; "rgb": lists of rows of [red, green, blue] in `rgb`. One that
+        draws in the render mode "ansi" is shown as `text`, whatever the mode.
 
     Raises:
         ValueError: if it returns no picture: uint8 [H, W, 3], [H, W, 4] or [H, W].
         ImportError: for "png" without Pillow.
     """
+    if env.render_mode == "ansi":
+        return text_frame(str(env.render()))
     picture = _checked(env.render())
     height, width = picture.shape[:2]
     if mode == "rgb":
@@ -39,6 +48,11 @@ def frame_of(env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
     else:
         shown = {"mode": "png", "data": base64.b64encode(png_bytes(picture)).decode()}
     return {**shown, "width": width, "height": height}
+
+
+def text_frame(text: str) -> dict[str, Any]:
+    """Return text in place of a picture, as `render_payload` of a reply."""
+    return {"mode": "text", "text": text}
 
 
 def png_bytes(picture: NDArray[np.uint8]) -> bytes:

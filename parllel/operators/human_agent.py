@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 
+from parllel.operators.action_keys import KEYS, action_keys
 from parllel.operators.terminal import Terminal
 from parllel.operators.worker_agent import Decision, WorkerAgent
 
-# Given to actions from the first on; q and x are left free, as many programs end by them.
-_KEYS = string.digits + "abcdefghijklmnoprstuvwyz"
-_ARROWS = {"left": "left", "right": "right", "up": "up", "forward": "up", "down": "down"}
 _SHOWN = 2000  # characters of an observation that has no other text
 
 
@@ -75,15 +72,9 @@ class HumanAgent(WorkerAgent):
     def _own_keys(self, names: Sequence[str] | None) -> dict[str, int] | None:
         """Return the action of each key; None if there are more actions than keys."""
         space = self._space
-        if not isinstance(space, gym.spaces.Discrete) or space.n > len(_KEYS):
+        if not isinstance(space, gym.spaces.Discrete) or space.n > len(KEYS):
             return None
-        first, n = int(space.start), int(space.n)
-        keys = {_KEYS[i]: first + i for i in range(n)}
-        for i, name in enumerate((names or ())[:n]):
-            arrow = _ARROWS.get(name.lower())
-            if arrow is not None:
-                keys.setdefault(arrow, first + i)
-        return keys
+        return action_keys(int(space.n), int(space.start), names)
 
     def _key(
         self, terminal: Terminal, keys: Mapping[str, int], names: Sequence[str] | None

@@ -3,8 +3,9 @@
 python -m parllel.operators.human_worker --env-id FrozenLake-v1 --episodes 3
 
 Settings: "keys", an action by key, such as {"w": 0, "left": 1}. With --interactive, a `step` may bring its
-action, and is taken without asking. The environment is shown as text: in its render mode "ansi", if it has
-that and no other was named; MiniGrid in its own text; others by their observation.
+action, and is taken without asking; with --no-terminal as well, each has to. At a terminal the environment is
+shown as text: in its render mode "ansi", if it has that and no other was named; MiniGrid in its own text;
+others by their observation. Without one it draws pictures, if it can.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from parllel.operators.human_agent import HumanAgent
 from parllel.operators.interactive_runtime import action_names
 from parllel.operators.named_env import env_named
 from parllel.operators.protocol_streams import take_streams
-from parllel.operators.terminal import Terminal
+from parllel.operators.terminal import Terminal, TerminalError
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
 
 
@@ -30,15 +31,19 @@ class _Shown:
     Args:
         make_env: makes it as it was named.
         make_text: makes it with the render mode "ansi"; None if another one was named.
+        prefers_text: whether text is preferred to pictures.
     """
 
-    def __init__(self, make_env: EnvFactory, make_text: EnvFactory | None) -> None:
-        self._make_env, self._make_text = make_env, make_text
+    def __init__(
+        self, make_env: EnvFactory, make_text: EnvFactory | None, *, prefers_text: bool
+    ) -> None:
+        self._make_env, self._make_text, self._prefers_text = make_env, make_text, prefers_text
         self._env: gym.Env[Any, Any] | None = None
 
     def make(self) -> gym.Env[Any, Any]:
         env = self._make_env()
-        if self._make_text is not None and "ansi" in (env.metadata.get("render_modes") or ()):
+        has_text = "ansi" in (env.metadata.get("render_modes") or ())
+        if self._make_text is not None and has_text and (self._prefers_text or not env.render_mode):
             env.close()
             env = self._make_text()
         self._env = env
@@ -73,6 +78,8 @@ def load(
     driver = take_streams().stdin if given.interactive else None
 
     def open_terminal() -> Terminal:
+        if not given.terminal:
+            raise TerminalError("this worker has no terminal; send the action with each step")
         return Terminal(given.tty, driver)
 
     if env_factory is None:
@@ -81,7 +88,7 @@ def load(
     # A function of a file may take no mode, and has chosen one itself.
     if "render_mode" not in kwargs and ".py:" not in given.env_id:
         make_text = env_named(given.env_id, {**kwargs, "render_mode": "ansi"})
-    shown = _Shown(env_factory, make_text)
+    shown = _Shown(env_factory, make_text, prefers_text=given.terminal)
     return Loaded(HumanAgent(open_terminal, keys, shown.view), shown.make)
 
 
@@ -98,6 +105,12 @@ def main() -> int:
     parser = worker_parser("human_worker", "Let a person play, by the keys of a terminal.")
     parser.add_argument(
         "--tty", default="/dev/tty", help="the terminal; default that of the worker"
+    )
+    parser.add_argument(
+        "--no-terminal",
+        action="store_false",
+        dest="terminal",
+        help="each step brings its action, with --interactive",
     )
     return run_worker(parser, load, settings=("keys",))
 

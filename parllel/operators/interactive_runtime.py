@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 from msgspec import UNSET
 
-from parllel.operators.frames import check_can_render, frame_of
+from parllel.operators.frames import can_render, check_can_render, frame_of, text_frame
 from parllel.operators.given_action import GivenAction
 from parllel.operators.message_lines import MessageError, read_command, write_reply
 from parllel.operators.messages import (
@@ -42,7 +42,8 @@ from parllel.operators.player_runtime import PlayerRuntime, agent_seed, show_dec
 from parllel.operators.terminated import Terminated
 from parllel.operators.worker_agent import Decision, checked_decision, worker_agent_of
 
-_LONGEST = 2000  # characters of an error's message
+_LONGEST = 2000  # characters of an error's message, and of an observation as text
+_LONGEST_SPACE = 200
 
 
 class InteractiveRuntime:
@@ -134,7 +135,7 @@ class InteractiveRuntime:
         env = self._environment("reset")
         seed = command.seed if isinstance(command.seed, int) else None
         limit = command.max_steps if isinstance(command.max_steps, int) else self._max_steps
-        if command.frame:
+        if command.frame and not self._agent.takes_actions:
             check_can_render(env)
         self._playing, self._why_not = False, "step: the reset failed; send another"
         self._observation, self._info = env.reset(seed=seed)
@@ -146,12 +147,13 @@ class InteractiveRuntime:
             seed=seed,
             observation_shape=_shape(env.observation_space),
             protocol=PROTOCOL,
+            action_space=_action_space(env.action_space),
         )
         names = action_names(env)
         if names is not None:
             ready.action_names = names
         if command.frame:
-            ready.render_payload = frame_of(env, str(command.frame))
+            ready.render_payload = self._frame(env, str(command.frame))
         self._n, self._total = 0, 0.0
         self._limit = math.inf if limit is None else limit
         self._playing = True
@@ -162,7 +164,7 @@ class InteractiveRuntime:
             self._environment("step")
             raise MessageError(self._why_not)
         env: Any = self._env
-        if command.frame:
+        if command.frame and not self._agent.takes_actions:
             check_can_render(env)
         begun = time.perf_counter()
         if command.action is UNSET:
@@ -194,12 +196,18 @@ class InteractiveRuntime:
         )
         show_decision(decision, step)
         if command.frame:
-            step.render_payload = frame_of(env, str(command.frame))
+            step.render_payload = self._frame(env, str(command.frame))
         if not (terminated or truncated):
             self._playing = True
             return step
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
+
+    def _frame(self, env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
+        if self._agent.takes_actions and not can_render(env):
+            # A person has to see something to choose by.
+            return text_frame(str(self._observation)[:_LONGEST])
+        return frame_of(env, mode)
 
     def _action_brought(self, values: Any) -> Any:
         try:
@@ -259,6 +267,13 @@ def error_text(error: BaseException) -> str:
 
 def _shape(space: gym.Space[Any]) -> list[int] | None:
     return None if space.shape is None else [int(n) for n in space.shape]
+
+
+def _action_space(space: gym.Space[Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"text": str(space)[:_LONGEST_SPACE]}
+    if isinstance(space, gym.spaces.Discrete):
+        shown.update(n=int(space.n), start=int(space.start))
+    return shown
 
 
 def action_names(env: gym.Env[Any, Any]) -> list[str] | None:

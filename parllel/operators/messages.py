@@ -88,6 +88,7 @@ class SelectAction(Command, tag="select_action"):
         observation: as JSON values.
         legal_actions: those that the game takes now; None where it does not say.
         text: what language models are shown.
+        action: what a person chose, for workers that leave the choice to one.
     """
 
     player_id: str
@@ -95,6 +96,7 @@ class SelectAction(Command, tag="select_action"):
     legal_actions: list[Any] | UnsetType | None = UNSET
     info: dict[str, Any] | UnsetType | None = UNSET
     text: OptionalText = UNSET
+    action: Any = UNSET
 
 
 AnyCommand = Reset | Step | Stop | Ping | InitAgent | SelectAction
@@ -110,7 +112,12 @@ class Reply(msgspec.Struct, tag_field="type", kw_only=True):
 
 
 class Ready(Reply, tag="ready"):
-    """An episode has begun."""
+    """An episode has begun.
+
+    Attributes:
+        action_names: in the order of the actions, where the environment names them.
+        action_space: "text", and "n" and "start" where it is discrete.
+    """
 
     run_id: OptionalText = UNSET
     env_id: OptionalText = UNSET
@@ -118,6 +125,7 @@ class Ready(Reply, tag="ready"):
     observation_shape: Any = UNSET
     protocol: OptionalInt = UNSET
     action_names: list[str] | UnsetType | None = UNSET
+    action_space: Any = UNSET
     render_payload: Any = UNSET
     rgb_array: Any = UNSET  # read only
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
+from msgspec import UNSET
+
 from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
@@ -69,8 +71,11 @@ class MultiAgentOperatorHandle(Closing):
         legal_actions: list[Any] | None = None,
         info: dict[str, Any] | None = None,
         text: str | None = None,
+        action: Any = UNSET,
     ) -> None:
         """Ask one player for an action, which `action_selected` answers; all values are JSON values.
+
+        action: what a person chose, who sits elsewhere.
 
         Raises:
             ValueError: if there is no such player.
@@ -85,7 +90,12 @@ class MultiAgentOperatorHandle(Closing):
         self._ask(
             player_id,
             lambda: handle.send_select_action(
-                player_id, observation, legal_actions=legal_actions, info=info, text=text
+                player_id,
+                observation,
+                legal_actions=legal_actions,
+                info=info,
+                text=text,
+                action=action,
             ),
         )
 

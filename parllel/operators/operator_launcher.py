@@ -39,6 +39,8 @@ class OperatorLauncher(Closing):
         folder: where the two folders below are, if their paths are relative; default the current one.
         telemetry_dir: where workers write records of their own, as TELEMETRY_DIR.
         log_dir: gets `<run_id>.log` of each worker, which this user alone may read; added to.
+        terminal: whether people are asked at the terminal of this process; otherwise what they choose is sent
+            along with each step.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class OperatorLauncher(Closing):
         *,
         telemetry_dir: str | os.PathLike[str] = "var/operators/telemetry",
         log_dir: str | os.PathLike[str] = "var/operators/logs",
+        terminal: bool = True,
     ) -> None:
         # Now, as the current folder may change.
         self.telemetry_dir = Path(folder, telemetry_dir).absolute()
         self.log_dir = Path(folder, log_dir).absolute()
         self._handles: list[OperatorProcessHandle] = []
         self._closed = False
+        self._terminal = terminal
         # Threads may launch: one that is in between is not yet among the handles. Reentrant: a signal handler
         # may close the launcher in the middle.
         self._lock = threading.RLock()
@@ -210,6 +214,8 @@ class OperatorLauncher(Closing):
         self, config: OperatorConfig, run_id: str, interactive: bool
     ) -> list[str]:
         words = _command("human_worker", config, run_id, interactive)
+        if not self._terminal:
+            return [*words, "--no-terminal"]
         # It has a session of its own, and hence no terminal.
         terminals = (os.ttyname(fd) for fd in (0, 1, 2) if os.isatty(fd))
         return [*words, *_pair("--tty", next(terminals, None))]

@@ -163,12 +163,13 @@ class OperatorProcessHandle(Closing):
         legal_actions: list[Any] | None = None,
         info: dict[str, Any] | None = None,
         text: str | None = None,
+        action: Any = UNSET,
     ) -> None:
         """Ask a player for an action, which `action_selected` answers; raise as `send_reset`.
 
-        Observation, actions and info are JSON values.
+        Observation, actions and info are JSON values. `action` is what a person chose.
         """
-        command = SelectAction(player_id=player_id, observation=observation)
+        command = SelectAction(player_id=player_id, observation=observation, action=action)
         command.legal_actions = legal_actions
         command.info = UNSET if info is None else info
         command.text = UNSET if text is None else text

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import gymnasium as gym
+from msgspec import UNSET
 
 from parllel.operators.given_action import GivenAction
 from parllel.operators.message_lines import MessageError
@@ -58,7 +59,7 @@ class PlayerRuntime:
         return self._known[key]
 
     def select_action(self, command: SelectAction) -> ActionSelected:
-        """Let the agent choose."""
+        """Let the agent choose, unless a person has."""
         if self._player_id is None:
             raise MessageError("select_action: send init_agent first")
         if command.player_id != self._player_id:
@@ -66,6 +67,9 @@ class PlayerRuntime:
                 f"select_action: expected player_id {self._player_id!r}, as in init_agent, got "
                 f"{command.player_id!r}"
             )
+        if command.action is not UNSET:
+            action = self._action_brought(command.action)
+            return ActionSelected(player_id=command.player_id, action=action)
         observation = command.observation
         if self._spaces is not None:
             from parllel.wire import from_json
@@ -83,6 +87,18 @@ class PlayerRuntime:
         reply = ActionSelected(player_id=command.player_id, action=action, decide_s=took)
         show_decision(decision, reply)
         return reply
+
+    def _action_brought(self, values: Any) -> Any:
+        if not self._agent.takes_actions:
+            raise MessageError(
+                "select_action: action: expected none, as this operator decides itself"
+            )
+        if self._given is None:
+            return values
+        try:
+            return self._given.to_json(self._given.from_json(values))
+        except ValueError as error:
+            raise MessageError(f"select_action: action: {error}") from None
 
     def _action_json(self, action: Any) -> Any:
         if self._given is not None:

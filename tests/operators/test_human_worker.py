@@ -19,7 +19,7 @@ import pytest
 from gymnasium import spaces
 from launching import LONG_S
 
-from parllel.operators import OperatorConfig
+from parllel.operators import OperatorConfig, OperatorLauncher
 from parllel.operators.human_agent import HumanAgent
 from parllel.operators.human_worker import load
 from parllel.operators.terminal import Terminal, TerminalError
@@ -178,6 +178,20 @@ def test_without_a_terminal_a_step_says_so(worker):
     assert reply(process)["step_index"] == 1
 
 
+def test_a_worker_without_a_terminal_draws_and_takes_its_actions_with_the_steps(worker, person):
+    words = (*LAKE, "--interactive", "--no-terminal")
+    process = worker(*words, preexec_fn=in_a_terminal(person.path))
+    send(process, "reset", seed=0, frame="png")
+    assert reply(process)["render_payload"]["mode"] == "png"
+    send(process, "step", action=2)
+    assert reply(process)["action"] == 2
+    send(process, "step", action=4)
+    assert "action: expected from 0 to 3, got 4" in reply(process)["message"]
+    send(process, "step")
+    message = reply(process)["message"]
+    assert message.endswith("this worker has no terminal; send the action with each step")
+
+
 def test_ctrl_d_and_a_closed_terminal_are_errors_of_the_step(worker, person):
     process = begun(worker, person, *LAKE)
     send(process, "step")
@@ -240,6 +254,8 @@ def test_the_launcher_names_its_terminal(launcher, monkeypatch, person):
     monkeypatch.setattr(os, "ttyname", lambda fd: person.path)
     command = launcher._build_human_command(config, "run", True)
     assert command[-1] == f"--tty={person.path}"
+    with OperatorLauncher(terminal=False) as page:
+        assert page._build_human_command(config, "run", True)[-1] == "--no-terminal"
     monkeypatch.setattr(os, "isatty", lambda fd: False)
     assert not [w for w in launcher._build_human_command(config, "run", True) if "--tty" in w]
 

@@ -40,6 +40,7 @@ def test_an_episode_is_told_step_by_step():
             "seed": 5,
             "observation_shape": [2],
             "protocol": 1,
+            "action_space": {"text": "Discrete(3)", "n": 3, "start": 0},
         }
     ]
     assert ask(runtime, {**STEP, "id": 8}) == [
@@ -413,3 +414,29 @@ def test_an_operator_plays_the_episodes_of_a_plain_loop(make, policy):
         assert told == expected
         assert reply["episode_reward"] == sum(reward for _, reward, *_ in expected)
     runtime.close()
+
+
+def test_what_cannot_be_numbered_says_its_space_as_text():
+    box = spaces.Box(-1, 1, (2,), np.float32)
+    runtime, _, _ = runtime_of(Counting(action_space=box), Deciding([Decision([0.0, 0.0])]))
+    (ready,) = ask(runtime, RESET)
+    assert ready["action_space"] == {"text": "Box(-1.0, 1.0, (2,), float32)"}
+
+
+def test_people_are_shown_text_where_nothing_is_drawn():
+    agent = Deciding()
+    agent.takes_actions = True
+    runtime, env, _ = runtime_of(Counting(render_mode=None), agent)
+    (ready,) = ask(runtime, {**RESET, "frame": "png"})
+    assert ready["render_payload"] == {"mode": "text", "text": "[0. 3.]"}
+    (stepped,) = ask(runtime, {**STEP, "frame": "png", "action": 2})
+    assert stepped["render_payload"] == {"mode": "text", "text": "[1. 3.]"}
+    assert env.taken == [2]
+
+
+def test_an_environment_that_draws_text_shows_it_in_place_of_a_picture():
+    env = Counting(render_mode="ansi")
+    env.render = lambda: f"{env.n} of 3"
+    runtime, _, _ = runtime_of(env)
+    (ready,) = ask(runtime, {**RESET, "frame": "rgb"})
+    assert ready["render_payload"] == {"mode": "text", "text": "0 of 3"}

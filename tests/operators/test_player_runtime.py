@@ -139,3 +139,26 @@ def test_players_of_no_such_game_are_refused_until_a_game_begins():
     assert other["message"].endswith(
         "expected player_id 'player_1', as in init_agent, got 'player_0'"
     )
+
+
+def test_a_persons_choice_comes_with_the_question():
+    agent = Remembering()
+    agent.takes_actions = True
+    runtime = InteractiveRuntime(agent)
+    begin(runtime)
+    asked = {"cmd": "select_action", "player_id": "player_1", "observation": {}}
+    reply = ask(runtime, **asked, action=3)
+    assert reply == {"type": "action_selected", "player_id": "player_1", "action": 3}
+    refused = ask(runtime, **asked, action=7)
+    assert refused["message"].startswith("select_action: action: ")
+    assert "expected" in refused["message"]
+    assert agent.seen == []
+
+
+def test_an_operator_that_decides_itself_takes_no_choice():
+    runtime = InteractiveRuntime(Remembering())
+    begin(runtime)
+    reply = ask(runtime, cmd="select_action", player_id="player_1", observation={}, action=3)
+    assert reply["message"] == (
+        "select_action: action: expected none, as this operator decides itself"
+    )
