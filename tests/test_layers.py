@@ -31,6 +31,7 @@ RESERVED = {
     "torch": {"torch"},
     "ray": {"rollouts"},
     "uvicorn": {"web", "remote", "operators"},
+    "websockets": {"web"},
     "httpx2": {"remote", "operators"},
     "google": {"remote"},
     "jsonschema": {"remote", "operators"},

@@ -2,11 +2,13 @@
 
     socket      address     loopback, or a token is required
     connection  Connection  at most so many; deadlines for headers, bodies, idle and slow readers
-    request     Guard       Host, Origin, token, requests per second and address
+    request     Guard       Host, Origin, token (a browser's as a cookie), requests per second and address
                 App         path, verb, media type, size; the handler, in a bounded pool of threads
+    WebSocket   WebSocket   after the same checks; limits of size and number, pings, slow readers
     process     WebServer   in a thread, or in the foreground until SIGTERM or SIGINT
 
-A handler sees a `Call` and returns JSON values or a `Reply`; nothing here knows what it is for.
+A handler of a `Route` sees a `Call` and returns JSON values or a `Reply`, one of a `SocketRoute` sees a
+`WebSocket`; nothing here knows what it is for.
 
 Raises:
     ImportError: if uvicorn or msgspec is not installed.
@@ -26,8 +28,10 @@ from parllel.web.app import App, Handler, Route, build_app
 from parllel.web.call import Call, Reply
 from parllel.web.read_token import read_token
 from parllel.web.server_settings import ServerSettings
+from parllel.web.static_files import file_routes
 from parllel.web.web_error import WebError
 from parllel.web.web_server import WebServer
+from parllel.web.web_socket import SocketClosedError, SocketRoute, WebSocket
 
 __all__ = [
     "App",
@@ -36,9 +40,13 @@ __all__ = [
     "Reply",
     "Route",
     "ServerSettings",
+    "SocketClosedError",
+    "SocketRoute",
     "WebError",
     "WebServer",
+    "WebSocket",
     "build_app",
+    "file_routes",
     "is_loopback",
     "read_token",
 ]

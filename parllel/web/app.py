@@ -1,6 +1,7 @@
 """Answer requests: the checks in their order, then a handler.
 
 headers    the Guard: Host, rate, Origin, token
+token      in the query of a page's address, it becomes a cookie
 path       /health and /ready are answered here, whatever else is going on
 ending     everything else gets a 503
 verb, media type, size    before a byte of the body is taken
@@ -14,9 +15,10 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 
 from parllel.web.access_log import log_access
@@ -25,7 +27,9 @@ from parllel.web.guard import Guard
 from parllel.web.handler_pool import HandlerPool
 from parllel.web.read_body import ClientGoneError, check_length, media_type, read_body
 from parllel.web.server_settings import ServerSettings
+from parllel.web.token_cookie import login
 from parllel.web.web_error import WebError
+from parllel.web.web_socket import SocketHandler, SocketRoute, WebSocket
 from parllel.wire import WireError
 
 Handler = Callable[[Call], Any]
@@ -65,20 +69,33 @@ class Route:
 
 
 def build_app(
-    routes: Sequence[Route], settings: ServerSettings | None = None, *, ready: bool = True
+    routes: Sequence[Route],
+    settings: ServerSettings | None = None,
+    *,
+    ready: bool = True,
+    sockets: Sequence[SocketRoute] = (),
 ) -> App:
     """Return an ASGI application that answers at some paths, behind all guards.
 
     ready: whether `/ready` says so from the beginning; set `App.ready` later otherwise.
+    sockets: what serves WebSockets; they are no part of ASGI here, and `WebServer` alone accepts them.
 
     Raises:
         ValueError: if two routes have the same path, or one has that of a guard.
+        ImportError: if there are sockets, and websockets is not installed.
     """
-    paths = [*_OPEN_PATHS, *(route.path for route in routes)]
+    paths = [*_OPEN_PATHS, *(one.path for one in routes), *(one.path for one in sockets)]
     twice = {path for path in paths if paths.count(path) > 1}
     if twice:
         raise ValueError(f"expected one route for each path, got several for {sorted(twice)}")
-    return App({route.path: route for route in routes}, settings or ServerSettings(), ready)
+    if sockets and find_spec("websockets") is None:
+        raise ImportError("WebSockets need websockets: pip install 'parllel[operators]'")
+    return App(
+        {route.path: route for route in routes},
+        settings or ServerSettings(),
+        ready,
+        {route.path: route.handler for route in sockets},
+    )
 
 
 class App:
@@ -89,14 +106,23 @@ class App:
         ready: whether `/ready` says 200.
         ending: whether requests are refused because the server ends.
         running: requests that are being answered.
+        sockets: WebSockets that are being served.
     """
 
-    def __init__(self, routes: Mapping[str, Route], settings: ServerSettings, ready: bool) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        settings: ServerSettings,
+        ready: bool,
+        socket_handlers: Mapping[str, SocketHandler],
+    ) -> None:
         self.settings = settings
         self.ready = ready
         self.ending = False
         self.running = 0
+        self.sockets: dict[WebSocket, asyncio.Task[None]] = {}
         self._routes = routes
+        self._socket_handlers = socket_handlers
         self._guard = Guard(settings)
         self._pool = HandlerPool(settings.handler_threads, settings.waiting_requests)
 
@@ -150,6 +176,9 @@ class App:
     ) -> Reply:
         path, method = scope["path"], scope["method"]
         client = scope["client"][0] if scope["client"] else ""
+        entered = self._login(scope, headers, client) if method == "GET" else None
+        if entered is not None:
+            return entered
         self._guard.check(headers, client, needs_token=path not in _OPEN_PATHS)
         if method == "HEAD":
             method = "GET"
@@ -159,6 +188,9 @@ class App:
         if self.ending:
             raise WebError(503, "the server is ending", ((b"retry-after", b"1"), _CLOSE))
         route = self._routes.get(path)
+        if path in self._socket_handlers:
+            upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+            raise WebError(426, "expected the handshake of a WebSocket at this path", upgrade)
         if route is None:
             raise WebError(404, "nothing is served at this path")
         handler = route.handlers.get(method)
@@ -183,6 +215,15 @@ class App:
         reply: Reply = await self._pool.submit(_handle, handler, call)
         return reply
 
+    def _login(
+        self, scope: Mapping[str, Any], headers: dict[bytes, bytes], client: str
+    ) -> Reply | None:
+        token, query = self.settings.token, scope["query_string"]
+        if not (self.settings.cookie and token is not None and b"token=" in query):
+            return None
+        self._guard.check(headers, client, needs_token=False)
+        return login(token, headers, query)
+
     def _state(self, path: str, method: str) -> Reply:
         if method != "GET":
             raise WebError(405, "expected GET at this path", ((b"allow", b"GET"),))
@@ -191,6 +232,45 @@ class App:
         if self.ready and not self.ending:
             return Reply.of({"status": "ready"})
         return Reply.of({"status": "ending" if self.ending else "not ready"}, 503)
+
+    # ------------------------------------------------------------------ WebSockets
+
+    @property
+    def has_sockets(self) -> bool:
+        """Whether there is a path at which WebSockets are served."""
+        return bool(self._socket_handlers)
+
+    def admit_socket(self, scope: Mapping[str, Any]) -> SocketHandler:
+        """Return what serves a WebSocket that asks for a path; called in the loop's thread.
+
+        Raises:
+            WebError: if it may not be accepted.
+        """
+        client = scope["client"][0] if scope["client"] else ""
+        self._guard.check(dict(scope["headers"]), client, needs_token=True)
+        if self.ending:
+            raise WebError(503, "the server is ending", ((b"retry-after", b"1"),))
+        handler = self._socket_handlers.get(scope["path"])
+        if handler is None:
+            raise WebError(404, "no WebSocket is served at this path")
+        if len(self.sockets) >= self.settings.max_sockets:
+            raise WebError(503, "too many WebSockets; try again later", ((b"retry-after", b"1"),))
+        return handler
+
+    def serve_socket(
+        self, socket: WebSocket, serving: Coroutine[Any, Any, None], scope: Mapping[str, Any]
+    ) -> None:
+        """Run what serves an accepted WebSocket; called in the loop's thread."""
+        if self.settings.access_log:
+            log_access(scope, 101, time.perf_counter())
+        task = asyncio.get_running_loop().create_task(serving)
+        self.sockets[socket] = task
+        task.add_done_callback(lambda _: self.sockets.pop(socket))
+
+    def close_sockets(self) -> None:
+        """Begin to close all WebSockets with 1001; called in the loop's thread."""
+        for socket in list(self.sockets):
+            socket.close(1001, "the server ends")
 
     def close(self, timeout_s: float) -> bool:
         """End the threads of handlers; idempotent.

@@ -23,8 +23,10 @@ from typing import Any, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from parllel.web.app import App
 from parllel.web.joined_writes import JoinedWrites
 from parllel.web.server_settings import ServerSettings
+from parllel.web.web_error import WebError
 from parllel.wire import json_bytes
 
 _LOGGER = logging.getLogger("parllel.web.connection")
@@ -117,6 +119,26 @@ class Connection(H11Protocol):
         """Refuse what is not HTTP."""
         self._refuse(400, "expected an HTTP/1.1 request")
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the transport over to a WebSocket, or refuse as any other request is."""
+        # The library is for those who have WebSockets.
+        from parllel.web.socket_connection import SocketConnection
+
+        app = cast("App", self.config.app)
+        try:
+            if event.method != b"GET" or event.http_version != b"1.1" or _has_body(event):
+                raise WebError(400, "expected the handshake of a WebSocket")
+            handler = app.admit_socket(self.scope)
+            socket = SocketConnection(
+                self.settings, self.connections, self.client[0] if self.client else ""
+            )
+            socket.accept(self.transport, event.target, self.headers)
+        except WebError as error:
+            self._refuse(error.status, str(error), error.headers)
+            return
+        self.connections.discard(self)
+        app.serve_socket(socket, socket.serve(handler), self.scope)
+
     def _update_phase(self) -> None:
         state = self.conn.their_state
         if state is h11.SEND_BODY:
@@ -161,7 +183,9 @@ class Connection(H11Protocol):
         else:
             self._refuse(408, f"the {self.phase} of the request took too long")
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(
+        self, status: int, message: str, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
         """Reply without the application, unless a reply has begun, and end the connection."""
         cycle, head = self.cycle, False
         if cycle is not None and not cycle.response_complete:
@@ -175,9 +199,10 @@ class Connection(H11Protocol):
                 f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
                 "content-type: application/json",
                 f"content-length: {len(body)}",
+                *(f"{name.decode()}: {value.decode('latin-1')}" for name, value in headers),
                 "connection: close\r\n\r\n",
             )
-            self.transport.write("\r\n".join(lines).encode())
+            self.transport.write("\r\n".join(lines).encode("latin-1"))
             if not head:
                 self.transport.write(body)
         self.transport.close()
@@ -187,15 +212,19 @@ def _nbytes_of(request: h11.Request) -> int:
     return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
 
 
-def check_connections(connections: Iterable[object], now: float) -> None:
-    """End those that are too late; called ten times a second.
+def _has_body(request: h11.Request) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in request.headers)
+
+
+def check_connections(connections: Iterable[Any], now: float) -> None:
+    """End those that are too late, WebSockets too; called ten times a second.
 
     now: of the event loop's clock.
     """
-    for connection in _ours(connections):
+    # A copy, as those that end leave the set.
+    for connection in list(connections):
         connection.check(now)
 
 
 def _ours(connections: Iterable[object]) -> list[Connection]:
-    # A copy, as those that end leave the set.
     return [one for one in connections if isinstance(one, Connection)]

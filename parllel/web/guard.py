@@ -11,12 +11,15 @@ import re
 from parllel.web.address import HostNames, parse_host
 from parllel.web.rate_limit import RateLimit
 from parllel.web.server_settings import ServerSettings
+from parllel.web.token_cookie import cookie_of
 from parllel.web.web_error import WebError
 
 _ORIGIN = re.compile(r"(https?)://([^/?#@\s]+)\Z")
 _PORTS = {"http": 80, "https": 443}
 _MOST_KNOWN = 64  # Host headers that were found right
 _CHALLENGE = ((b"www-authenticate", b'Bearer, Basic realm="parllel"'),)
+# A browser would ask its user for a name and a password.
+_NO_FORM = ((b"www-authenticate", b"Bearer"),)
 
 
 class Guard:
@@ -29,6 +32,7 @@ class Guard:
     def __init__(self, settings: ServerSettings) -> None:
         self._names = HostNames(settings)
         self._token = None if settings.token is None else settings.token.encode()
+        self._cookie = settings.cookie
         self._rate = None if settings.requests_per_s is None else RateLimit(settings.requests_per_s)
         self._known: set[bytes] = set()
 
@@ -54,7 +58,11 @@ class Guard:
         if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             raise WebError(403, "requests from pages of other sites are refused")
         if needs_token and self._token is not None:
-            self._check_token(self._token, headers.get(b"authorization", b""))
+            given = headers.get(b"authorization", b"")
+            if self._cookie and not given:
+                self._check_cookie(self._token, cookie_of(headers))
+            else:
+                self._check_token(self._token, given)
 
     def _check_host(self, host: bytes) -> None:
         parsed = parse_host(host.decode("latin-1"))
@@ -90,6 +98,16 @@ class Guard:
                 401,
                 "expected the server's token, as 'Authorization: Bearer TOKEN' or as the password of the URL",
                 _CHALLENGE,
+            )
+
+    @staticmethod
+    def _check_cookie(token: bytes, given: bytes) -> None:
+        if not hmac.compare_digest(given, token):
+            raise WebError(
+                401,
+                "expected the server's token: open the address with ?token=... that it printed, or send "
+                "'Authorization: Bearer TOKEN'",
+                _NO_FORM,
             )
 
 

@@ -41,6 +41,11 @@ class JoinedWrites:
             held, self._held = self._held, bytearray()
             self._transport.write(held)
 
+    def write_eof(self) -> None:
+        """Send what is held, and say that there is no more."""
+        self.flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         """Send what is held, and close the connection."""
         self.flush()

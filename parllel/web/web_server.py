@@ -4,8 +4,8 @@ main thread     start, close                 or run, whose signal handlers only 
 server thread   the event loop: connections, deadlines, the application
 handlers        threads of the application
 
-The end comes in steps: new requests get a 503, running ones are waited for, up to a limit; then the listening
-socket, the connections and the threads are closed.
+The end comes in steps: new requests get a 503, WebSockets a close with 1001; running requests are waited for,
+up to a limit; then the listening socket, the connections and the threads are closed.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ class WebServer(Closing):
             self.app,
             # Always this one: the parser must not depend on what else is installed.
             http=functools.partial(Connection, settings=self.settings),  # type: ignore[arg-type]
-            ws="none",
+            # Any class does: connections make their WebSockets by themselves.
+            ws=asyncio.Protocol if self.app.has_sockets else "none",
             lifespan="off",
             log_config=None,
             # A header that any client can write would change the address that limits go by.
@@ -175,9 +176,12 @@ class WebServer(Closing):
 
     async def _finish_running(self) -> None:
         self.app.ending = True
+        self.app.close_sockets()
         limit = time.monotonic() + self.settings.end_s
         # Looked at again and again, as a signal handler sets `_forced`, and can wake nothing but the loop.
-        while self.app.running and not self._forced and time.monotonic() < limit:
+        while (
+            (self.app.running or self.app.sockets) and not self._forced and time.monotonic() < limit
+        ):
             await asyncio.sleep(0.02)
 
     def _ask_to_end(self) -> None:
