@@ -173,7 +173,7 @@ class Experiment:
             config,
             start_timeout_s=self.start_timeout_s,
             step_timeout_s=self.step_timeout_s,
-            film=film,
+            viewers=[film],
         )
 
     def _session(
@@ -205,7 +205,7 @@ class Experiment:
                 config,
                 start_timeout_s=self.start_timeout_s,
                 step_timeout_s=self.step_timeout_s,
-                film=film,
+                viewers=[film],
             )
         return OperatorSession(
             config.operator_id,

@@ -1,6 +1,6 @@
 """Videos of episodes, all operators of an environment side by side.
 
-threads of operators    wants, add: pictures as they come, PNG, kept in memory
+threads of operators    wants, see: pictures as they come, PNG, kept in memory
 the main thread         write, when all have ended
 """
 
@@ -41,15 +41,19 @@ class Film:
         self._n_bytes = 0
         self._notes: dict[str, None] = {}
 
-    def wants(self, episode: int) -> bool:
+    def may_want(self, name: str) -> bool:
+        """Return whether anything is filmed."""
+        return self._episodes > 0
+
+    def wants(self, name: str, episode: int) -> bool:
         """Return whether an episode is filmed."""
         return episode < self._episodes
 
-    def add(self, env_id: str, episode: int, operator_id: str, payload: Any) -> None:
+    def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
         """Keep a frame, as the reply of a worker has it."""
         with self._lock:
             if not isinstance(payload, dict):
-                self._notes[f"no video of {operator_id}: its worker sends no frames"] = None
+                self._notes[f"no video of {name}: its worker sends no frames"] = None
                 return
             if self._n_bytes > _MOST_BYTES:
                 self._notes["videos were cut: their frames take more than 1 GiB"] = None
@@ -57,11 +61,11 @@ class Film:
             # Lists of lists of numbers, which older workers send, take far more as objects.
             data = payload.get("data") if payload.get("mode") == "png" else _pixels(payload)
             if not isinstance(data, (str, np.ndarray)):
-                self._notes[f"no video of {operator_id}: its frames cannot be read"] = None
+                self._notes[f"no video of {name}: its frames cannot be read"] = None
                 return
             self._n_bytes += len(data) if isinstance(data, str) else data.nbytes
             of_episode = self._frames.setdefault((env_id, episode), {})
-            of_episode.setdefault(operator_id, []).append(data)
+            of_episode.setdefault(name, []).append(data)
 
     def write(self, folder: Path) -> list[str]:
         """Write a video for each environment and episode; return notes on what could not be filmed."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from parllel.operators.episode_outcome import EpisodeOutcome
-from parllel.operators.film import Film
 from parllel.operators.frames import frame_of
 from parllel.operators.game_of import game_of
 from parllel.operators.game_play import GameFailedError, GamePlay, Record, Seat
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
 from parllel.operators.player_spaces import make_game_env
+from parllel.operators.viewers import Looking, Viewer
 from parllel.types import Closing
 
 
@@ -23,7 +23,7 @@ class GameEpisodes(Closing):
         config: of the game.
         start_timeout_s: seconds for all players to begin an episode; the first includes their start.
         step_timeout_s: seconds for all answers to one question.
-        film: gets the frames of the episodes that it wants; None wants none.
+        viewers: get the pictures that they want.
 
     Attributes:
         players: the names of the seats, in the order of the game.
@@ -39,11 +39,11 @@ class GameEpisodes(Closing):
         *,
         start_timeout_s: float = 60.0,
         step_timeout_s: float = 30.0,
-        film: Film | None = None,
+        viewers: Sequence[Viewer] = (),
     ) -> None:
-        self._config, self._film = config, film
+        self._config, self._viewers = config, viewers
         self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
-        env = _made(config, draws=film is not None and film.wants(0))
+        env = _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))
         if set(config.players) != set(env.possible_agents):
             env.close()
             raise ValueError(
@@ -99,17 +99,16 @@ class GameEpisodes(Closing):
         seat_of = {name: seats[seat] for seat, name in seating.items()}
         return [play.outcome(seat_of[name], failure) for name in config.players]
 
-    def _watch(self, episode: int) -> Callable[[], None]:
-        film, config, env = self._film, self._config, self._game.env
-        if film is None or not film.wants(episode):
-            return lambda: None
+    def _watch(self, episode: int) -> Callable[[int], None]:
+        config, env = self._config, self._game.env
+        looking = Looking(self._viewers, config.operator_id, config.env_id, episode)
 
-        def add() -> None:
-            draws = getattr(env, "render_mode", None) == "rgb_array"
-            frame = frame_of(env, "png") if draws else None
-            film.add(config.env_id, episode, config.operator_id, frame)
+        def show(step: int) -> None:
+            if looking.ask():
+                draws = getattr(env, "render_mode", None) == "rgb_array"
+                looking.show(step, frame_of(env, "png") if draws else None)
 
-        return add
+        return show
 
     def close(self) -> None:
         """Close the game; may be called twice."""

@@ -69,7 +69,7 @@ class GamePlay:
         seed: of the game.
         agent_seed: from which each player's is derived, by the name of its seat.
         record_step: is given a record for each action that was asked for.
-        watch: called at the beginning, and after each step of the game.
+        watch: called with the number of steps, at the beginning and after each step of the game.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class GamePlay:
         seed: int,
         agent_seed: int,
         record_step: Callable[[Record], None],
-        watch: Callable[[], None],
+        watch: Callable[[int], None],
     ) -> None:
         self._watch = watch
         self._game, self._config, self._handle = game, config, handle
@@ -96,7 +96,7 @@ class GamePlay:
         with self._of_game("reset"):
             self._game.flags = {}
             self._game.reset(self._seed)
-            self._watch()
+            self._watch(0)
         self._handle.send_init_agents(self._agent_seed)
         self._replies(list(self._seats), "agent_ready", timeout_s)
 
@@ -159,7 +159,7 @@ class GamePlay:
                     raise ValueError(
                         f"expected finite rewards, got {rewards[wrong[0]]} for {wrong[0]!r}"
                     )
-                self._watch()
+                self._watch(self._length + 1)
         else:
             self._is_forfeit = self._config.illegal == "forfeit"
             rewards = dict.fromkeys(illegal, -1.0) if self._is_forfeit else {}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
 from parllel.operators.episode_outcome import EpisodeOutcome
-from parllel.operators.film import Film
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
+from parllel.operators.viewers import Looking, Viewer
 
 MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
+_NO_FRAME = "frame: expected an environment with the render mode"
 Record = dict[str, Any]
 
 
@@ -23,7 +24,7 @@ class SingleEpisodes:
         config: of the operator.
         start_timeout_s: seconds for the reply to a reset; the first includes the start of the worker.
         step_timeout_s: seconds for the reply to a step.
-        film: gets the frames of the episodes that it wants; None wants none.
+        viewers: get the pictures that they want.
     """
 
     def __init__(
@@ -32,11 +33,12 @@ class SingleEpisodes:
         *,
         start_timeout_s: float,
         step_timeout_s: float,
-        film: Film | None = None,
+        viewers: Sequence[Viewer] = (),
     ) -> None:
         self.config = config
         self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
-        self._film = film
+        self._viewers = viewers
+        self.draws = True  # until the worker says that its environment does not
 
     def play(
         self,
@@ -101,15 +103,12 @@ class _Playing:
         before_step: Callable[[], None],
         record_step: Callable[[Record], None],
     ) -> None:
-        self._handle, self._episode, self._record_step = handle, episode, record_step
+        self._handle, self._record_step, self._episodes = handle, record_step, episodes
         self._start_timeout_s = episodes._start_timeout_s
         self._step_timeout_s = episodes._step_timeout_s
-        film = episodes._film
-        self._film = film if film is not None and film.wants(episode) else None
-        self._frame: Any = None if self._film is None else "png"
-        self._name = episodes.config.operator_id
-        self._env_id = str(episodes.config.env_id)
-        self._max_steps = episodes.config.max_steps
+        config = episodes.config
+        self._looking = Looking(episodes._viewers, config.operator_id, str(config.env_id), episode)
+        self._max_steps = config.max_steps
         self._length, self._reward = 0, 0.0
         self._tokens: int | None = None
         self._success: bool | None = None
@@ -121,16 +120,20 @@ class _Playing:
 
     def begin(self, seed: int, agent_seed: int | None) -> None:
         """Reset the environment."""
-        self._handle.send_reset(
-            seed, agent_seed=agent_seed, max_steps=self._max_steps, frame=self._frame
-        )
-        self._draw(self._reply("ready", self._start_timeout_s))
+
+        def send(frame: Any) -> None:
+            self._handle.send_reset(
+                seed, agent_seed=agent_seed, max_steps=self._max_steps, frame=frame
+            )
+
+        self._show(self._answer(send, "ready", self._start_timeout_s))
 
     def step(self) -> None:
         """Take a step and record it; after the last, read how the episode ended."""
         began = perf_counter()
-        self._handle.send_step(frame=self._frame)
-        reply = self._reply("step", self._step_timeout_s)
+        reply = self._answer(
+            lambda frame: self._handle.send_step(frame=frame), "step", self._step_timeout_s
+        )
         latency_s = perf_counter() - began
         self._length += 1
         reward = reply["reward"]
@@ -159,7 +162,7 @@ class _Playing:
         if reply.get("decide_s") is not None:
             record["decide_s"] = reply["decide_s"]
         self._record_step(record)
-        self._draw(reply)
+        self._show(reply)
         if has_ended:
             self._end()
         elif self._length == MOST_STEPS and not self.ended:
@@ -182,9 +185,22 @@ class _Playing:
             raise _EpisodeFailedError(str(reply.get("message", "an error without a message")))
         raise _EpisodeFailedError(f"expected {kind!r}, got {reply['type']!r}")
 
-    def _draw(self, reply: Record) -> None:
-        if self._film is not None:
-            self._film.add(self._env_id, self._episode, self._name, reply.get("render_payload"))
+    def _answer(self, send: Callable[[Any], None], kind: str, timeout_s: float) -> Record:
+        """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
+        wants = self._looking.ask() and self._episodes.draws
+        send("png" if wants else None)
+        try:
+            return self._reply(kind, timeout_s)
+        except _EpisodeFailedError as error:
+            # Said before anything was reset or stepped.
+            if not (wants and _NO_FRAME in str(error)):
+                raise
+        self._episodes.draws = False
+        send(None)
+        return self._reply(kind, timeout_s)
+
+    def _show(self, reply: Record) -> None:
+        self._looking.show(self._length, reply.get("render_payload"))
 
     def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
         """Return what came of it."""

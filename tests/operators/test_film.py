@@ -10,7 +10,9 @@ import pytest
 import video_reader
 from PIL import Image
 
+from parllel.operators import OperatorConfig
 from parllel.operators.film import Film
+from parllel.operators.single_episodes import SingleEpisodes
 
 
 def png(height, width, value):
@@ -21,11 +23,11 @@ def png(height, width, value):
 
 def test_operators_are_side_by_side_and_stay_when_they_have_ended(tmp_path):
     film = Film(1)
-    assert (film.wants(0), film.wants(1)) == (True, False)
+    assert (film.wants("a", 0), film.wants("a", 1)) == (True, False)
     for _ in range(6):
-        film.add("a/b:C-v0", 0, "long", png(32, 48, 250))
+        film.see("long", "a/b:C-v0", 0, 0, png(32, 48, 250))
     rows = np.full((20, 30, 3), 100, np.uint8).tolist()
-    film.add("a/b:C-v0", 0, "short", {"mode": "rgb", "rgb": rows})
+    film.see("short", "a/b:C-v0", 0, 0, {"mode": "rgb", "rgb": rows})
     assert film.write(tmp_path) == []
     frames = video_reader.read(tmp_path / "a-b-C-v0-episode-0.mp4")
     assert frames.shape[0] == 6
@@ -48,7 +50,37 @@ def test_operators_are_side_by_side_and_stay_when_they_have_ended(tmp_path):
 )
 def test_what_is_no_picture_costs_the_video_alone(tmp_path, payload, said):
     film = Film(1)
-    film.add("e", 0, "a", payload)
+    film.see("a", "e", 0, 0, payload)
     (note,) = film.write(tmp_path)
     assert said in note
     assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_that_draws_nothing_is_played_although_a_viewer_wants_pictures(launcher):
+    class Wanting:
+        def __init__(self):
+            self.seen = []
+
+        def may_want(self, name):
+            return True
+
+        def wants(self, name, episode):
+            return True
+
+        def see(self, name, env_id, episode, step, payload):
+            self.seen.append((name, env_id, episode, step, payload))
+
+    viewer = Wanting()
+    config = OperatorConfig(
+        "baseline",
+        "a",
+        "CartPole-v1",
+        policy="random",
+        max_steps=2,
+        env_kwargs={"render_mode": None},
+    )
+    handle = launcher.launch_operator(config, "a", interactive=True)
+    episodes = SingleEpisodes(config, start_timeout_s=60, step_timeout_s=20, viewers=[viewer])
+    (outcome,) = episodes.play(handle, 3, 0, before_step=lambda: None, record_step=lambda _: None)
+    assert (outcome.status, outcome.episode_length, outcome.failure) == ("ended", 2, None)
+    assert viewer.seen == [("a", "CartPole-v1", 3, step, None) for step in range(3)]
