@@ -15,10 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parllel.cli.find_runs import find_runs, state_of
 from parllel.cli.run_commands import DEFAULT_FOLDER
 from parllel.pictures import read_curve
-from parllel.runs import TRAINING, RunFolder, RunRecord
+from parllel.runs import TRAINING, RunFolder, RunRecord, find_runs, run_state
 
 WIDTH = 250  # characters, of a table that is written to a file or a pipe
 
@@ -36,7 +35,7 @@ class RunLine:
         seed: from its config, if there is one.
         steps: environment steps at its last checkpoint or logged row.
         evaluation_return: mean return of the last evaluation; None without one.
-        state: as `state_of` returns it, or "damaged".
+        state: as `run_state` returns it, or "damaged".
         megabytes: size of all its files.
         problem: why it is damaged.
     """
@@ -106,7 +105,7 @@ def _line_of(folder: RunFolder, size: float) -> RunLine:
         seed=record.config.get("seed"),
         steps=steps,
         evaluation_return=evaluation_return,
-        state=state_of(folder, record),
+        state=run_state(folder, record),
         megabytes=size,
     )
 

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from parllel.cli.find_runs import find_runs, json_of
-from parllel.cli.seed_groups import groups_of, join, member, without_seed
+from parllel.cli.seed_groups import groups_of, join, json_of, member, without_seed
 from parllel.pictures import Curve, check_plot_path, plot_learning_curve, read_curve
-from parllel.runs import TRAINING
+from parllel.runs import TRAINING, find_runs
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parllel.cli.find_runs import json_of, state_of
 from parllel.pictures import Curve, curve_with_band
-from parllel.runs import RunFolder
+from parllel.runs import RunFolder, run_state
 
 _SEED_IN_NAME = re.compile(r"[-_.]?seed[-_=]?\d+", re.IGNORECASE)
 # How long a run lasts: resumed with another value, it is still the same experiment.
@@ -23,7 +22,7 @@ _LEFT_OUT = {"failed": "failed", "stopped": "was stopped", "running": "is still 
 
 @dataclass(frozen=True)
 class Member:
-    """A run of a group: its folder, its curve, and its state as `state_of` returns it."""
+    """A run of a group: its folder, its curve, and its state as `run_state` returns it."""
 
     path: Path
     curve: Curve
@@ -55,6 +54,14 @@ def key_of(path: Path, by: str) -> str:
     return json.dumps([record.get("build"), config], sort_keys=True)
 
 
+def json_of(path: Path) -> Any:
+    """Return what a JSON file holds, or None if it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def _take_back_lengths(config: dict[str, Any], history: Any) -> None:
     # From the last resume back to the first, so that the value of the start is the one that remains.
     for entry in reversed(history if isinstance(history, list) else []):
@@ -77,7 +84,7 @@ def member(path: Path, curve: Curve) -> Member:
     """Return a run with its state: "failed" if its record cannot be read."""
     try:
         folder = RunFolder.open(path)
-        state = state_of(folder, folder.read_record())
+        state = run_state(folder, folder.read_record())
     except (OSError, ValueError, KeyError, TypeError):
         state = "failed"
     return Member(path, curve, state)

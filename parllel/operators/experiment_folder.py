@@ -110,14 +110,22 @@ def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
     Raises:
         ValueError: if telemetry or the record of the experiment is damaged.
     """
+    sources = sources_of(folder, values)
+    return results_of(folder / "telemetry", sources, values.get("comparisons", "first"))
+
+
+def sources_of(folder: Path, values: Mapping[str, Any]) -> list[Source]:
+    """Return where the episodes of each operator and game of an experiment are.
+
+    Raises:
+        ValueError: if the record of the experiment is damaged.
+    """
     try:
-        sources = [_source(values, operator) for operator in values["operators"]]
-        comparisons = values.get("comparisons", "first")
+        return [_source(values, operator) for operator in values["operators"]]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{folder / 'config.json'}: damaged: {type(error).__name__}: {error}"
         ) from error
-    return results_of(folder / "telemetry", sources, comparisons)
 
 
 def open_experiment(path: str | os.PathLike[str]) -> RunRecord:
@@ -159,12 +167,12 @@ def failures_of(groups: list[GroupResult], *, stopped: bool) -> tuple[str, ...]:
 
 def _source(values: Mapping[str, Any], operator: Mapping[str, Any]) -> Source:
     name, env_id = operator["operator_id"], operator["env_id"]
-    episodes = int(values["episodes"])
+    episodes = None if values["episodes"] is None else int(values["episodes"])
     players = operator.get("players")
     if players is not None:
         ids = tuple(player["operator_id"] for player in players.values())
         rotates = operator.get("seats") == "rotate"
-        n = episodes * len(players) if rotates else episodes
+        n = episodes * len(players) if rotates and episodes is not None else episodes
         return Source(f"{name} ({env_id})", ids, run_id_of(values, name), n)
     group = str(env_id)
     # The same environment with other arguments is another one.

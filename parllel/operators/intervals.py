@@ -29,6 +29,13 @@ class Mean:
     high: float | None
     n: int
 
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "-"
+        if self.low is None or self.high is None:
+            return f"{self.mean:.4g}"
+        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
 
 def mean_with_interval(values: Sequence[float]) -> Mean:
     """Return the mean with its percentile bootstrap interval (Efron 1979): 10,000 resamples, always the same.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ class Episode(msgspec.Struct):
     status: str
     total_reward: float | None
     episode_length: int
+    seed: int | None = None
     success: bool | None = None
     tokens: int | None = None
     failure: str | None = None
@@ -34,6 +36,10 @@ class Episode(msgspec.Struct):
     def reward(self) -> float:
         """The total reward; 0 of what has none, which has failed."""
         return self.total_reward or 0.0
+
+
+# By what makes a pair of them: their number, or a seed and how often that was played before.
+Episodes = dict[tuple[int, int], Episode]
 
 
 class _Step(msgspec.Struct):
@@ -49,13 +55,14 @@ class Source:
         group: what is compared with each other has the same: an environment, or a game.
         operators: their ids.
         run_id: of the telemetry.
-        episodes: how many were to be played.
+        episodes: how many were to be played; None on a board, where people begin episodes as they like.
+            Then those with the same seed are compared, and else those with the same number.
     """
 
     group: str
     operators: tuple[str, ...]
     run_id: str
-    episodes: int
+    episodes: int | None
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,15 @@ class Difference:
         low, high = self.total_reward.low, self.total_reward.high
         return low is not None and high is not None and (low > 0 or high < 0)
 
+    @property
+    def sentence(self) -> str:
+        """The difference for people to read."""
+        gain = self.total_reward
+        more = "more" if (gain.mean or 0) > 0 else "less"
+        return (
+            f"{self.operator_id} gains {more} than {self.against}: {gain}; {gain.n} paired episodes"
+        )
+
 
 @dataclass(frozen=True)
 class GroupResult:
@@ -123,6 +139,14 @@ class GroupResult:
     def label(self) -> str:
         """The group for people to read."""
         return label_of(self.group)
+
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence for each difference that is clear, or one that none is; none without differences."""
+        clear = [one.sentence for one in self.differences if one.is_clear]
+        if clear or not self.differences:
+            return clear
+        return ["no difference is clear: the interval of each reaches zero, or is unknown"]
 
 
 def label_of(env: str) -> str:
@@ -144,20 +168,28 @@ def results_of(
     Raises:
         ValueError: if telemetry is damaged; names the line.
     """
-    groups: dict[str, dict[str, tuple[OperatorResult, dict[int, Episode]]]] = {}
+    groups: dict[str, dict[str, tuple[OperatorResult, Episodes]]] = {}
     for source in sources:
         episodes = _episodes(folder, source)
         latencies = _latencies(folder, source)
         for operator in source.operators:
-            own = {e.episode: e for e in episodes if e.operator_id == operator}
-            result = _operator_result(operator, own, latencies.get(operator, []), source.episodes)
+            mine = [e for e in episodes if e.operator_id == operator]
+            own = _by_number(mine) if source.episodes is not None else _by_seed(mine)
+            asked = len(own) if source.episodes is None else source.episodes
+            result = _operator_result(operator, own, latencies.get(operator, []), asked)
             groups.setdefault(source.group, {})[operator] = result, own
     return [_group_result(name, members, comparisons) for name, members in groups.items()]
 
 
 def results_as_json(groups: Sequence[GroupResult]) -> list[dict[str, Any]]:
-    """Return the results as JSON values."""
-    return [dataclasses.asdict(group) for group in groups]
+    """Return the results as JSON values, with what is said of them: label, sentences, is_clear."""
+    found = []
+    for group in groups:
+        values = dataclasses.asdict(group)
+        for difference, of in zip(values["differences"], group.differences, strict=True):
+            difference["is_clear"] = of.is_clear
+        found.append({"label": group.label, **values, "sentences": group.sentences})
+    return found
 
 
 def _episodes(folder: Path, source: Source) -> list[Episode]:
@@ -172,6 +204,20 @@ def _episodes(folder: Path, source: Source) -> list[Episode]:
     return episodes
 
 
+def _by_number(episodes: Sequence[Episode]) -> Episodes:
+    return {(episode.episode, 0): episode for episode in episodes}
+
+
+def _by_seed(episodes: Sequence[Episode]) -> Episodes:
+    found: Episodes = {}
+    played: Counter[int] = Counter()
+    for episode in sorted(episodes, key=lambda episode: episode.episode):
+        seed = -1 if episode.seed is None else episode.seed
+        found[seed, played[seed]] = episode
+        played[seed] += 1
+    return found
+
+
 def _latencies(folder: Path, source: Source) -> dict[str, list[float]]:
     path = telemetry_path(folder, source.run_id, STEPS)
     found: dict[str, list[float]] = {}
@@ -183,7 +229,7 @@ def _latencies(folder: Path, source: Source) -> dict[str, list[float]]:
 
 
 def _operator_result(
-    operator: str, episodes: dict[int, Episode], latencies: list[float], asked: int
+    operator: str, episodes: Episodes, latencies: list[float], asked: int
 ) -> OperatorResult:
     ended = _ended(episodes)
     successes = [e.success for e in ended.values() if e.success is not None]
@@ -208,7 +254,7 @@ def _operator_result(
 
 
 def _group_result(
-    name: str, members: dict[str, tuple[OperatorResult, dict[int, Episode]]], comparisons: str
+    name: str, members: dict[str, tuple[OperatorResult, Episodes]], comparisons: str
 ) -> GroupResult:
     pairs = itertools.combinations(members, 2)
     differences = [
@@ -219,9 +265,7 @@ def _group_result(
     return GroupResult(name, tuple(result for result, _ in members.values()), tuple(differences))
 
 
-def _difference(
-    name: str, episodes: dict[int, Episode], against: str, others: dict[int, Episode]
-) -> Difference:
+def _difference(name: str, episodes: Episodes, against: str, others: Episodes) -> Difference:
     mine, theirs = _ended(episodes), _ended(others)
     # Sorted, so that the interval does not depend on which episodes ended first.
     both = sorted(mine.keys() & theirs.keys())
@@ -230,5 +274,5 @@ def _difference(
     return Difference(name, against, mean_with_interval(differences), unpaired)
 
 
-def _ended(episodes: dict[int, Episode]) -> dict[int, Episode]:
+def _ended(episodes: Episodes) -> Episodes:
     return {number: e for number, e in episodes.items() if e.status == "ended"}

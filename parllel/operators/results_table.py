@@ -21,7 +21,7 @@ def print_results(groups: Sequence[GroupResult], console: Console) -> None:
         console.print(_operators(group.operators))
         if group.differences:
             console.print(_differences(group.differences))
-            for said in _said(group.differences):
+            for said in group.sentences:
                 console.print(said, markup=False, highlight=False, soft_wrap=True)
         console.print()
 
@@ -79,29 +79,10 @@ def _table(first: str, *names: str) -> Table:
     return table
 
 
-def _said(differences: Sequence[Difference]) -> list[str]:
-    """Return a sentence for each difference that is clear, or one that none is."""
-    clear = [
-        f"{one.operator_id} gains {'more' if (one.total_reward.mean or 0) > 0 else 'less'} than "
-        f"{one.against}: {_numbers(one.total_reward)}; {one.total_reward.n} paired episodes"
-        for one in differences
-        if one.is_clear
-    ]
-    return clear or ["no difference is clear: the interval of each reaches zero, or is unknown"]
-
-
 def _percent(mean: Mean) -> str:
     low, high = 100 * (mean.low or 0), 100 * (mean.high or 0)
     return escape(f"{100 * (mean.mean or 0):.0f} [{low:.0f}, {high:.0f}]")
 
 
 def _with_interval(mean: Mean) -> str:
-    return escape(_numbers(mean))
-
-
-def _numbers(mean: Mean) -> str:
-    if mean.mean is None:
-        return "-"
-    if mean.low is None or mean.high is None:
-        return f"{mean.mean:.4g}"
-    return f"{mean.mean:.4g} [{mean.low:.4g}, {mean.high:.4g}]"
+    return escape(str(mean))

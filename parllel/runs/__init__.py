@@ -6,6 +6,7 @@ from parllel.runs.config_keys import key_paths, nearest_key
 from parllel.runs.config_reading import whole_number
 from parllel.runs.reference import Reference, check_not_importing, import_script
 from parllel.runs.run_folder import RunFolder, versions
+from parllel.runs.run_list import find_runs, run_state
 from parllel.runs.run_record import TRAINING, RunRecord
 from parllel.runs.run_result import RunResult
 from parllel.runs.state_file import check_state, load_state, save_state
@@ -23,11 +24,13 @@ __all__ = [
     "check_source",
     "check_state",
     "config_values",
+    "find_runs",
     "import_script",
     "key_paths",
     "load_state",
     "nearest_key",
     "read_config",
+    "run_state",
     "save_state",
     "versions",
     "whole_number",

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from parllel.cli.find_runs import find_runs
 from parllel.cli.plot_runs import curves_of, read_curves
 from parllel.cli.seed_groups import without_seed
+from parllel.runs import find_runs
 
 KEY = "evaluation/return/mean"
 VALUES = {

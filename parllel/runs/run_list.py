@@ -1,14 +1,13 @@
-"""Find the run folders in a folder, and tell how each run ended."""
+"""Find the folders of runs, and say how each run ended."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
-from parllel.runs import TRAINING, RunFolder, RunRecord
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_record import TRAINING, RunRecord
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -33,15 +32,7 @@ def find_runs(folder: Path) -> list[Path]:
     return found
 
 
-def json_of(path: Path) -> Any:
-    """Return what a JSON file holds, or None if it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def state_of(folder: RunFolder, record: RunRecord) -> str:
+def run_state(folder: RunFolder, record: RunRecord) -> str:
     """Return the state of a run.
 
     "running"; "finished": all steps were done; "solved": it reached its target; "ended": by a callback;
