@@ -22,6 +22,7 @@ if _TYPE_CHECKING:
     from parllel.operators.game_episodes import GameEpisodes
     from parllel.operators.interactive_runtime import InteractiveRuntime
     from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
+    from parllel.operators.llm.llm_client import LlmClient
     from parllel.operators.message_lines import MessageError
     from parllel.operators.multi_agent_config import MultiAgentConfig
     from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
@@ -48,6 +49,7 @@ __all__ = [
     "GroupResult",
     "InteractiveRuntime",
     "Latency",
+    "LlmClient",
     "Mean",
     "MessageError",
     "MultiAgentConfig",
@@ -85,6 +87,7 @@ _PLACES = {
     "GroupResult": "results",
     "InteractiveRuntime": "interactive_runtime",
     "Latency": "results",
+    "LlmClient": "llm.llm_client",
     "Mean": "intervals",
     "MessageError": "message_lines",
     "MultiAgentConfig": "multi_agent_config",

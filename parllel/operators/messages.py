@@ -137,7 +137,7 @@ class Stepped(Reply, tag="step"):
         step_index: how many steps the episode has by now.
         action: as the environment was given it.
         raw, parsed: what the agent said, and what was made of it.
-        tokens: that a language model took.
+        tokens: that a language model took; those of the prompt, and of the completion.
         decide_s: what the agent took.
     """
 
@@ -151,6 +151,8 @@ class Stepped(Reply, tag="step"):
     raw: OptionalText = UNSET
     parsed: Any = UNSET
     tokens: OptionalInt = UNSET
+    prompt_tokens: OptionalInt = UNSET
+    completion_tokens: OptionalInt = UNSET
     decide_s: OptionalFloat = UNSET
     rgb_array: Any = UNSET  # read only
 
@@ -193,6 +195,8 @@ class ActionSelected(Reply, tag="action_selected"):
     raw: OptionalText = UNSET
     parsed: Any = UNSET
     tokens: OptionalInt = UNSET
+    prompt_tokens: OptionalInt = UNSET
+    completion_tokens: OptionalInt = UNSET
     decide_s: OptionalFloat = UNSET
 
 

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from parllel.operators.given_action import GivenAction
 from parllel.operators.message_lines import MessageError
 from parllel.operators.messages import ActionSelected, AgentReady, InitAgent, SelectAction, Stepped
-from parllel.operators.worker_agent import Decision, WorkerAgent, checked_decision
+from parllel.operators.worker_agent import COUNTS, Decision, WorkerAgent, checked_decision
 from parllel.seeding import Seeds
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
@@ -115,8 +115,10 @@ def show_decision(decision: Decision, reply: Stepped | ActionSelected) -> None:
         reply.raw = decision.raw
     if decision.parsed is not None:
         reply.parsed = decision.parsed
-    if decision.tokens is not None:
-        reply.tokens = decision.tokens
+    for name in COUNTS:
+        count = getattr(decision, name)
+        if count is not None:
+            setattr(reply, name, count)
 
 
 def agent_seed(seed: int | None) -> int | None:

@@ -18,13 +18,21 @@ class Decision(NamedTuple):
         action: for the environment.
         raw: what it said, word by word, as the answer of a language model.
         parsed: what was made of that, as JSON values, before it became an action.
-        tokens: that it took.
+        tokens: that it took, in all.
+        prompt_tokens, completion_tokens: that it was asked and answered with.
     """
 
     action: Any
     raw: str | None = None
     parsed: Any = None
     tokens: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+# What models are paid by, in decisions, replies and records.
+COUNTS = ("tokens", "prompt_tokens", "completion_tokens")
+_NO_COUNTS = [None] * len(COUNTS)
 
 
 def checked_decision(made: Any) -> Decision:
@@ -35,23 +43,26 @@ def checked_decision(made: Any) -> Decision:
     """
     if type(made) is not Decision and not isinstance(made, Decision):
         raise TypeError(f"decide: expected a Decision, got {made!r}")
-    _, raw, parsed, tokens = made
-    if raw is None and parsed is None and tokens is None:
+    _, raw, parsed, *counts = made
+    if raw is None and parsed is None and counts == _NO_COUNTS:
         return made
     if raw is not None and not isinstance(raw, str):
         raise TypeError(f"decide: raw: expected a str, got {raw!r}")
-    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, Integral)):
-        raise TypeError(f"decide: tokens: expected an int, got {tokens!r}")
+    for name, count in zip(COUNTS, counts, strict=True):
+        if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
+            raise TypeError(f"decide: {name}: expected an int, got {count!r}")
     if raw is not None and not raw.isascii():
         # Models write halves of surrogate pairs, which UTF-8 has not.
         raw = raw.encode("utf-8", "replace").decode()
-    if tokens is not None:
-        tokens = int(tokens)
+    whole = {
+        name: None if count is None else int(count)
+        for name, count in zip(COUNTS, counts, strict=True)
+    }
     try:
         json.dumps(parsed, allow_nan=False, default=lambda value: value.tolist()).encode()
     except (AttributeError, TypeError, ValueError, RecursionError):
         raise TypeError(f"decide: parsed: expected values that JSON has, got {parsed!r}") from None
-    return made._replace(raw=raw, tokens=tokens)
+    return made._replace(raw=raw, **whole)
 
 
 class WorkerAgent(ABC):

@@ -1,0 +1,21 @@
+"""What goes wrong between a client and the server of a language model."""
+
+from __future__ import annotations
+
+from parllel.errors import ParllelError
+
+
+class LlmError(ParllelError, RuntimeError):
+    """The server gave no answer; the text holds no key.
+
+    Attributes:
+        status: of the reply, None if none came.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class BudgetError(LlmError):
+    """The token budget is used up; nothing was sent."""

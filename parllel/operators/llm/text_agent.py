@@ -1,0 +1,154 @@
+"""What decides by asking a language model: observations become text, and answers actions.
+
+describe(observation, info)      --> the user's message
+prompt, messages                 --> rules, the last turns, this message
+parse(answer, info)              --> an action; None: correction(answer, info), and the model is asked again
+neither after all attempts       --> what `unparsed` says: an error, or an action of its own
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.operators.llm.answer import Answer
+from parllel.operators.llm.llm_client import LlmClient
+from parllel.operators.llm.unparsed import unparsed_action
+from parllel.operators.worker_agent import Decision, WorkerAgent
+from parllel.seeding import Seeds
+
+_HISTORY, _ATTEMPTS = 8, 2
+_BETWEEN = "\n---\n"  # answers of one decision, in `raw`
+
+
+class TextAgent(WorkerAgent):
+    """Decide by the answers of a language model.
+
+    Args:
+        client: asked; closed with this.
+        settings: of the operator, of which it reads "history" (turns shown), "instructions" (text put first),
+            "attempts" (corrections for each decision) and "unparsed": what is played when no answer was
+            understood, "error", "random" (which follows from the episode's seed), "first" or "noop".
+    """
+
+    def __init__(self, client: LlmClient, settings: Mapping[str, Any]) -> None:
+        self._client = client
+        self._instructions = str(settings.get("instructions", ""))
+        self._attempts = int(settings.get("attempts", _ATTEMPTS))
+        self.unparsed = str(settings.get("unparsed", "random"))
+        self._history: deque[tuple[str, str]] = deque(maxlen=settings.get("history", _HISTORY))
+        self.generator = np.random.default_rng()
+        self._note = ""
+        self._rules: str | None = None
+        self.action_space: gym.Space[Any] | None = None
+
+    # ------------------------------------------------------------------ for each kind of environment
+
+    @abstractmethod
+    def describe(self, observation: Any, info: Mapping[str, Any]) -> str:
+        """Return an observation as text."""
+
+    @abstractmethod
+    def parse(self, text: str, info: Mapping[str, Any]) -> Any:
+        """Return the action that an answer names, legal now; None if it names none."""
+
+    def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
+        """Return the rules, which come after the instructions; asked for at an episode's first decision."""
+        return ""
+
+    def correction(self, text: str, info: Mapping[str, Any]) -> str:
+        """Return what the model is told after an answer that was not understood."""
+        return "That names no legal action. Answer with one, and nothing else."
+
+    def instead(self, text: str, info: Mapping[str, Any]) -> Any:
+        """Return what is played when no answer was understood; raise LlmError where that is an error."""
+        legal = info.get("legal_actions")
+        return unparsed_action(self.unparsed, self.action_space, legal, self.generator, text)
+
+    def shown_action(self, action: Any) -> Any:
+        """Return an action as JSON values, for `parsed` and for the model."""
+        return action.tolist() if hasattr(action, "tolist") else action
+
+    # ------------------------------------------------------------------ the WorkerAgent
+
+    def bind(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> None:
+        """Learn the spaces."""
+        self.action_space = action_space
+
+    def reset(self, seed: int | None) -> None:
+        """Forget the turns of the episode before."""
+        self._history.clear()
+        self._note, self._rules = "", None
+        if seed is not None:
+            self.generator = Seeds(seed).generator("unparsed")
+
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        """Ask until an answer is understood, or the attempts are used.
+
+        Raises:
+            LlmError: if the server does not answer; if no answer was understood, where that is an error.
+        """
+        shown = self._note + self.describe(observation, info)
+        if self._rules is None:
+            self._rules = self.prompt(observation, info)
+        dialogue = self.messages(shown)
+        answers: list[Answer] = []
+        for attempt in range(self._attempts + 1):
+            answers.append(self._client.chat(dialogue))
+            text = answers[-1].text
+            action = self.parse(text, info)
+            if action is not None or attempt == self._attempts:
+                break
+            dialogue += [_message("assistant", text), _message("user", self.correction(text, info))]
+        is_parsed = action is not None
+        if not is_parsed:
+            action = self.instead(text, info)
+        self._history.append((shown, text))
+        self._note = (
+            "" if is_parsed else f"(Not understood; {self.shown_action(action)} was played.)\n"
+        )
+        prompt, completion = (
+            _total(a.prompt_tokens for a in answers),
+            _total(a.completion_tokens for a in answers),
+        )
+        return Decision(
+            action,
+            raw=_BETWEEN.join(answer.text for answer in answers),
+            parsed=self.shown_action(action) if is_parsed else None,
+            tokens=None if prompt is None or completion is None else prompt + completion,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+        )
+
+    def messages(self, shown: str) -> list[dict[str, str]]:
+        """Return the dialogue that ends with what is shown now."""
+        first = "\n\n".join(part for part in (self._instructions, self._rules) if part)
+        dialogue = [_message("system", first)] if first else []
+        for seen, said in self._history:
+            dialogue += [_message("user", seen), _message("assistant", said)]
+        return [*dialogue, _message("user", shown)]
+
+    def close(self) -> None:
+        """Close the client; may be called twice."""
+        self._client.close()
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """Return a sum; None if one of the counts is not known."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
