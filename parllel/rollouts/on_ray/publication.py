@@ -1,4 +1,12 @@
-"""Weights of one version, as the trainer publishes them."""
+"""Weights of one version, as workers fetch them.
+
+    trainer   weights, as an argument  -->  RolloutManager, which puts them and keeps the reference
+    workers   the reference  <--  RolloutManager, in answer to a report
+
+The process that hands a reference on also owns the object. With the trainer as owner, each process that was
+handed it by another would leave some 0.3 kB in the trainer for each version, as Ray 2.60 keeps books of those
+that borrow (0.4 kB were measured with Ray alone, and 0.002 kB this way).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +30,7 @@ class Publication:
         version: of the weights.
         fingerprint: of their bits.
         reference: in a tuple of one: Ray replaces a reference at top level by what it leads to. It is the
-            trainer's: the object is there as long as the trainer, or a process that has this, keeps it.
+            manager's: the object is there as long as the manager, or a process that has this, keeps it.
     """
 
     version: int
@@ -30,9 +38,12 @@ class Publication:
     reference: tuple[Any]
 
     @classmethod
-    def of(cls, weights: State, version: int) -> Publication:
-        """Put weights into the object store, once for all workers."""
-        return cls(version, fingerprint_of(weights), (ray.put(weights),))
+    def of(cls, weights: State, version: int, fingerprint: str) -> Publication:
+        """Put weights into the object store, once for all workers.
+
+        fingerprint: of the weights as the trainer has them.
+        """
+        return cls(version, fingerprint, (ray.put(weights),))
 
     def fetch(self) -> State:
         """Return the weights as views of the object store, read-only: copy them and drop them.

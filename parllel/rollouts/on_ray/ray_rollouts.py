@@ -14,7 +14,7 @@ import ray
 from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
 from parllel.processes import raise_packed
 from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer
-from parllel.rollouts.on_ray.publication import Publication
+from parllel.rollouts.on_ray.publication import fingerprint_of
 from parllel.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.rollouts.on_ray.ray_tie import RayTie
@@ -63,7 +63,7 @@ class RayRollouts(Rollouts):
         check_room(n_workers, options)
         self._options = options
         self._layout: PublishedLayout | None = None
-        self._published: Publication | None = None
+        self._version: int | None = None
         self._news: Any = None
         # What the manager has been asked for, and what it said before.
         self._asked: Any = None
@@ -98,12 +98,10 @@ class RayRollouts(Rollouts):
         if self._layout is None:
             self._layout = self._first_layout()
         self._layout.check(weights)
-        if self._published is not None and version <= self._published.version:
+        if self._version is not None and version <= self._version:
             return False
-        publication = Publication.of(weights, version)
-        loaded: bool = self._ask("publish", publication)
-        # Kept, as the object store lets go of what is not referred to; the one before is dropped.
-        self._published = publication
+        loaded: bool = self._ask("publish", weights, version, fingerprint_of(weights))
+        self._version = version
         return loaded
 
     def _first_layout(self) -> PublishedLayout:

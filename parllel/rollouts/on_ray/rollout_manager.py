@@ -32,6 +32,7 @@ from parllel.rollouts.on_ray.worker_options import WorkerOptions
 from parllel.rollouts.published_parts import PublishedLayout
 from parllel.rollouts.worker_place import worker_name
 from parllel.rollouts.worker_status import WorkerStatus
+from parllel.types import State
 
 # Each costs the event loop some milliseconds: of a thousand workers, each reports every ten seconds.
 _REPORTS_PER_S = 100.0
@@ -91,11 +92,11 @@ class RolloutManager:
         self._here = ray.get_runtime_context().current_actor
         self._tasks = [asyncio.create_task(self._keep(n)) for n in range(self._n_workers)]
 
-    async def publish(self, publication: Publication) -> bool:
+    async def publish(self, weights: State, version: int, fingerprint: str) -> bool:
         """Let workers have newer weights; return False, and do nothing, if they are not newer."""
-        if self._publication is not None and publication.version <= self._publication.version:
+        if self._publication is not None and version <= self._publication.version:
             return False
-        self._publication = publication
+        self._publication = Publication.of(weights, version, fingerprint)
         self._wake()
         return True
 

@@ -37,6 +37,8 @@ N_WORKERS = 2
 CAPACITY = 256
 BACK_S = 120.0  # a hang, and no slow machine
 MAY_GROW = 8 * 2**20  # bytes
+PUBLICATIONS = 3000
+MAY_GROW_EACH = 300  # bytes, with all calls in between
 
 
 class Consumer:
@@ -105,3 +107,19 @@ def test_kills(ray_here):
         print(f"{killed} kills, {total}, memory grew by {memory[-1] - memory[0]} bytes")
         wait_until(lambda: all(map(gone, dead)), "the end of all that was killed", 10.0)
     assert memory[-1] - memory[0] < MAY_GROW
+
+
+def test_publications_leave_nothing_in_the_trainer():
+    with rollouts(build_ready, N_WORKERS) as (buffer, _, workers):
+        consumer, memory = Consumer(buffer), []
+        for version in range(1, PUBLICATIONS + 1):
+            publish(workers, version)
+            consumer.fetch()
+            wait_until(
+                lambda version=version: {s.version for s in workers.ask_statuses()} == {version},
+                "weights",
+            )
+            if version in (PUBLICATIONS // 5, PUBLICATIONS):
+                memory.append(private_memory())
+        print(f"{PUBLICATIONS} publications, memory grew by {memory[1] - memory[0]} bytes")
+    assert memory[1] - memory[0] < 0.8 * PUBLICATIONS * MAY_GROW_EACH
