@@ -15,9 +15,9 @@ _COMPRESSION = 1
 _MODES = ("rgb_array", "ansi")
 
 
-def can_render(env: gym.Env[Any, Any]) -> bool:
-    """Return whether an environment draws pictures or text."""
-    return env.render_mode in _MODES
+def can_render(env: Any) -> bool:
+    """Return whether an environment, of gymnasium's or PettingZoo's interface, draws pictures or text."""
+    return getattr(env, "render_mode", None) in _MODES
 
 
 def check_can_render(env: gym.Env[Any, Any]) -> None:
@@ -29,7 +29,7 @@ def check_can_render(env: gym.Env[Any, Any]) -> None:
         )
 
 
-def frame_of(env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
+def frame_of(env: Any, mode: str) -> dict[str, Any]:
     """Return what an environment shows, as `render_payload` of a reply.
 
     mode: "png": base64 of a PNG file in `data`; "rgb": lists of rows of [red, green, blue] in `rgb`. One that

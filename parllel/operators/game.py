@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -16,9 +17,13 @@ import numpy as np
 
 from parllel.envs import action_mask_of, draw_actions, zero_of
 from parllel.operators.chess_position import chess_position
+from parllel.operators.choosing import Asked, offered_actions
 from parllel.operators.given_action import GivenAction
 from parllel.types import Closing, Tree
 from parllel.wire import from_json, to_json
+
+_LONGEST_TEXT = 2000  # characters of an observation that people choose by
+_LONGEST_SPACE = 200
 
 
 class Seen(NamedTuple):
@@ -82,6 +87,37 @@ class Game(Closing, ABC):
         if position is not None:
             text, more = position.fen, {"legal_moves": position.moves}
         return Seen(to_json(self._observed[player], observation), legal, more, text)
+
+    def asked(self, player: str, seen: Seen, settings: Mapping[str, Any]) -> Asked:
+        """Return what a person who plays `player` is asked.
+
+        settings: of the person's operator, which may have "keys".
+        """
+        space, text = self._spaces[player], seen.text
+        numbered: dict[str, int] | None = None
+        if isinstance(space, gym.spaces.Discrete):
+            numbered = {"n": int(space.n), "start": int(space.start)}
+        if text is None and getattr(self.env, "render_mode", None) != "rgb_array":
+            text = str(seen.observation)[:_LONGEST_TEXT]
+        actions = offered_actions(
+            numbered,
+            keys=settings.get("keys"),
+            legal=seen.legal,
+            legal_names=seen.info.get("legal_moves"),
+        )
+        return Asked(
+            player, text, actions, str(space)[:_LONGEST_SPACE], partial(self.check_action, player)
+        )
+
+    def check_action(self, player: str, values: Any) -> None:
+        """Raise ValueError if JSON values stand for no action, or for one that is not legal now.
+
+        Unlike `action_of`, nothing is clipped: a person can be asked again.
+        """
+        action = self._readers[player].from_json(values)
+        legal = self._legal[player]
+        if legal is not None and action not in legal:
+            raise ValueError(f"expected a legal action, got {action}")
 
     def action_of(self, player: str, values: Any) -> Tree:
         """Return the action that JSON values stand for, clipped to the bounds of a Box.

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from parllel.operators.choosing import Choose
 from parllel.operators.episode_outcome import EpisodeOutcome
-from parllel.operators.frames import frame_of
+from parllel.operators.frames import can_render, frame_of
 from parllel.operators.game_of import game_of
-from parllel.operators.game_play import GameFailedError, GamePlay, Record, Seat
+from parllel.operators.game_play import GamePlay
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
 from parllel.operators.player_spaces import make_game_env
+from parllel.operators.seated_players import (
+    GameFailedError,
+    Notice,
+    Record,
+    Seat,
+    SeatedPlayers,
+    no_notice,
+)
 from parllel.operators.viewers import Looking, Viewer
 from parllel.types import Closing
 
@@ -24,6 +33,8 @@ class GameEpisodes(Closing):
         start_timeout_s: seconds for all players to begin an episode; the first includes their start.
         step_timeout_s: seconds for all answers to one question.
         viewers: get the pictures that they want.
+        choose: asks the players of kind "human"; None leaves that to their workers, who ask at a terminal.
+        notice: is called when a player has something else to do.
 
     Attributes:
         players: the names of the seats, in the order of the game.
@@ -40,8 +51,11 @@ class GameEpisodes(Closing):
         start_timeout_s: float = 60.0,
         step_timeout_s: float = 30.0,
         viewers: Sequence[Viewer] = (),
+        choose: Choose | None = None,
+        notice: Notice = no_notice,
     ) -> None:
         self._config, self._viewers = config, viewers
+        self._choose, self._notice = choose, notice
         self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
         env = _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))
         if set(config.players) != set(env.possible_agents):
@@ -89,7 +103,8 @@ class GameEpisodes(Closing):
         )
         drawn = seed if agent_seed is None else agent_seed
         watch = self._watch(episode)
-        play = GamePlay(self._game, config, seated, seats, seed, drawn, record_step, watch)
+        players = SeatedPlayers(seated, seats, self._choose, self._notice)
+        play = GamePlay(self._game, config, players, seats, seed, drawn, record_step, watch)
         failure: GameFailedError | None = None
         try:
             play.begin(self._start_timeout_s)
@@ -105,8 +120,7 @@ class GameEpisodes(Closing):
 
         def show(step: int) -> None:
             if looking.ask():
-                draws = getattr(env, "render_mode", None) == "rgb_array"
-                looking.show(step, frame_of(env, "png") if draws else None)
+                looking.show(step, frame_of(env, "png") if can_render(env) else None)
 
         return show
 

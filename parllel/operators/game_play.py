@@ -1,11 +1,9 @@
 """One episode of a game: players asked, the rule for illegal actions applied, the game stepped.
 
-    game      turn(): who acts     seen(): observations, legal actions           step(actions)
-                     |                      |                                          ^
-    players          +---- send_select_action to all of them, then one poll -----------+
-                                            played, or replaced by the rule for illegal actions
-
-In a simultaneous game all are asked before the first answer is waited for.
+game      turn(): who acts     seen(): observations, legal actions           step(actions)
+|                      |                                          ^
+players          +---- asked, and their answers waited for: see seated_players.py --+
+played, or replaced by the rule for illegal actions
 """
 
 from __future__ import annotations
@@ -13,49 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.game import Game
 from parllel.operators.illegal_rules import Choice, choice_of
 from parllel.operators.multi_agent_config import MultiAgentConfig
-from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
-from parllel.operators.operator_config import OperatorConfig
+from parllel.operators.seated_players import GameFailedError, Record, Seat, SeatedPlayers
 from parllel.operators.sequential_game import SequentialGame
 from parllel.seeding import Seeds
-
-Record = dict[str, Any]
-
-
-class GameFailedError(Exception):
-    """An episode cannot go on; says why.
-
-    Attributes:
-        lost: the players whose processes died or do not answer.
-    """
-
-    def __init__(self, what: str, lost: frozenset[str] = frozenset()) -> None:
-        super().__init__(what)
-        self.lost = lost
-
-
-class Seat:
-    """A player of an episode.
-
-    Args:
-        player_id: its name in the game.
-        operator: who plays it.
-
-    Attributes:
-        player_id, operator: the arguments.
-        total: of its rewards.
-        tokens: that it took; None if it does not say.
-    """
-
-    def __init__(self, player_id: str, operator: OperatorConfig) -> None:
-        self.player_id, self.operator = player_id, operator
-        self.total = 0.0
-        self.tokens: int | None = None
 
 
 class GamePlay:
@@ -64,7 +27,7 @@ class GamePlay:
     Args:
         game: is reset.
         config: of the game.
-        handle: of the players, by their seats.
+        players: in their seats.
         seats: by name.
         seed: of the game.
         agent_seed: from which each player's is derived, by the name of its seat.
@@ -76,7 +39,7 @@ class GamePlay:
         self,
         game: Game,
         config: MultiAgentConfig,
-        handle: MultiAgentOperatorHandle,
+        players: SeatedPlayers,
         seats: Mapping[str, Seat],
         seed: int,
         agent_seed: int,
@@ -84,7 +47,7 @@ class GamePlay:
         watch: Callable[[int], None],
     ) -> None:
         self._watch = watch
-        self._game, self._config, self._handle = game, config, handle
+        self._game, self._config, self._players = game, config, players
         self._seats, self._record_step = seats, record_step
         self._seed, self._agent_seed = seed, agent_seed
         self._generator = Seeds(agent_seed).generator("illegal actions")
@@ -97,8 +60,7 @@ class GamePlay:
             self._game.flags = {}
             self._game.reset(self._seed)
             self._watch(0)
-        self._handle.send_init_agents(self._agent_seed)
-        self._replies(list(self._seats), "agent_ready", timeout_s)
+        self._players.begin(self._agent_seed, timeout_s)
 
     def go_on(self, before_step: Callable[[], None], timeout_s: float) -> None:
         """Play until the end, or until the limit of steps; raise GameFailedError if it cannot go on."""
@@ -110,12 +72,13 @@ class GamePlay:
             if self._length == self._config.max_steps:
                 self._is_cut = True
                 return
-            choices = self._choices(movers, timeout_s)
             before_step()
-            self._step(choices)
+            self._step(self._choices(movers, timeout_s))
 
     def outcome(self, seat: Seat, failure: GameFailedError | None) -> EpisodeOutcome:
-        """Return what came of it for a player."""
+        """Return what came of it for a player, when it is over."""
+        if failure is None:
+            self._players.note([seat.player_id], "ended")
         terminated, truncated = self._game.flags.get(seat.player_id, (False, False))
         return EpisodeOutcome(
             "ended" if failure is None else "failed",
@@ -135,15 +98,11 @@ class GamePlay:
         # Before the first is asked, so that none waits while others are observed.
         with self._of_game("observe"):
             seen = {player: self._game.seen(player) for player in movers}
-        for player, one in seen.items():
-            self._handle.send_select_action(
-                player,
-                one.observation,
-                legal_actions=one.legal,
-                info=one.info or None,
-                text=one.text,
-            )
-        replies = self._replies(movers, "action_selected", timeout_s)
+        replies = self._players.answers(
+            seen,
+            lambda player, settings: self._game.asked(player, seen[player], settings),
+            timeout_s,
+        )
         rule, game = self._config.illegal, self._game
         return {p: choice_of(game, p, replies[p], rule, self._generator) for p in movers}
 
@@ -169,7 +128,7 @@ class GamePlay:
         for player, choice in choices.items():
             self._record_step(self._record(player, choice, rewards, is_played=not stops))
         if stops and not self._is_forfeit:
-            raise GameFailedError(f"{self._who(illegal[0])}: {choices[illegal[0]].why}")
+            raise GameFailedError(f"{self._players.name_of(illegal[0])}: {choices[illegal[0]].why}")
 
     def _record(
         self, player: str, choice: Choice, rewards: Mapping[str, float], *, is_played: bool
@@ -200,27 +159,6 @@ class GamePlay:
         if reply.get("decide_s") is not None:
             record["decide_s"] = reply["decide_s"]
         return record
-
-    def _replies(
-        self, players: list[str], expected: str, timeout_s: float
-    ) -> dict[str, dict[str, Any]]:
-        """Return the answer of each; raise GameFailedError if one has none."""
-        replies = self._handle.poll_all_responses(timeout_s)
-        wrong = [player for player in players if replies[player]["type"] != expected]
-        if wrong:
-            lost = frozenset(p for p in wrong if replies[p]["type"] in ("died", "timeout"))
-            raise GameFailedError("; ".join(self._why(p, replies[p]) for p in wrong), lost)
-        return {player: replies[player] for player in players}
-
-    def _why(self, player: str, reply: Mapping[str, Any]) -> str:
-        said = str(reply.get("message", f"answered {reply['type']!r}"))
-        # Records of the same script are to be the same.
-        pid = self._handle.player_handles[player].pid
-        said = " ".join(said.replace(f"process {pid} ", "its process ").split())
-        return f"{self._who(player)}: {said}"
-
-    def _who(self, player: str) -> str:
-        return f"player {player!r} ({self._seats[player].operator.operator_id})"
 
     @contextmanager
     def _of_game(self, doing: str) -> Iterator[None]:
