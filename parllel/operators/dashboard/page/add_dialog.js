@@ -1,0 +1,167 @@
+// The dialog that adds an operator, or a game with its players.
+
+import { copyOf, element, setText, show } from "./dom.js";
+import { FieldError, operatorBody, gameBody } from "./add_fields.js";
+import { RefusedError, get, post } from "./server.js";
+
+const at = (id) => document.getElementById(id);
+
+export class AddDialog {
+  #dialog = at("add-dialog");
+  #form = at("add-form");
+  #kinds = [];
+  #games = [];
+  #taken = new Set();
+  #isNamed = false; // by the person; until then the kind names it
+  #apply;
+
+  /** apply: takes the snapshot that the server answers. */
+  constructor(apply) {
+    this.#apply = apply;
+    this.#form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    this.#form.addEventListener("click", ({ target }) => {
+      if (target.closest("[data-close]")) this.#dialog.close();
+      target.closest(".remove")?.closest("[data-row]").remove();
+    });
+    for (const radio of this.#form.elements.what) radio.addEventListener("change", () => this.#showFields());
+    at("operator-type").addEventListener("change", () => this.#showFields());
+    at("policy").addEventListener("input", () => this.#suggestName());
+    at("env-id").addEventListener("input", () => this.#suggestPlayers());
+    at("operator-id").addEventListener("input", ({ target }) => (this.#isNamed = target.value !== ""));
+    at("add-player").addEventListener("click", () => this.#addRow(`player_${at("rows").children.length}`));
+  }
+
+  update({ cards }) {
+    this.#taken = new Set(cards.map((card) => card.id));
+  }
+
+  async open() {
+    this.#say(null);
+    this.#isNamed = false;
+    this.#dialog.showModal();
+    try {
+      this.#offer(await get("api/kinds"));
+    } catch (error) {
+      if (!(error instanceof RefusedError)) throw error;
+      this.#say(error.message);
+    }
+  }
+
+  #offer({ kinds, env_ids, games, illegal, seats }) {
+    this.#kinds = kinds;
+    this.#games = games;
+    options(at("operator-type"), kinds.filter((one) => one.is_operator).map((one) => one.kind), "baseline");
+    options(at("illegal"), illegal);
+    options(at("seats"), seats);
+    at("env-ids").dataset.operator = JSON.stringify(env_ids);
+    at("env-ids").dataset.game = JSON.stringify(games.map((game) => game.env_id));
+    this.#showFields();
+    at("operator-type").focus();
+  }
+
+  #isGame() {
+    return at("add-game").checked;
+  }
+
+  #showFields() {
+    const isGame = this.#isGame();
+    const kind = this.#kinds.find((one) => one.kind === at("operator-type").value);
+    for (const node of this.#form.querySelectorAll(".one")) show(node, !isGame);
+    for (const node of this.#form.querySelectorAll(".game")) show(node, isGame);
+    setText(at("add-title"), isGame ? "Add game" : "Add operator");
+    at("env-id").placeholder = isGame ? "pettingzoo.classic.tictactoe_v3:env" : "CartPole-v1, or file.py:function";
+    at("env-ids").replaceChildren(
+      ...JSON.parse(at("env-ids").dataset[isGame ? "game" : "operator"] ?? "[]").map((value) => element("option", { value })),
+    );
+    if (!isGame && kind) {
+      for (const node of this.#form.querySelectorAll(".llm")) show(node, kind.kind === "llm");
+      show(this.#form.querySelector(".worker"), kind.kind === "program");
+      // What a language model is called is a field of its own.
+      show(this.#form.querySelector(".fields .policy"), kind.policy === "needed");
+      if (kind.kind === "baseline" && at("policy").value === "") at("policy").value = "random";
+      setText(at("needs"), `Needs ${kind.needs}`);
+    }
+    if (isGame && at("rows").children.length === 0) this.#setRows(["player_0", "player_1"]);
+    this.#suggestName();
+  }
+
+  #suggestName() {
+    if (this.#isNamed) return;
+    const kind = at("operator-type").value;
+    const plain = kind === "baseline" && /^\w+$/.test(at("policy").value) ? at("policy").value : kind;
+    at("operator-id").value = this.#free(this.#isGame() ? "game" : plain);
+  }
+
+  #free(name) {
+    let free = name;
+    for (let i = 2; this.#taken.has(free); i += 1) free = `${name}-${i}`;
+    return free;
+  }
+
+  #suggestPlayers() {
+    const game = this.#isGame() && this.#games.find((one) => one.env_id === at("env-id").value);
+    if (game?.players?.length) this.#setRows(game.players);
+  }
+
+  #setRows(players) {
+    const rows = [...at("rows").children];
+    rows.slice(players.length).forEach((row) => row.remove());
+    players.forEach((player, i) => {
+      if (rows[i]) rows[i].querySelector("[name=player-id]").value = player;
+      else this.#addRow(player);
+    });
+  }
+
+  #addRow(player) {
+    const row = copyOf("row-template").firstElementChild;
+    const [id, type, name, policy] = ["id", "type", "operator", "policy"].map((part) =>
+      row.querySelector(`[name=player-${part}]`),
+    );
+    id.value = player;
+    options(type, this.#kinds.filter((one) => one.is_player).map((one) => one.kind), "baseline");
+    let isNamed = false;
+    name.addEventListener("input", () => (isNamed = name.value !== ""));
+    const changed = () => {
+      const kind = this.#kinds.find((one) => one.kind === type.value);
+      show(policy.closest("label"), kind?.policy === "needed");
+      policy.placeholder = kind?.needs ?? "";
+      if (!isNamed) name.value = `${type.value}-${[...at("rows").children].indexOf(row) + 1}`;
+    };
+    policy.value = "random";
+    type.addEventListener("change", changed);
+    at("rows").append(row);
+    changed();
+  }
+
+  async #submit() {
+    this.#say(null);
+    const button = at("add-submit");
+    try {
+      const body = this.#isGame() ? { game: gameBody(this.#kinds) } : { operator: operatorBody(this.#kinds) };
+      button.disabled = true;
+      this.#apply(await post("api/cards", body));
+      this.#dialog.close();
+    } catch (error) {
+      if (!(error instanceof RefusedError || error instanceof FieldError)) throw error;
+      this.#say(error.message);
+      error.field?.focus();
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  #say(sentence) {
+    setText(at("add-error"), sentence ?? "");
+    show(at("add-error"), sentence !== null);
+  }
+}
+
+/** Let a `select` offer values; what was chosen stays. */
+function options(select, values, first = values[0]) {
+  const before = select.value;
+  select.replaceChildren(...values.map((value) => element("option", { value }, value)));
+  select.value = values.includes(before) ? before : first;
+}

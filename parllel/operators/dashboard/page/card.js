@@ -1,0 +1,130 @@
+// One operator, or one game with its players.
+
+import { Fields, arrange, copyOf, element, setData, show } from "./dom.js";
+import { LastAction } from "./last_action.js";
+import { Panels } from "./panels.js";
+import { Player } from "./player.js";
+import { numberText, shownStatus, statusText } from "./words.js";
+
+export class Card {
+  node = copyOf("card-template").firstElementChild;
+  #fields = new Fields(this.node);
+  #last;
+  #totals = null;
+  #canvas = null;
+  #players = new Map();
+  #panels;
+  #state = null;
+
+  /** wish: takes a path of the server and its body, such as ("api/step", {"cards": [id]}). */
+  constructor(id, wish) {
+    this.node.dataset.card = id;
+    this.#last = new LastAction(this.node.querySelector(".last"), id);
+    this.#panels = new Panels(id, wish);
+    const one = { cards: [id] };
+    const bodies = { step: one, reset: one, restart: { card: id }, remove: { card: id } };
+    this.node.addEventListener("click", ({ target }) => {
+      const wanted = target.closest("[data-do]")?.dataset.do;
+      if (!(wanted in bodies)) return;
+      this.node.querySelector(".menu").open = false;
+      wish(`api/${wanted}`, bodies[wanted]);
+    });
+  }
+
+  /** Show the state of the card, as the server's snapshot has it. */
+  update(card, { phase, experiment }) {
+    this.#state = card;
+    this.node.dataset.status = card.status;
+    this.node.dataset.kind = card.kind;
+    this.#fields.write({
+      name: card.id,
+      type: card.kind === "game" ? "game" : card.operator_type,
+      env: card.env_id ?? "–",
+      policy: card.policy ?? "",
+      episode: numberText(card.episode),
+      seed: numberText(card.seed),
+      step: numberText(card.step),
+      reward: numberText(card.reward),
+      "episode-reward": numberText(card.episode_reward),
+    });
+    show(this.node.querySelector(".policy"), Boolean(card.policy));
+    show(this.node.querySelector(".menu"), experiment === null);
+    this.#fields.writeOrHide("text", card.text);
+    this.#trouble(card, experiment);
+    this.#last.update(card.last);
+    this.#writeTotals(card.totals);
+    this.#showPlayers(card.players ?? []);
+    this.#panels.update(card, this.node.querySelector(":scope > .asked"), this.#players);
+    if (card.frame === null) this.#hidePicture();
+    this.tick(phase);
+  }
+
+  /** Show the status, in which seconds pass. */
+  tick(phase) {
+    setData(this.node, "shown", shownStatus(this.#state, phase));
+    this.#fields.write({ status: statusText(this.#state, phase) });
+  }
+
+  /** Return the canvas for pictures; it comes with the first. */
+  canvas() {
+    const place = this.node.querySelector(".picture");
+    if (this.#canvas === null) {
+      this.#canvas = element("canvas", { "data-field": "frame", role: "img" });
+      place.append(this.#canvas);
+    }
+    this.#canvas.setAttribute("aria-label", `What ${this.#state.id} sees`);
+    show(place, true);
+    return this.#canvas;
+  }
+
+  #hidePicture() {
+    this.#canvas?.remove();
+    this.#canvas = null;
+    show(this.node.querySelector(".picture"), false);
+  }
+
+  #trouble(card, experiment) {
+    const trouble = this.node.querySelector(".trouble");
+    const isBad = card.status === "failed" || card.status === "died";
+    show(trouble, isBad || Boolean(card.message));
+    setData(trouble, "bad", isBad ? "" : null);
+    this.#fields.write({ message: card.message ?? "" });
+    const mayAct = experiment === null;
+    show(trouble.querySelector("[data-do=restart]"), mayAct && card.status === "died");
+    show(trouble.querySelector("[data-do=reset]"), mayAct && card.status === "failed");
+  }
+
+  #writeTotals(totals) {
+    const place = this.node.querySelector(".totals");
+    show(place, totals.n_ended + totals.n_failed > 0);
+    if (place.hidden) return;
+    if (this.#totals === null) {
+      place.append(copyOf("totals-template"));
+      this.#totals = new Fields(place);
+    }
+    this.#totals.write({
+      "n-ended": numberText(totals.n_ended),
+      "n-failed": numberText(totals.n_failed),
+      "mean-reward": numberText(totals.mean_reward),
+      "mean-length": numberText(totals.mean_length),
+      "total-tokens": numberText(totals.tokens),
+    });
+    for (const some of place.querySelectorAll(".some")) show(some, totals.n_ended > 0);
+    show(place.querySelector(".counted"), totals.tokens !== null);
+    show(place.querySelector(".bad"), totals.n_failed > 0);
+  }
+
+  #showPlayers(players) {
+    const place = this.node.querySelector(".players");
+    const wanted = new Map();
+    for (const state of players) {
+      const id = state.player_id;
+      const player = this.#players.get(id) ?? new Player(id, this.#state.id);
+      player.update(state);
+      wanted.set(id, player);
+    }
+    this.#players = wanted;
+    arrange(place, [...wanted.values()].map((player) => player.node));
+    show(place, players.length > 0);
+  }
+}

@@ -1,0 +1,114 @@
+// The page: all state is the server's; this shows its snapshots and sends wishes.
+
+import { AddDialog } from "./add_dialog.js";
+import { Bar } from "./bar.js";
+import { Card } from "./card.js";
+import { arrange, setData, setText, show } from "./dom.js";
+import { ExperimentPanel } from "./experiment.js";
+import { Frames, Looking } from "./frames.js";
+import { listenToKeys } from "./questions.js";
+import { ResultsView } from "./results.js";
+import { Connection, RefusedError, post } from "./server.js";
+import { themeButton } from "./theme_button.js";
+
+const TICK_MS = 250; // how often seconds of a status are shown anew
+const CONNECTION = { connected: "Connected", reconnecting: "Reconnecting" };
+
+const at = (id) => document.getElementById(id);
+const cards = new Map();
+let state = null;
+
+const looking = new Looking((ids) => connection.send({ type: "look", cards: ids }));
+const frames = new Frames(
+  (id) => cards.get(id)?.canvas() ?? null,
+  (card, number) => connection.send({ type: "seen", card, number }),
+);
+const bar = new Bar(wish);
+const experiment = new ExperimentPanel(wish);
+const dialog = new AddDialog(apply);
+const results = new ResultsView(say);
+const connection = new Connection({
+  state(snapshot, isFirst) {
+    // A server that was started again counts its versions anew.
+    if (isFirst) state = null;
+    apply(snapshot);
+    if (isFirst) looking.tell(true);
+  },
+  frame: (buffer) => frames.receive(buffer),
+  changed(word) {
+    setData(at("connection"), "state", word);
+    setText(at("connection"), CONNECTION[word]);
+    if (word === "connected") say(null);
+  },
+  // That nothing answers is said by `changed`.
+  refused: (error) => error.status !== null && say(error.message),
+});
+
+/** Send a wish, and show what came of it. With `isThrown` the caller says why it was refused. */
+async function wish(path, body, isThrown = false) {
+  try {
+    apply(await post(path, body));
+    say(null);
+  } catch (error) {
+    if (isThrown || !(error instanceof RefusedError)) throw error;
+    say(error.message);
+  }
+}
+
+function say(sentence) {
+  setText(at("error-text"), sentence ?? "");
+  show(at("error"), sentence !== null);
+}
+
+function apply(snapshot) {
+  // The reply to a wish and the WebSocket may overtake each other.
+  if (state !== null && snapshot.version < state.version) return;
+  state = snapshot;
+  bar.update(state);
+  experiment.update(state);
+  dialog.update(state);
+  const known = new Set(state.cards.map((card) => card.id));
+  for (const [id, card] of cards) {
+    if (known.has(id)) continue;
+    cards.delete(id);
+    card.node.remove();
+    looking.remove(card.node);
+  }
+  for (const one of state.cards) {
+    if (!cards.has(one.id)) {
+      cards.set(one.id, new Card(one.id, wish));
+      looking.add(cards.get(one.id).node);
+    }
+    cards.get(one.id).update(one, state);
+  }
+  arrange(at("cards"), state.cards.map((card) => cards.get(card.id).node));
+  show(at("empty"), state.cards.length === 0 && state.experiment === null);
+}
+
+function showView() {
+  const [view, run = null] = location.hash.slice(1).split("=");
+  const isResults = view === "results";
+  show(at("view-board"), !isResults);
+  show(at("view-results"), isResults);
+  for (const [id, isCurrent] of [["tab-board", !isResults], ["tab-results", isResults]]) {
+    if (isCurrent) at(id).setAttribute("aria-current", "page");
+    else at(id).removeAttribute("aria-current");
+  }
+  if (isResults) results.open(run === null ? null : decodeURIComponent(run));
+}
+
+function closeMenus(except) {
+  for (const menu of document.querySelectorAll(".menu[open]")) if (menu !== except) menu.open = false;
+}
+
+at("error-close").addEventListener("click", () => say(null));
+at("add").addEventListener("click", () => dialog.open());
+document.addEventListener("click", ({ target }) => closeMenus(target.closest(".menu")));
+document.addEventListener("keydown", ({ key }) => key === "Escape" && closeMenus(null));
+window.addEventListener("hashchange", showView);
+setInterval(() => {
+  for (const card of cards.values()) card.tick(state.phase);
+}, TICK_MS);
+themeButton(at("theme"));
+listenToKeys();
+showView();

@@ -1,0 +1,41 @@
+// The questions of a card: one panel for it, or one in the row of each player who is a person.
+
+import { arrange } from "./dom.js";
+import { QuestionPanel } from "./questions.js";
+
+const OVER = new Set(["new", "ended", "failed", "died"]);
+
+export class Panels {
+  #panels = new Map();
+  #episode = null;
+  #id;
+  #wish;
+
+  constructor(id, wish) {
+    this.#id = id;
+    this.#wish = wish;
+  }
+
+  update(card, place, players) {
+    // What was asked in an episode that is over will not be asked again.
+    if (OVER.has(card.status) || card.episode !== this.#episode) this.#panels.clear();
+    this.#episode = card.episode;
+    const asked = new Map(card.questions.map((question) => [question.player_id, question]));
+    for (const player of asked.keys()) {
+      if (!this.#panels.has(player)) this.#panels.set(player, this.#panel());
+    }
+    for (const [player, panel] of this.#panels) panel.update(asked.get(player) ?? null);
+    this.#place(place, null);
+    for (const [id, player] of players) this.#place(player.asked, id);
+  }
+
+  #place(place, player) {
+    const panel = this.#panels.get(player);
+    arrange(place, panel ? [panel.form] : []);
+  }
+
+  #panel() {
+    const card = this.#id;
+    return new QuestionPanel((number, action) => this.#wish("api/act", { card, number, action }, true));
+  }
+}

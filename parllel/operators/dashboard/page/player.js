@@ -1,0 +1,32 @@
+// One player of a game, a row of the game's card.
+
+import { Fields, copyOf, show } from "./dom.js";
+import { LastAction } from "./last_action.js";
+import { numberText, statusName } from "./words.js";
+
+export class Player {
+  node = copyOf("player-template").firstElementChild;
+  asked = this.node.querySelector(".asked");
+  #fields = new Fields(this.node);
+  #last;
+
+  constructor(id, card) {
+    this.node.dataset.player = id;
+    this.#last = new LastAction(this.node.querySelector(".last"), `${card}:${id}`);
+    this.#fields.write({ player: id });
+  }
+
+  update(player) {
+    this.node.dataset.status = player.status;
+    this.node.dataset.shown = player.status;
+    this.#fields.write({
+      status: statusName(player.status),
+      operator: player.operator_id,
+      type: player.operator_type,
+      policy: player.policy ?? "",
+      "total-reward": numberText(player.total_reward),
+    });
+    show(this.node.querySelector(".policy"), Boolean(player.policy));
+    this.#last.update(player.last);
+  }
+}

@@ -1,0 +1,173 @@
+// What a person is asked, and how it is answered: buttons, keys, a list to filter, or a line of JSON.
+//
+// An answered question stays in its place, greyed, until the next one: the page does not jump from step to step, and
+// the focus stays.
+
+import { Fields, copyOf, element, setData, setText, show } from "./dom.js";
+import { RefusedError } from "./server.js";
+import { valueText } from "./words.js";
+
+const MOST_BUTTONS = 24; // more are a list
+const KEYS = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", " ": "space" };
+
+export class QuestionPanel {
+  form = copyOf("question-template").firstElementChild;
+  #fields = new Fields(this.form);
+  #free = this.form.querySelector(".free");
+  #input = this.form.querySelector("input");
+  #actions = this.form.querySelector(".actions");
+  #shownActions = null;
+  #answered = null; // the number that an answer was sent for, until the server has taken it
+  #question = null;
+  #isList = false;
+  #act;
+
+  /** act: sends `(number, action)`; the promise fails with a RefusedError. */
+  constructor(act) {
+    this.#act = act;
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    this.#actions.addEventListener("click", (event) => {
+      const button = event.target.closest("[data-action]");
+      if (button) this.#answer(JSON.parse(button.dataset.action));
+    });
+    this.#input.addEventListener("input", () => this.#filter());
+    this.form.questionPanel = this;
+  }
+
+  /** Ask this question; null: none at the moment. */
+  update(question) {
+    const isAsked = question !== null && question.number !== this.#answered;
+    setData(this.form, "question", isAsked ? question.number : null);
+    setData(this.form, "asked", isAsked ? (question.player_id ?? "") : null);
+    this.form.setAttribute("aria-disabled", String(!isAsked));
+    if (!isAsked) return;
+    this.#question = question;
+    const actions = JSON.stringify([question.actions, question.space]);
+    if (actions !== this.#shownActions) this.#showActions(question, actions);
+    this.#fields.writeOrHide("question-text", question.text);
+    this.#fields.writeOrHide("question-message", question.message);
+  }
+
+  /** Press the button of a key; return whether this panel has one, even if it is greyed. */
+  press(key) {
+    const buttons = [...this.#actions.querySelectorAll("[data-action]")];
+    const button = buttons.find((one) => one.keys.includes(key.length === 1 ? key.toLowerCase() : key));
+    button?.click();
+    return button !== undefined;
+  }
+
+  #showActions(question, shown) {
+    this.#shownActions = shown;
+    const actions = question.actions;
+    this.#isList = actions !== null && actions.length > MOST_BUTTONS;
+    show(this.#free, this.#isList || actions === null);
+    show(this.form.querySelector("[data-do=act]"), actions === null);
+    setData(this.#input, "field", this.#isList ? "filter" : "json");
+    this.#input.value = "";
+    this.#actions.classList.toggle("list", this.#isList);
+    this.#fields.write({
+      prompt: prompt(question),
+      "free-label": this.#isList ? `Filter ${actions.length} actions` : `JSON of ${question.space ?? "the action"}`,
+    });
+    this.#actions.replaceChildren(...(actions ?? []).map(actionButton));
+  }
+
+  #filter() {
+    if (!this.#isList) return;
+    const wanted = this.#input.value.trim().toLowerCase();
+    for (const button of this.#actions.children) show(button, button.dataset.name.toLowerCase().includes(wanted));
+  }
+
+  #submit() {
+    const typed = this.#input.value.trim();
+    if (!this.#isList) return this.#answerJson(typed);
+    const found = [...this.#actions.children].filter((button) => !button.hidden);
+    const exact = found.find((button) => button.dataset.name.toLowerCase() === typed.toLowerCase());
+    const chosen = exact ?? (found.length === 1 ? found[0] : null);
+    if (chosen) return chosen.click();
+    this.#say(found.length ? `${found.length} actions match: go on typing, or press one.` : "No action matches.");
+  }
+
+  #answerJson(typed) {
+    try {
+      this.#answer(JSON.parse(typed));
+    } catch {
+      this.#say("This is no JSON: write a number, or a list such as [0.5, -1].");
+    }
+  }
+
+  async #answer(action) {
+    if (this.form.dataset.question === undefined) return;
+    const question = this.#question;
+    this.#answered = question.number;
+    this.update(question);
+    let refusal = null;
+    try {
+      await this.#act(question.number, action);
+      if (!this.#isList) this.#input.value = "";
+    } catch (error) {
+      if (!(error instanceof RefusedError)) throw error;
+      refusal = error;
+    }
+    this.#answered = null;
+    if (refusal !== null) {
+      this.update(question);
+      this.#say(refusal.message);
+    }
+  }
+
+  #say(text) {
+    this.#fields.writeOrHide("question-message", text);
+  }
+}
+
+function prompt(question) {
+  const who = question.player_id === null ? "Your move" : `Move of ${question.player_id}`;
+  return question.actions?.some((one) => one.keys.length) ? `${who}: press a button or its key` : who;
+}
+
+function actionButton({ action, name, keys }) {
+  const text = name ?? valueText(action);
+  const attributes = { type: "button", "data-action": JSON.stringify(action), "data-name": text };
+  const button = element("button", attributes, text);
+  button.keys = keys ?? [];
+  if (button.keys.length) {
+    button.append(element("span", { "aria-hidden": "true" }, ...button.keys.map((key) => element("kbd", {}, KEYS[key] ?? key))));
+    button.setAttribute("aria-keyshortcuts", button.keys.join(" "));
+  }
+  return button;
+}
+
+/** Keys act on the question of the focused card, or on the only one that there is. */
+export function listenToKeys() {
+  document.addEventListener("keydown", (event) => {
+    const { target, key } = event;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target.closest("input, textarea, select, dialog")) return;
+    if ((key === "Enter" || key === " ") && target.closest("button, a, summary")) return;
+    // A greyed one takes its keys too, or arrows would scroll the page between two steps.
+    if (focusedForm()?.questionPanel.press(key)) event.preventDefault();
+  });
+}
+
+function focusedForm() {
+  const focused = document.activeElement;
+  const near = [".question", ".player", ".card"].map((place) => focused?.closest(place)).filter(Boolean);
+  for (const place of near) {
+    const forms = place.matches(".question") ? [place] : place.querySelectorAll(".question");
+    const asked = [...forms].filter(isAsked);
+    if (asked.length === 1) return asked[0];
+    if (forms.length === 1) return forms[0];
+  }
+  const all = [...document.querySelectorAll(".question")];
+  const asked = all.filter(isAsked);
+  if (asked.length === 1) return asked[0];
+  return all.length === 1 ? all[0] : null;
+}
+
+function isAsked(form) {
+  return form.dataset.question !== undefined;
+}

@@ -1,0 +1,148 @@
+// Results: the experiments that there are, and what one of them found.
+
+import { intervalChart } from "./chart.js";
+import { element, setData } from "./dom.js";
+import { RefusedError, get } from "./server.js";
+import { numberText, secondsText } from "./words.js";
+
+export class ResultsView {
+  #list = document.getElementById("experiments-list");
+  #detail = document.getElementById("results-detail");
+  #asked = 0;
+  #say;
+
+  /** say: shows a sentence of an error, or null. */
+  constructor(say) {
+    this.#say = say;
+  }
+
+  /** Show the list, and the results of `run` (a name of the list, or a folder), if that is not null. */
+  async open(run) {
+    const asked = ++this.#asked;
+    try {
+      const { experiments } = await get("api/experiments");
+      if (asked !== this.#asked) return;
+      const chosen = experiments.find((one) => one.run === run || one.folder === run);
+      this.#list.replaceChildren(...experiments.map((one) => listed(one, one === chosen)));
+      if (experiments.length === 0) this.#list.append(element("li", { class: "muted" }, "There are none yet."));
+      const found = run === null ? null : await get(`api/results?run=${encodeURIComponent(chosen?.run ?? run)}`);
+      if (asked === this.#asked) this.#show(found, experiments.length);
+      this.#say(null);
+    } catch (error) {
+      if (!(error instanceof RefusedError)) throw error;
+      this.#show(null, 0);
+      this.#say(error.message);
+    }
+  }
+
+  #show(found, n) {
+    setData(this.#detail, "run", found?.run ?? null);
+    if (found === null) {
+      const hint = n ? "Choose an experiment." : "What is played on the board, or by `parllel operators run`, is listed here.";
+      this.#detail.replaceChildren(element("p", { class: "muted" }, hint));
+      return;
+    }
+    const title = element("header", { class: "line" }, element("h2", {}, found.name), element("span", { class: "muted" }, found.state ?? ""));
+    this.#detail.replaceChildren(title, ...found.groups.map(groupSection));
+    if (found.groups.length === 0) this.#detail.append(element("p", { class: "muted" }, "No episode has been played yet."));
+  }
+}
+
+function listed({ run, name, time, state, operators }, isChosen) {
+  const when = new Date(1000 * time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  const link = element(
+    "a",
+    { href: `#results=${encodeURIComponent(run)}`, "data-run": run, "aria-current": isChosen ? "true" : null },
+    element("b", {}, name === run ? name : `${name} (${run})`),
+    element("span", { class: "muted" }, `${when} · ${state}`),
+    element("span", { class: "muted" }, operators.join(", ")),
+  );
+  return element("li", {}, link);
+}
+
+function groupSection(group) {
+  const section = element("section", { "data-group": group.group }, element("h3", {}, group.label ?? group.group));
+  section.append(element("ul", { class: "sentences" }, ...group.sentences.map((text) => element("li", {}, text))));
+  const charts = element("div", { class: "charts" });
+  const rewards = group.operators.map((one) => ({ name: one.operator_id, ...one.total_reward }));
+  charts.append(figure("Return: mean and 95 % interval", rewards, false));
+  const differences = group.differences.map((one) => ({ name: differenceName(one), isClear: one.is_clear, ...one.total_reward }));
+  if (differences.length) charts.append(figure("Difference of return, over paired episodes", differences, true));
+  section.append(charts, scrolled(meansTable(group.operators)));
+  if (differences.length) section.append(scrolled(differencesTable(group.differences)));
+  return section;
+}
+
+function figure(caption, rows, hasZero) {
+  return element("figure", {}, element("figcaption", {}, caption), intervalChart(caption, rows, hasZero));
+}
+
+function scrolled(table) {
+  return element("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": table.caption.textContent }, table);
+}
+
+function meansTable(operators) {
+  // A column that nobody fills is left out.
+  const columns = [
+    ["Episodes", (one) => `${one.ended} of ${one.asked ?? one.ended + one.failed}`],
+    ["Failed", (one) => String(one.failed), operators.some((one) => one.failed)],
+    ["Return", (one) => intervalText(one.total_reward)],
+    ["Length", (one) => intervalText(one.length)],
+    ["Success", (one) => percentText(one.success), operators.some((one) => one.success)],
+    ["Tokens", (one) => intervalText(one.tokens), operators.some((one) => one.tokens)],
+    ["Cost", (one) => intervalText(one.cost), operators.some((one) => one.cost)],
+    ["Median time of a step", (one) => secondsText(one.latency_s?.median)],
+    ["95 % within", (one) => secondsText(one.latency_s?.p95)],
+  ].filter(([, , isShown]) => isShown !== false);
+  const rows = operators.map((one) =>
+    element(
+      "tr",
+      { "data-operator": one.operator_id },
+      element("th", { scope: "row" }, one.operator_id),
+      ...columns.map(([, text]) => element("td", {}, text(one))),
+    ),
+  );
+  return table("means", "Means and 95 % intervals", ["Operator", ...columns.map(([name]) => name)], rows);
+}
+
+function differencesTable(differences) {
+  const rows = differences.map((one) =>
+    element(
+      "tr",
+      { "data-difference": differenceName(one), "data-clear": String(one.is_clear) },
+      element("th", { scope: "row" }, differenceName(one)),
+      element("td", {}, String(one.total_reward.n)),
+      element("td", {}, String(one.unpaired)),
+      element("td", {}, intervalText(one.total_reward)),
+      element("td", {}, one.is_clear ? element("span", { class: "clear" }, "clear") : "not clear"),
+    ),
+  );
+  const caption = "Differences of return; one is clear if its interval leaves out zero";
+  return table("differences", caption, ["Difference", "Pairs", "Unpaired", "Return", ""], rows);
+}
+
+function table(name, caption, heads, rows) {
+  return element(
+    "table",
+    { class: name },
+    element("caption", {}, caption),
+    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
+    element("tbody", {}, ...rows),
+  );
+}
+
+function differenceName({ operator_id, against }) {
+  return `${operator_id} - ${against}`;
+}
+
+function intervalText(mean) {
+  if (!mean || mean.mean === null) return "–";
+  const interval = mean.low === null || mean.high === null ? "" : ` [${numberText(mean.low)}, ${numberText(mean.high)}]`;
+  return `${numberText(mean.mean)}${interval}`;
+}
+
+function percentText(mean) {
+  if (!mean) return "–";
+  const percent = (value) => Math.round(100 * (value ?? 0));
+  return `${percent(mean.mean)} % [${percent(mean.low)}, ${percent(mean.high)}]`;
+}

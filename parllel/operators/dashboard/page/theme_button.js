@@ -1,0 +1,20 @@
+// The switch between light, dark, and what the system says.
+
+const NEXT = { auto: "light", light: "dark", dark: "auto" };
+const NAMES = { auto: "as the system", light: "light", dark: "dark" };
+
+export function themeButton(button) {
+  const root = document.documentElement;
+  const showIt = () => {
+    const theme = root.dataset.theme;
+    button.querySelector("use").setAttribute("href", `#icon-theme-${theme}`);
+    button.title = `Colours: ${NAMES[theme]}`;
+    button.setAttribute("aria-label", `Colours: ${NAMES[theme]}. Change to: ${NAMES[NEXT[theme]]}`);
+  };
+  button.addEventListener("click", () => {
+    root.dataset.theme = NEXT[root.dataset.theme] ?? "auto";
+    localStorage.setItem("parllel-theme", root.dataset.theme);
+    showIt();
+  });
+  showIt();
+}

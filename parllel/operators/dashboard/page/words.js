@@ -1,0 +1,54 @@
+// How values are written for people.
+
+const SOON_S = 0.5; // a step that takes less is not worth a change of words
+const STATUS = {
+  new: "Not started",
+  starting: "Starting",
+  ready: "Ready",
+  thinking: "Thinking",
+  waiting: "Waiting for you",
+  ended: "Episode over",
+  failed: "Failed",
+  died: "Died",
+};
+
+/** Return a number with at most four significant digits, or a dash for null. */
+export function numberText(value) {
+  if (value === null || value === undefined) return "–";
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+}
+
+/** Return a JSON value as one line. */
+export function valueText(value) {
+  if (value === null || value === undefined) return "–";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+export function secondsText(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  return seconds < 1 ? `${numberText(Math.round(seconds * 1e4) / 10)} ms` : `${numberText(Math.round(seconds * 10) / 10)} s`;
+}
+
+/** Return which status to show: steps that are taken at once all look the same, so that nothing flickers. */
+export function shownStatus(card, phase) {
+  const brief = elapsed(card) < SOON_S;
+  if (card.status === "thinking" && brief) return phase === "playing" ? "playing" : "ready";
+  if (card.status === "ready" && phase === "playing" && brief) return "playing";
+  return card.status;
+}
+
+export function statusText(card, phase) {
+  const status = shownStatus(card, phase);
+  if (status === "playing") return "Playing";
+  const seconds = Math.floor(elapsed(card));
+  const isSlow = (status === "thinking" || status === "starting") && seconds >= 1;
+  return isSlow ? `${statusName(status)}, ${seconds} s` : statusName(status);
+}
+
+export function statusName(status) {
+  return STATUS[status] ?? status;
+}
+
+function elapsed(card) {
+  return Math.max(0, Date.now() / 1000 - card.since);
+}
