@@ -152,6 +152,7 @@ class InteractiveRuntime:
         names = action_names(env)
         if names is not None:
             ready.action_names = names
+        self._caption(env, ready)
         if command.frame:
             ready.render_payload = self._frame(env, str(command.frame))
         self._n, self._total = 0, 0.0
@@ -195,6 +196,7 @@ class InteractiveRuntime:
             decide_s=took,
         )
         show_decision(decision, step)
+        self._caption(env, step)
         if command.frame:
             step.render_payload = self._frame(env, str(command.frame))
         if not (terminated or truncated):
@@ -202,6 +204,12 @@ class InteractiveRuntime:
             return step
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
+
+    def _caption(self, env: gym.Env[Any, Any], reply: Ready | Stepped) -> None:
+        # What MiniGrid asks for, which its pictures do not show.
+        mission = getattr(env.unwrapped, "mission", None) if self._agent.takes_actions else None
+        if isinstance(mission, str):
+            reply.text = mission
 
     def _frame(self, env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
         if self._agent.takes_actions and not can_render(env):

@@ -117,6 +117,7 @@ class Ready(Reply, tag="ready"):
     Attributes:
         action_names: in the order of the actions, where the environment names them.
         action_space: "text", and "n" and "start" where it is discrete.
+        text: what a person who chooses elsewhere reads beside the picture.
     """
 
     run_id: OptionalText = UNSET
@@ -126,6 +127,7 @@ class Ready(Reply, tag="ready"):
     protocol: OptionalInt = UNSET
     action_names: list[str] | UnsetType | None = UNSET
     action_space: Any = UNSET
+    text: OptionalText = UNSET
     render_payload: Any = UNSET
     rgb_array: Any = UNSET  # read only
 
@@ -139,6 +141,7 @@ class Stepped(Reply, tag="step"):
         raw, parsed: what the agent said, and what was made of it.
         tokens: that a language model took; those of the prompt, and of the completion.
         decide_s: what the agent took.
+        text: as of `ready`.
     """
 
     step_index: int
@@ -154,6 +157,7 @@ class Stepped(Reply, tag="step"):
     prompt_tokens: OptionalInt = UNSET
     completion_tokens: OptionalInt = UNSET
     decide_s: OptionalFloat = UNSET
+    text: OptionalText = UNSET
     rgb_array: Any = UNSET  # read only
 
 

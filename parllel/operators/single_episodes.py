@@ -6,7 +6,11 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from msgspec import UNSET
+
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
+from parllel.operators.asked_person import AskedPerson
+from parllel.operators.choosing import Choose
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
@@ -25,6 +29,7 @@ class SingleEpisodes:
         start_timeout_s: seconds for the reply to a reset; the first includes the start of the worker.
         step_timeout_s: seconds for the reply to a step.
         viewers: get the pictures that they want.
+        choose: asks the person of an operator of kind "human"; None leaves that to the worker, at a terminal.
     """
 
     def __init__(
@@ -34,8 +39,10 @@ class SingleEpisodes:
         start_timeout_s: float,
         step_timeout_s: float,
         viewers: Sequence[Viewer] = (),
+        choose: Choose | None = None,
     ) -> None:
         self.config = config
+        self._choose = choose if config.operator_type == "human" else None
         self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
         self._viewers = viewers
         self.draws = True  # until the worker says that its environment does not
@@ -108,6 +115,8 @@ class _Playing:
         self._step_timeout_s = episodes._step_timeout_s
         config = episodes.config
         self._looking = Looking(episodes._viewers, config.operator_id, str(config.env_id), episode)
+        choose = episodes._choose
+        self._person = None if choose is None else AskedPerson(config, choose, handle)
         self._max_steps = config.max_steps
         self._length, self._reward = 0, 0.0
         self._tokens: int | None = None
@@ -126,14 +135,15 @@ class _Playing:
                 seed, agent_seed=agent_seed, max_steps=self._max_steps, frame=frame
             )
 
-        self._show(self._answer(send, "ready", self._start_timeout_s))
+        ready = self._answer(send, "ready", self._start_timeout_s)
+        if self._person is not None:
+            self._person.see_ready(ready)
+        self._show(ready)
 
     def step(self) -> None:
         """Take a step and record it; after the last, read how the episode ended."""
         began = perf_counter()
-        reply = self._answer(
-            lambda frame: self._handle.send_step(frame=frame), "step", self._step_timeout_s
-        )
+        reply = self._stepped()
         latency_s = perf_counter() - began
         self._length += 1
         reward = reply["reward"]
@@ -167,6 +177,29 @@ class _Playing:
             self._end()
         elif self._length == MOST_STEPS and not self.ended:
             raise _EpisodeFailedError(f"no end within {MOST_STEPS:,} steps; set max_steps")
+
+    def _stepped(self) -> Record:
+        """Return the reply to a step; a person is asked for the action, and again if that was none."""
+        person, action, message = self._person, UNSET, None
+        while True:
+            if person is not None:
+                action = person.choice(message)
+            try:
+                reply = self._answer(
+                    lambda frame, action=action: self._handle.send_step(  # type: ignore[misc]
+                        frame=frame, action=action
+                    ),
+                    "step",
+                    self._step_timeout_s,
+                )
+            except _EpisodeFailedError as failed:
+                message = str(failed)
+                if person is None or not person.is_refusal(message):
+                    raise
+                continue
+            if person is not None:
+                person.see_step(reply)
+            return reply
 
     def _end(self) -> None:
         end = self._reply("episode_end", self._step_timeout_s)

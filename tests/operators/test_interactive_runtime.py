@@ -434,6 +434,19 @@ def test_people_are_shown_text_where_nothing_is_drawn():
     assert env.taken == [2]
 
 
+def test_people_are_told_the_mission():
+    agent = Deciding()
+    agent.takes_actions = True
+    env = Counting()
+    env.mission = "go there"
+    runtime, _, _ = runtime_of(env, agent)
+    assert ask(runtime, RESET)[0]["text"] == "go there"
+    env.mission = "come back"
+    assert ask(runtime, {**STEP, "action": 2})[0]["text"] == "come back"
+    agent.takes_actions = False
+    assert "text" not in ask(runtime, RESET)[0]
+
+
 def test_an_environment_that_draws_text_shows_it_in_place_of_a_picture():
     env = Counting(render_mode="ansi")
     env.render = lambda: f"{env.n} of 3"
