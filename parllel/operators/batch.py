@@ -23,6 +23,7 @@ from parllel.operators.messages import AnyCommand, Reset, Step
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.telemetry import Telemetry
 from parllel.operators.terminated import Terminated
+from parllel.operators.token_counts import TokenCounts
 
 TELEMETRY_DIR = "var/operators/telemetry"  # as launchers have it
 MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
@@ -109,6 +110,7 @@ class _Batch:
         found.update(terminated=False, truncated=False, success=None, restarts=0, latency_s=0.0)
         (reply,) = self._ask(Reset(seed=seed))
         self._env_id = reply.get("env_id", self._env_id)  # unless the reset failed
+        counts = TokenCounts()
         labels: Record = {"operator_id": self._operator_id, "env_id": self._env_id}
         labels.update(episode=number, seed=seed)
         while reply["type"] != "error":
@@ -120,12 +122,20 @@ class _Batch:
             begun = time.perf_counter()
             reply, *end = self._ask(Step())
             if reply["type"] == "step":
-                self._add(labels, found, reply, time.perf_counter() - begun)
+                self._add(labels, found, counts, reply, time.perf_counter() - begun)
+                found.update(counts.sums)
             if end:
                 found["success"] = end[0].get("success")
         return {**labels, **found, "failure": reply["message"]}
 
-    def _add(self, labels: Record, found: Record, reply: Record, latency_s: float) -> None:
+    def _add(
+        self,
+        labels: Record,
+        found: Record,
+        counts: TokenCounts,
+        reply: Record,
+        latency_s: float,
+    ) -> None:
         """Record a step, and add it to what is found of its episode."""
         found.update(
             total_reward=reply["episode_reward"],
@@ -148,9 +158,7 @@ class _Batch:
             "latency_s": latency_s,
             "decide_s": reply["decide_s"],
         }
-        if reply.get("tokens") is not None:
-            record["tokens"] = reply["tokens"]
-            found["tokens"] = found.get("tokens", 0) + reply["tokens"]
+        counts.note(reply, record)
         self._telemetry.step(record)
 
     def _ask(self, command: AnyCommand) -> list[Record]:

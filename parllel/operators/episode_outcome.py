@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class EpisodeOutcome:
         terminated, truncated: how it ended.
         success: as the worker says; None if it does not.
         failure: why it failed, in one sentence.
-        tokens: of a language model; None of what counts none.
+        counts: of tokens, by the names in COUNTS; empty of what counts none.
         operator_id, player_id: of a game, whose rewards these are, and its seat.
         lost: whether a process died or does not answer, so that it has to be started again.
     """
@@ -28,7 +29,7 @@ class EpisodeOutcome:
     truncated: bool = False
     success: bool | None = None
     failure: str | None = None
-    tokens: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
     operator_id: str | None = None
     player_id: str | None = None
     lost: bool = False

@@ -19,6 +19,7 @@ from typing import Any
 
 from parllel.logging import replaced_file
 from parllel.operators.film import Film
+from parllel.operators.price import Price
 from parllel.operators.results import GroupResult, Source, results_as_json, results_of
 from parllel.operators.results_chart import draw_results
 from parllel.runs import RunFolder, RunRecord
@@ -169,13 +170,19 @@ def _source(values: Mapping[str, Any], operator: Mapping[str, Any]) -> Source:
     name, env_id = operator["operator_id"], operator["env_id"]
     episodes = None if values["episodes"] is None else int(values["episodes"])
     players = operator.get("players")
+    configs = [operator] if players is None else list(players.values())
+    prices = {
+        config["operator_id"]: price
+        for config in configs
+        if (price := Price.of(config.get("settings") or {})) is not None
+    }
     if players is not None:
         ids = tuple(player["operator_id"] for player in players.values())
         rotates = operator.get("seats") == "rotate"
         n = episodes * len(players) if rotates and episodes is not None else episodes
-        return Source(f"{name} ({env_id})", ids, run_id_of(values, name), n)
+        return Source(f"{name} ({env_id})", ids, run_id_of(values, name), n, prices)
     group = str(env_id)
     # The same environment with other arguments is another one.
     if operator.get("env_kwargs"):
         group = f"{env_id} {json.dumps(operator['env_kwargs'], sort_keys=True)}"
-    return Source(group, (name,), run_id_of(values, name), episodes)
+    return Source(group, (name,), run_id_of(values, name), episodes, prices)

@@ -87,7 +87,7 @@ class GamePlay:
             terminated=terminated or self._is_forfeit,
             truncated=truncated or (self._is_cut and not terminated),
             failure=None if failure is None else str(failure),
-            tokens=seat.tokens,
+            counts=seat.counts.sums,
             operator_id=seat.operator.operator_id,
             player_id=seat.player_id,
             lost=failure is not None and seat.player_id in failure.lost,
@@ -153,9 +153,7 @@ class GamePlay:
         if isinstance(self._game, SequentialGame):
             # Others are paid for this move, too.
             record["rewards"] = dict(rewards)
-        if reply.get("tokens") is not None:
-            seat.tokens = (seat.tokens or 0) + int(reply["tokens"])
-            record["tokens"] = reply["tokens"]
+        seat.counts.note(reply, record)
         if reply.get("decide_s") is not None:
             record["decide_s"] = reply["decide_s"]
         return record

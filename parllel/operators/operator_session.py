@@ -211,8 +211,7 @@ class OperatorSession:
         )
         if outcome.failure is not None:
             record["failure"] = outcome.failure[:_MOST_CHARACTERS]
-        if outcome.tokens is not None:
-            record["tokens"] = outcome.tokens
+        record.update(outcome.counts)
         telemetry.episode(record)
 
     def _start_again(self, reason: str) -> bool:

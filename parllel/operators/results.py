@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
+from parllel.operators.price import Price
 from parllel.operators.telemetry import EPISODES, STEPS, read_telemetry, telemetry_path
 
 COMPARISONS = ("first", "pairs")
+NumberT = TypeVar("NumberT", int, float)
 
 
 class Episode(msgspec.Struct):
@@ -30,6 +32,8 @@ class Episode(msgspec.Struct):
     seed: int | None = None
     success: bool | None = None
     tokens: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     failure: str | None = None
 
     @property
@@ -57,12 +61,14 @@ class Source:
         run_id: of the telemetry.
         episodes: how many were to be played; None on a board, where people begin episodes as they like.
             Then those with the same seed are compared, and else those with the same number.
+        prices: of tokens, by operator, where they are known.
     """
 
     group: str
     operators: tuple[str, ...]
     run_id: str
     episodes: int | None
+    prices: Mapping[str, Price] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ class OperatorResult:
     Attributes:
         total_reward, length: by episode.
         success: how often it had any; None if nothing says what success is.
-        tokens: of a language model, by episode; None if it counts none.
+        tokens, cost: of a language model, by episode; None if it counts none, or has no price.
+        total_tokens, total_cost: of all its episodes, those that failed too.
         latency_s: of its steps; None if there were none.
         asked, ended, failed: episodes; what is missing was not begun, or was interrupted.
         failures: what failed episodes said, each text once.
@@ -91,6 +98,9 @@ class OperatorResult:
     length: Mean
     success: Mean | None
     tokens: Mean | None
+    cost: Mean | None
+    total_tokens: int | None
+    total_cost: float | None
     latency_s: Latency | None
     asked: int
     ended: int
@@ -176,7 +186,8 @@ def results_of(
             mine = [e for e in episodes if e.operator_id == operator]
             own = _by_number(mine) if source.episodes is not None else _by_seed(mine)
             asked = len(own) if source.episodes is None else source.episodes
-            result = _operator_result(operator, own, latencies.get(operator, []), asked)
+            price = source.prices.get(operator)
+            result = _operator_result(operator, own, latencies.get(operator, []), asked, price)
             groups.setdefault(source.group, {})[operator] = result, own
     return [_group_result(name, members, comparisons) for name, members in groups.items()]
 
@@ -229,11 +240,16 @@ def _latencies(folder: Path, source: Source) -> dict[str, list[float]]:
 
 
 def _operator_result(
-    operator: str, episodes: Episodes, latencies: list[float], asked: int
+    operator: str,
+    episodes: Episodes,
+    latencies: list[float],
+    asked: int,
+    price: Price | None,
 ) -> OperatorResult:
     ended = _ended(episodes)
     successes = [e.success for e in ended.values() if e.success is not None]
-    tokens = [float(e.tokens) for e in ended.values() if e.tokens is not None]
+    tokens = {key: e.tokens for key, e in episodes.items()}
+    costs = {key: _cost(e, price) for key, e in episodes.items()}
     latency = None
     if latencies:
         median, p95 = np.quantile(latencies, [0.5, 0.95])
@@ -244,13 +260,30 @@ def _operator_result(
         mean_with_interval([e.reward for e in ended.values()]),
         mean_with_interval([float(e.episode_length) for e in ended.values()]),
         proportion_with_interval(successes) if successes else None,
-        mean_with_interval(tokens) if tokens else None,
+        _mean_of_known(tokens[key] for key in ended),
+        _mean_of_known(costs[key] for key in ended),
+        _sum_of_known(tokens.values()),
+        _sum_of_known(costs.values()),
         latency,
         asked,
         len(ended),
         len(failures),
         tuple(dict.fromkeys(failures)),
     )
+
+
+def _cost(episode: Episode, price: Price | None) -> float | None:
+    return None if price is None else price.cost(episode.prompt_tokens, episode.completion_tokens)
+
+
+def _mean_of_known(values: Iterable[float | None]) -> Mean | None:
+    known = [float(value) for value in values if value is not None]
+    return mean_with_interval(known) if known else None
+
+
+def _sum_of_known(values: Iterable[NumberT | None]) -> NumberT | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 def _group_result(

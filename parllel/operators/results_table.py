@@ -36,6 +36,8 @@ def _operators(operators: Sequence[OperatorResult]) -> Table:
     columns = {
         "success % [95 %]": any(one.success for one in operators),
         "tokens": any(one.tokens for one in operators),
+        "cost": any(one.cost for one in operators),
+        "total cost": any(one.cost for one in operators),
     }
     for name in (*(name for name, shown in columns.items() if shown), "median ms", "p95 ms"):
         table.add_column(escape(name), justify="right", no_wrap=True)
@@ -50,7 +52,10 @@ def _operators(operators: Sequence[OperatorResult]) -> Table:
         if columns["success % [95 %]"]:
             cells.append("" if one.success is None else _percent(one.success))
         if columns["tokens"]:
-            cells.append("" if one.tokens is None else f"{one.tokens.mean:,.0f}")
+            cells.append("" if one.tokens is None else f"{one.tokens.mean or 0:,.0f}")
+        if columns["cost"]:
+            cells.append("" if one.cost is None else f"{one.cost.mean or 0:.4g}")
+            cells.append("" if one.total_cost is None else f"{one.total_cost:.4g}")
         latency = one.latency_s
         cells.append("" if latency is None else f"{1000 * latency.median:.3g}")
         cells.append("" if latency is None else f"{1000 * latency.p95:.3g}")

@@ -20,6 +20,7 @@ from parllel.operators.choosing import Asked, Choose
 from parllel.operators.game import Seen
 from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
 from parllel.operators.operator_config import OperatorConfig
+from parllel.operators.token_counts import TokenCounts
 
 Record = dict[str, Any]
 
@@ -46,13 +47,13 @@ class Seat:
     Attributes:
         player_id, operator: the arguments.
         total: of its rewards.
-        tokens: that it took; None if it does not say.
+        counts: of the tokens that it took.
     """
 
     def __init__(self, player_id: str, operator: OperatorConfig) -> None:
         self.player_id, self.operator = player_id, operator
         self.total = 0.0
-        self.tokens: int | None = None
+        self.counts = TokenCounts()
 
 
 # Called with the operator_id of a player, its seat, and what it does now: "starting", "ready", "thinking",

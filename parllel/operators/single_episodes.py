@@ -14,6 +14,7 @@ from parllel.operators.choosing import Choose
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
+from parllel.operators.token_counts import TokenCounts
 from parllel.operators.viewers import Looking, Viewer
 
 MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
@@ -119,7 +120,7 @@ class _Playing:
         self._person = None if choose is None else AskedPerson(config, choose, handle)
         self._max_steps = config.max_steps
         self._length, self._reward = 0, 0.0
-        self._tokens: int | None = None
+        self._counts = TokenCounts()
         self._success: bool | None = None
         self._terminated = self._truncated = False
 
@@ -165,10 +166,7 @@ class _Playing:
             "episode_reward": self._reward,
             "latency_s": latency_s,
         }
-        tokens = reply.get("tokens")
-        if tokens is not None:
-            self._tokens = (self._tokens or 0) + tokens
-            record["tokens"] = tokens
+        self._counts.note(reply, record)
         if reply.get("decide_s") is not None:
             record["decide_s"] = reply["decide_s"]
         self._record_step(record)
@@ -245,6 +243,6 @@ class _Playing:
             self._truncated,
             self._success,
             failure,
-            self._tokens,
+            self._counts.sums,
             lost=lost,
         )

@@ -47,7 +47,7 @@ def observation_of(space, mask):
 
 
 def test_a_player_sees_what_its_game_shows_and_says_what_it_decides():
-    agent = Remembering([Decision(np.int64(3), "three!", {"column": 3}, 12)])
+    agent = Remembering([Decision(np.int64(3), "three!", {"column": 3}, 12, 10, 2)])
     runtime = InteractiveRuntime(agent)
     assert begin(runtime, seed=7, id=1) == {
         "type": "agent_ready",
@@ -75,6 +75,8 @@ def test_a_player_sees_what_its_game_shows_and_says_what_it_decides():
         "raw": "three!",
         "parsed": {"column": 3},
         "tokens": 12,
+        "prompt_tokens": 10,
+        "completion_tokens": 2,
     }
     ((seen, info),) = agent.seen
     np.testing.assert_equal(seen, observation)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from rich.console import Console
 
 from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
+from parllel.operators.price import Price
 from parllel.operators.results import GroupResult, Latency, Source, results_of
 from parllel.operators.results_table import print_results
 from parllel.operators.telemetry import Telemetry
@@ -86,11 +89,25 @@ def folder(tmp_path):
 SOURCES = [Source("env", (name,), name, 4) for name in "abc"]
 
 
+def test_what_tokens_cost_is_counted_in_failed_episodes_too(tmp_path):
+    took = {"tokens": 1100, "prompt_tokens": 1000, "completion_tokens": 100}
+    with Telemetry(tmp_path, "model") as telemetry:
+        telemetry.episode(record("model", 0, 1.0, **took))
+        telemetry.episode(record("model", 1, 0.0, "failed", **took))
+        telemetry.episode(record("model", 2, 1.0, tokens=7))  # how they divide is unknown
+    source = Source("env", ("model",), "model", 3, {"model": Price(2.0, 10.0)})
+    ((one,),) = (group.operators for group in results_of(tmp_path, [source]))
+    assert (one.tokens.mean, one.total_tokens) == (553.5, 2207)
+    assert (one.cost.mean, one.cost.n, one.total_cost) == (pytest.approx(0.003), 1, 0.006)
+    ((one,),) = (g.operators for g in results_of(tmp_path, [replace(source, prices={})]))
+    assert (one.total_tokens, one.cost, one.total_cost) == (2207, None, None)
+
+
 def test_means_are_over_the_episodes_that_ended(folder):
     (group,) = results_of(folder, SOURCES)
     a, b, c = group.operators
     assert (a.total_reward.mean, a.length.mean, a.success.mean) == (2.5, 11.5, 0.5)
-    assert (a.tokens.mean, a.tokens.n) == (1.5, 4)
+    assert (a.tokens.mean, a.tokens.n, a.total_tokens) == (1.5, 4, 6)
     assert a.latency_s == Latency(pytest.approx(0.505), pytest.approx(0.9505))
     assert (b.total_reward.mean, b.asked, b.ended, b.failed) == (2.5, 4, 3, 1)
     assert b.failures == ("b: process 7 exited",)
