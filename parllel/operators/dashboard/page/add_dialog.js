@@ -72,7 +72,7 @@ export class AddDialog {
     for (const node of this.#form.querySelectorAll(".one")) show(node, !isGame);
     for (const node of this.#form.querySelectorAll(".game")) show(node, isGame);
     setText(at("add-title"), isGame ? "Add game" : "Add operator");
-    at("env-id").placeholder = isGame ? "pettingzoo.classic.tictactoe_v3:env" : "CartPole-v1, or file.py:function";
+    at("env-id").placeholder = isGame ? "pettingzoo/classic/tictactoe_v3" : "CartPole-v1, or file.py:function";
     at("env-ids").replaceChildren(
       ...JSON.parse(at("env-ids").dataset[isGame ? "game" : "operator"] ?? "[]").map((value) => element("option", { value })),
     );
@@ -126,8 +126,12 @@ export class AddDialog {
     name.addEventListener("input", () => (isNamed = name.value !== ""));
     const changed = () => {
       const kind = this.#kinds.find((one) => one.kind === type.value);
-      show(policy.closest("label"), kind?.policy === "needed");
+      const isProgram = type.value === "program";
+      show(policy.closest("label"), isProgram || kind?.policy === "needed");
+      setText(row.querySelector(".policy span"), isProgram ? "Command" : "Policy");
       policy.placeholder = kind?.needs ?? "";
+      row.querySelector("[name=player-settings]").placeholder =
+        type.value === "llm" ? '{"model": "...", "base_url": "http://..."}' : "{}";
       if (!isNamed) name.value = `${type.value}-${[...at("rows").children].indexOf(row) + 1}`;
     };
     policy.value = "random";

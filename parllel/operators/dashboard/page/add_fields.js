@@ -42,7 +42,8 @@ export function gameBody(kinds) {
       operator_id: named(part("operator")),
       settings: jsonOf(part("settings"), `Settings of ${id}`),
     };
-    if (isPolicyNeeded(kinds, type)) players[id].policy = policyOf(part("policy"));
+    if (type === "program") players[id].worker = words(part("policy"));
+    else if (isPolicyNeeded(kinds, type)) players[id].policy = policyOf(part("policy"));
   }
   return {
     operator_id: named(at("operator-id")),

@@ -61,8 +61,9 @@ export class Card {
 
   /** Show the status, in which seconds pass. */
   tick(phase) {
-    setData(this.node, "shown", shownStatus(this.#state, phase));
-    this.#fields.write({ status: statusText(this.#state, phase) });
+    const shown = shownStatus(this.#state, phase, this.node.dataset.shown);
+    setData(this.node, "shown", shown);
+    this.#fields.write({ status: statusText(this.#state, shown) });
   }
 
   /** Return the canvas for pictures; it comes with the first. */

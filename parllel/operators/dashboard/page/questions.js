@@ -107,7 +107,8 @@ export class QuestionPanel {
     let refusal = null;
     try {
       await this.#act(question.number, action);
-      if (!this.#isList) this.#input.value = "";
+      this.#input.value = "";
+      this.#filter();
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
       refusal = error;

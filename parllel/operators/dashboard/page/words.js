@@ -5,6 +5,7 @@ const STATUS = {
   new: "Not started",
   starting: "Starting",
   ready: "Ready",
+  playing: "Playing",
   thinking: "Thinking",
   waiting: "Waiting for you",
   ended: "Episode over",
@@ -29,24 +30,26 @@ export function secondsText(seconds) {
   return seconds < 1 ? `${numberText(Math.round(seconds * 1e4) / 10)} ms` : `${numberText(Math.round(seconds * 10) / 10)} s`;
 }
 
-/** Return which status to show: steps that are taken at once all look the same, so that nothing flickers. */
-export function shownStatus(card, phase) {
-  const brief = elapsed(card) < SOON_S;
-  if (card.status === "thinking" && brief) return phase === "playing" ? "playing" : "ready";
-  if (card.status === "ready" && phase === "playing" && brief) return "playing";
-  return card.status;
+/** Return which status to show after `before`: steps that are taken at once all look the same, so that nothing flickers. */
+export function shownStatus(card, phase, before) {
+  const isBrief = elapsed(card) < SOON_S;
+  if (card.status === "thinking" && isBrief) return before === "waiting" ? before : still(phase);
+  return card.status === "ready" && isBrief ? still(phase) : card.status;
 }
 
-export function statusText(card, phase) {
-  const status = shownStatus(card, phase);
-  if (status === "playing") return "Playing";
+/** Return a status of `shownStatus` in words, with the seconds of a slow one. */
+export function statusText(card, shown) {
   const seconds = Math.floor(elapsed(card));
-  const isSlow = (status === "thinking" || status === "starting") && seconds >= 1;
-  return isSlow ? `${statusName(status)}, ${seconds} s` : statusName(status);
+  const isSlow = (shown === "thinking" || shown === "starting") && seconds >= 1;
+  return isSlow ? `${statusName(shown)}, ${seconds} s` : statusName(shown);
 }
 
 export function statusName(status) {
   return STATUS[status] ?? status;
+}
+
+function still(phase) {
+  return phase === "playing" ? "playing" : "ready";
 }
 
 function elapsed(card) {
