@@ -90,7 +90,9 @@ function meansTable(operators) {
     ["Length", (one) => intervalText(one.length)],
     ["Success", (one) => percentText(one.success), operators.some((one) => one.success)],
     ["Tokens", (one) => intervalText(one.tokens), operators.some((one) => one.tokens)],
+    ["Tokens in all", (one) => numberText(one.total_tokens), operators.some((one) => one.tokens)],
     ["Cost", (one) => intervalText(one.cost), operators.some((one) => one.cost)],
+    ["Cost in all", (one) => numberText(one.total_cost), operators.some((one) => one.cost)],
     ["Median time of a step", (one) => secondsText(one.latency_s?.median)],
     ["95 % within", (one) => secondsText(one.latency_s?.p95)],
   ].filter(([, , isShown]) => isShown !== false);
