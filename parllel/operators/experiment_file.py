@@ -79,7 +79,7 @@ def experiment_from_json(values: Mapping[str, Any], where: str = "experiment") -
     operators = given.get("operators", [])
     if not isinstance(operators, list) or not all(isinstance(one, Mapping) for one in operators):
         raise TypeError(f"{where}: operators: expected a list of tables, got {operators!r}")
-    given["operators"] = [_operator(one, where) for one in operators]
+    given["operators"] = [operator_from_json(one, where) for one in operators]
     for name in ("name", "seeds"):
         if name not in given:
             raise ValueError(f"{where}: {name}: expected it, got none")
@@ -87,7 +87,16 @@ def experiment_from_json(values: Mapping[str, Any], where: str = "experiment") -
     return Experiment(**given)
 
 
-def _operator(values: Mapping[str, Any], where: str) -> OperatorConfig | MultiAgentConfig:
+def operator_from_json(values: Mapping[str, Any], where: str) -> OperatorConfig | MultiAgentConfig:
+    """Return an operator, or with "players" a game, whose fields are JSON values.
+
+    where: what the values are of, for messages.
+
+    Raises:
+        TypeError, ValueError: in one sentence, for a field that is unknown, missing or wrong.
+    """
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{where}: expected the fields of an operator, got {values!r:.100}")
     where = f"{where}: operator {values.get('operator_id', '?')!r}"
     is_game = "players" in values
     kind: Any = MultiAgentConfig if is_game else OperatorConfig
@@ -100,7 +109,7 @@ def _operator(values: Mapping[str, Any], where: str) -> OperatorConfig | MultiAg
         if not isinstance(given["players"], Mapping):
             raise TypeError(f"{where}: players: expected tables, got {given['players']!r}")
         given["players"] = {
-            player: _operator(one, where) for player, one in given["players"].items()
+            player: operator_from_json(one, where) for player, one in given["players"].items()
         }
     return kind(**given)  # type: ignore[no-any-return]
 

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f"parllel.web needs {error.name}: pip install 'parllel[remote]'") from error
 
-from parllel.web.address import is_loopback
+from parllel.web.address import check_address, is_loopback
 from parllel.web.app import App, Handler, Route, build_app
 from parllel.web.call import Call, Reply
 from parllel.web.read_token import read_token
@@ -46,6 +46,7 @@ __all__ = [
     "WebServer",
     "WebSocket",
     "build_app",
+    "check_address",
     "file_routes",
     "is_loopback",
     "read_token",

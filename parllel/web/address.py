@@ -47,6 +47,15 @@ def parse_host(text: str) -> HostPort | None:
     return HostPort(found[1] or found[2].removesuffix("."), int(found[3]) if found[3] else None)
 
 
+def check_address(settings: ServerSettings) -> None:
+    """Raise as a server would if its address cannot be listened on, before anything is made for it.
+
+    Raises:
+        OSError: if it cannot be resolved or bound; the message says what to do.
+    """
+    _bound_socket(settings.host, *_resolve(settings.host, settings.port)).close()
+
+
 def listening_socket(settings: ServerSettings) -> socket.socket:
     """Return a socket that is bound to the settings' address; it is not listening yet.
 
@@ -61,6 +70,13 @@ def listening_socket(settings: ServerSettings) -> socket.socket:
             f"{host} can be reached from other machines, so clients must have a token: give one by "
             "--token-file FILE, or listen on 127.0.0.1"
         )
+    return _bound_socket(host, family, address)
+
+
+def _bound_socket(
+    host: str, family: socket.AddressFamily, address: tuple[str, int]
+) -> socket.socket:
+    port = address[1]
     with limits_explained(f"a socket for {host}:{port}"):
         # By its number: asyncio switches Nagle's algorithm off (40 ms per reply) for sockets that name TCP.
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
