@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from parllel.operators.board.board import Board
     from parllel.operators.cleanrl_policy import CleanRlPolicy
     from parllel.operators.episode_outcome import EpisodeOutcome
     from parllel.operators.experiment import Experiment
@@ -38,6 +39,7 @@ if _TYPE_CHECKING:
     from parllel.operators.worker_agent import Decision, WorkerAgent
 
 __all__ = [
+    "Board",
     "CleanRlPolicy",
     "Decision",
     "Difference",
@@ -76,6 +78,7 @@ __all__ = [
 # Where each name is found. No module may have a name of this table: importing it would put the module in the
 # name's place.
 _PLACES = {
+    "Board": "board.board",
     "CleanRlPolicy": "cleanrl_policy",
     "Decision": "worker_agent",
     "Difference": "results",

@@ -22,8 +22,15 @@ class StoppedError(Exception):
     """The experiment is being stopped; it ends an operator's thread, and is not shown to users."""
 
 
+class EpisodeAbandonedError(Exception):
+    """Another episode is wished for in place of this one; it ends the episode, and is not shown to users."""
+
+
 class EpisodeGate(ABC):
-    """What each operator passes before an episode and before a step; all may raise StoppedError."""
+    """What each operator passes before an episode and before a step; all may raise StoppedError.
+
+    `before_step` may raise EpisodeAbandonedError.
+    """
 
     @abstractmethod
     def begin_episode(self, name: str) -> None:

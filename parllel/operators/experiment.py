@@ -187,7 +187,7 @@ class Experiment:
     ) -> OperatorSession:
         run_id = folder.run_id(config.operator_id)
         agent_seeds = agent_seeds_of(self.seeds, len(self.episode_seeds))
-        seeds = list(zip(self.episode_seeds, agent_seeds, strict=True))
+        pairs = list(zip(self.episode_seeds, agent_seeds, strict=True))
         launch: Callable[[], Any]
         episodes: Episodes
         if isinstance(config, MultiAgentConfig):
@@ -197,7 +197,7 @@ class Experiment:
             episodes = game
             # Each seed once in each seating.
             n_seatings = len(config.players) if config.seats == "rotate" else 1
-            seeds = [pair for pair in seeds for _ in range(n_seatings)]
+            pairs = [pair for pair in pairs for _ in range(n_seatings)]
         else:
             launch = partial(launcher.launch_operator, config, run_id, interactive=True)
             label = "operator_id"
@@ -212,7 +212,7 @@ class Experiment:
             labels={label: config.operator_id, "env_id": config.env_id},
             launch=launch,
             episodes=episodes,
-            seeds=seeds,
+            rounds=[(number, *pair) for number, pair in enumerate(pairs)],
             gate=gate,
             folder=folder.telemetry,
             run_id=run_id,

@@ -7,13 +7,13 @@ the main thread         reads the counts, to show them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sized
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from parllel.errors import ClosedError, ParllelError, RestartsUsedUpError
-from parllel.operators.episode_gate import EpisodeGate, StoppedError
+from parllel.operators.episode_gate import EpisodeAbandonedError, EpisodeGate, StoppedError
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.telemetry import Telemetry
 from parllel.processes import RestartBudget
@@ -43,6 +43,22 @@ class Episodes(Protocol):
         ...
 
 
+class Onlooker(Protocol):
+    """What follows a session; called by its thread."""
+
+    def begins(self, episode: int, seed: int) -> None:
+        """Note that an episode begins."""
+        ...
+
+    def stepped(self, record: Record) -> None:
+        """Note a step, or one player's part in it; with the fields of its record."""
+        ...
+
+    def ended(self, outcomes: list[EpisodeOutcome]) -> None:
+        """Note what came of the episode, unless it was abandoned."""
+        ...
+
+
 class OperatorSession:
     """Play the episodes of one operator or game, to the last or until its restarts are used up.
 
@@ -51,12 +67,15 @@ class OperatorSession:
         labels: fields that all of its records have, such as `env_id`.
         launch: starts the worker, or the workers.
         episodes: plays one episode; closed at the end.
-        seeds: of the episodes: the environment's, and that from which the agents' follow, None for the same.
+        rounds: of each episode its number, the environment's seed, and that from which the agents' follow,
+            None for the same. The next is taken when the one before has ended; that may wait.
         gate: passed before each episode and step.
         folder: of the telemetry.
         run_id: of the telemetry.
         restarts: how often a worker that died or hangs is started again.
         is_success: says of a total reward whether it is one, where the worker does not; None if nothing does.
+        onlooker: is called at each episode's beginning, step and end.
+        goes_on: whether there may be telemetry of it already, which is added to.
 
     Attributes:
         n_done, n_failed: episodes so far.
@@ -70,15 +89,17 @@ class OperatorSession:
         labels: Record,
         launch: Callable[[], Any],
         episodes: Episodes,
-        seeds: Sequence[tuple[int, int | None]],
+        rounds: Iterable[tuple[int, int, int | None]],
         gate: EpisodeGate,
         folder: Path,
         run_id: str,
         restarts: RestartBudget,
         is_success: Callable[[float], bool] | None = None,
+        onlooker: Onlooker | None = None,
+        goes_on: bool = False,
     ) -> None:
         self.name = name
-        self._seeds = list(seeds)
+        self._rounds, self._onlooker, self._goes_on = rounds, onlooker, goes_on
         self._labels, self._launch, self._episodes = labels, launch, episodes
         self._gate, self._restarts, self._is_success = gate, restarts, is_success
         self._folder, self._run_id = folder, run_id
@@ -95,8 +116,14 @@ class OperatorSession:
 
     @property
     def n_episodes(self) -> int:
-        """How many there are to play."""
-        return len(self._seeds)
+        """How many there are to play; 0 if that is not known."""
+        return len(self._rounds) if isinstance(self._rounds, Sized) else 0
+
+    @property
+    def lost_its_worker(self) -> bool:
+        """Whether a worker was started and has ended by itself; of a game, one of its workers."""
+        handle = self._handle
+        return handle is not None and not handle.is_running
 
     def play(self) -> None:
         """Play all episodes.
@@ -107,13 +134,14 @@ class OperatorSession:
             Exception: what is a mistake of this package.
         """
         try:
-            with Telemetry(self._folder, self._run_id) as telemetry:
-                for number, seeds in enumerate(self._seeds):
-                    self._gate.begin_episode(self.name)
-                    lost = self._play_one(telemetry, number, *seeds)
-                    self._gate.end_episode(self.name)
-                    if lost and number + 1 < len(self._seeds) and not self._start_again(lost):
+            with Telemetry(self._folder, self._run_id, goes_on=self._goes_on) as telemetry:
+                lost: str | None = None
+                for number, seed, agent_seed in self._rounds:
+                    if lost and not self._start_again(lost):
                         return
+                    self._gate.begin_episode(self.name)
+                    lost = self._play_one(telemetry, number, seed, agent_seed)
+                    self._gate.end_episode(self.name)
         except ClosedError:
             # Its worker was ended by `close`.
             raise StoppedError from None
@@ -145,8 +173,15 @@ class OperatorSession:
             self.n_steps += 1
             latencies.append(record.get("latency_s") or 0.0)
             telemetry.step({**labels, **record})
+            if self._onlooker is not None:
+                self._onlooker.stepped(record)
 
-        outcomes = self._outcomes(number, seed, agent_seed, record_step)
+        if self._onlooker is not None:
+            self._onlooker.begins(number, seed)
+        try:
+            outcomes = self._outcomes(number, seed, agent_seed, record_step)
+        except EpisodeAbandonedError:
+            return None
         if any(outcome.status != "ended" for outcome in outcomes):
             # What fails while all is stopped has not failed by itself.
             self._gate.pause(0.0)
@@ -162,6 +197,8 @@ class OperatorSession:
         if lost:
             self.close()
             self._handle = None
+        if self._onlooker is not None:
+            self._onlooker.ended(outcomes)
         return lost[0] if lost else None
 
     def _outcomes(

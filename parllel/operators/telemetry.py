@@ -23,6 +23,7 @@ import numpy as np
 from parllel.types import Closing
 
 STEPS, EPISODES = "steps", "episodes"
+_BLOCK = 1 << 16  # bytes that are searched for the end of a line at a time
 # Fields that differ between two runs of one script; no other does.
 TIMES = ("time", "latency_s", "decide_s")
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -37,6 +38,7 @@ class Telemetry(Closing):
     Args:
         folder: made if it is missing.
         run_id: letters, digits, dots, dashes and underscores; no other run in this folder has it.
+        goes_on: add to what this run has left here.
 
     Raises:
         ValueError: for another form of the id.
@@ -48,7 +50,9 @@ class Telemetry(Closing):
         ...     telemetry.step({"episode": 0, "step": 1, "reward": 1.0})
     """
 
-    def __init__(self, folder: str | os.PathLike[str], run_id: str) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], run_id: str, *, goes_on: bool = False
+    ) -> None:
         if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
             raise ValueError(
                 "run_id: expected 1 to 200 letters, digits, dots, dashes and underscores, got "
@@ -60,7 +64,7 @@ class Telemetry(Closing):
         self._files: dict[str, int] = {}
         try:
             for kind in (STEPS, EPISODES):
-                self._files[kind] = _open(telemetry_path(folder, run_id, kind))
+                self._files[kind] = _open(telemetry_path(folder, run_id, kind), goes_on)
         except BaseException:
             self.close()
             raise
@@ -125,15 +129,36 @@ def read_telemetry(
                 raise ValueError(f"{path}: line {number}: not a record: {error}") from None
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, goes_on: bool) -> int:
     # Appending: what another process writes by mistake is not overwritten.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+    if goes_on:
+        file = os.open(path, flags, 0o666)
+        try:
+            _cut_half_a_line(file)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
     try:
-        return os.open(path, flags, 0o666)
+        return os.open(path, flags | os.O_EXCL, 0o666)
     except FileExistsError:
         raise FileExistsError(
             f"{path}: there is telemetry of a run of this id already; move it away, or choose another id"
         ) from None
+
+
+def _cut_half_a_line(file: int) -> None:
+    # It would spoil the record that follows.
+    end = os.fstat(file).st_size
+    while end:
+        start = max(0, end - _BLOCK)
+        found = os.pread(file, end - start, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    os.ftruncate(file, end)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,11 @@
-"""A board of operators that a person holds and lets go, without a page."""
+"""The board: operators and games as cards that are reset, stepped and played by hand, without any page."""
 
+from __future__ import annotations
+
+from parllel.operators.board.board import Board
+from parllel.operators.board.card import Frame
+from parllel.operators.board.errors import UnknownCardError
 from parllel.operators.board.players import Players
 from parllel.operators.board.questions import Questions
 
-__all__ = ["Players", "Questions"]
+__all__ = ["Board", "Frame", "Players", "Questions", "UnknownCardError"]

@@ -1,0 +1,425 @@
+"""Operators and games side by side, held and let go by hand.
+
+    requests, of any thread      launch, reset, step, play, stop, ...     wishes; none waits for a worker
+    a thread for each card       plays what is wished                     CardPlayer
+    listeners                    snapshot, frame                          all that a page shows
+
+All of it is under one lock, `Changes`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from parllel.errors import ClosedError, ParllelError, WrongStateError
+from parllel.operators.board.board_folder import BoardFolder
+from parllel.operators.board.card import Card, Frame
+from parllel.operators.board.card_gate import Pace
+from parllel.operators.board.card_player import CardPlayer
+from parllel.operators.board.card_viewer import CardViewer
+from parllel.operators.board.changes import Changes
+from parllel.operators.board.errors import UnknownCardError
+from parllel.operators.board.rounds import Rounds
+from parllel.operators.check_operator import check_operator
+from parllel.operators.multi_agent_config import MultiAgentConfig
+from parllel.operators.operator_config import OperatorConfig
+from parllel.operators.operator_launcher import OperatorLauncher
+from parllel.types import Closing
+
+_LEAVE_S, _JOIN_S = 0.5, 30.0
+AnyConfig = OperatorConfig | MultiAgentConfig
+
+
+class Board(Closing):
+    """Cards of operators and games; a run folder of kind "experiment" keeps what they play.
+
+    Args:
+        operators: the first cards.
+        base: where the folder is made.
+        folder: of an earlier board, to go on with its cards in place of a new one.
+        scripts: files of experiments that can be watched.
+        frames_per_s: pictures of each card that is looked at, at most.
+        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step.
+
+    Attributes:
+        folder: of the run.
+        scripts: the argument, by name.
+
+    Raises:
+        ValueError, WrongStateError: for operators that cannot be launched, as `launch`.
+        FileNotFoundError, ValueError, WrongStateError: if `folder` is not that of a board, or is in use.
+    """
+
+    def __init__(
+        self,
+        operators: Iterable[AnyConfig] = (),
+        *,
+        base: str | os.PathLike[str] = "runs",
+        folder: str | os.PathLike[str] | None = None,
+        scripts: Sequence[str | os.PathLike[str]] = (),
+        frames_per_s: float = 10.0,
+        start_timeout_s: float = 60.0,
+        step_timeout_s: float = 30.0,
+    ) -> None:
+        self.scripts = tuple(str(script) for script in scripts)
+        self._timeouts = {"start_timeout_s": start_timeout_s, "step_timeout_s": step_timeout_s}
+        self._changes = Changes()
+        self._folder = BoardFolder(base, folder)
+        self.folder: Path = self._folder.path
+        self._rounds = Rounds(self._folder.seeds)
+        self._cards: dict[str, Card] = {}
+        self._players: dict[str, CardPlayer] = {}
+        self._ending: list[CardPlayer] = []  # of cards that were removed
+        self._looks: dict[Hashable, frozenset[str]] = {}
+        self._viewer = CardViewer(self._changes, self._cards, frames_per_s, self._looks)
+        self._pace = Pace(self._folder.state.get("speed"))
+        self._go_on = bool(self._folder.state.get("go_on", False))
+        self._launcher = OperatorLauncher(self.folder, telemetry_dir="telemetry", log_dir="logs")
+        self._is_closed = False
+        try:
+            for config in (*self._folder.configs(), *operators):
+                self.launch(config)
+            self._keep()
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------ looking
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that a page shows, as JSON values; docs/operators.md says what each is."""
+        with self._changes.look() as version:
+            cards = [card.as_json() for card in self._cards.values()]
+            is_playing = any(card.playing for card in self._cards.values())
+            return {
+                "version": version,
+                "phase": "playing" if is_playing else "stopped",
+                "speed": self._pace.steps_per_s,
+                "go_on": self._go_on,
+                "seed": self._rounds.last,
+                "folder": str(self.folder),
+                "scripts": list(self.scripts),
+                "experiment": None,
+                "cards": cards,
+            }
+
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after changes, in any thread, and return what ends that.
+
+        It is not called again before a `snapshot` was taken. It has to return at once.
+        """
+        return self._changes.listen(changed)
+
+    def look(self, viewer: Hashable, cards: Collection[str]) -> None:
+        """Ask workers for pictures of these cards, for a viewer, in place of those it looked at before."""
+        with self._changes:
+            self._looks[viewer] = frozenset(cards)
+
+    def leave(self, viewer: Hashable) -> None:
+        """Ask for no pictures for this viewer."""
+        with self._changes:
+            self._looks.pop(viewer, None)
+
+    def frame(self, card_id: str) -> Frame | None:
+        """Return the newest picture of a card; None before the first.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+        """
+        with self._changes:
+            return self._card(card_id).frame
+
+    # ------------------------------------------------------------------ cards
+
+    def launch(self, config: AnyConfig) -> str:
+        """Put an operator or a game on the board, and return the id of its card.
+
+        Its worker is started by the first reset.
+
+        Raises:
+            TypeError, ValueError: if it cannot be played; one sentence.
+            WrongStateError: if its id is taken.
+        """
+        if not isinstance(config, (OperatorConfig, MultiAgentConfig)):
+            raise TypeError(f"expected an OperatorConfig or MultiAgentConfig, got {config!r}")
+        self._check(config)
+        with self._changes:
+            self._check_open()
+            self._check_ids(config)
+            card = Card(config, self._changes)
+            player = self._player(card)
+            self._folder.operators[card.card_id] = config.as_json()
+            self._cards[card.card_id], self._players[card.card_id] = card, player
+            player.thread.start()
+            self._changes.note()
+            self._keep()
+        return card.card_id
+
+    def remove(self, card_id: str) -> None:
+        """Take a card off the board, and end its worker; what it has played stays in the folder.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+        """
+        with self._changes:
+            self._check_open()
+            self._card(card_id)
+            del self._cards[card_id]
+            player = self._players.pop(card_id)
+            player.end()
+            self._ending.append(player)
+            if not self._folder.has_played(card_id):
+                self._folder.operators.pop(card_id, None)
+            self._changes.note()
+            self._keep()
+
+    def restart(self, card_id: str) -> None:
+        """End a card's worker, and play the seed that it had in another one; none if it has played none.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+        """
+        with self._changes:
+            self._check_open()
+            seed = self._card(card_id).seed
+            wanted = None if seed is None else self._rounds.new(seed)
+            self._players[card_id].restart(wanted)
+            self._keep()
+
+    # ------------------------------------------------------------------ playing
+
+    def reset(self, seed: int | None = None, cards: Collection[str] | None = None) -> None:
+        """Begin a new episode, of the same seed for all cards of the call.
+
+        An episode in progress is abandoned: its steps stay in the telemetry. A card that is thinking gets
+        its reply before.
+
+        Args:
+            seed: of the environments; None is the one after the last.
+            cards: their ids; None is all whose workers have not died.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+            WrongStateError: if a card of `cards` has died.
+            ValueError: for what is no seed.
+        """
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+            raise ValueError(f"seed: expected an int of at least 0, got {seed!r}")
+        with self._changes:
+            self._check_open()
+            chosen = [card for card in self._chosen(cards) if card.status != "died"]
+            for card in self._chosen(cards):
+                if cards is not None and card.status == "died":
+                    raise WrongStateError(f"card {card.card_id!r}: its worker has died; restart it")
+            if chosen:
+                wanted = self._rounds.new(seed)
+                for card in chosen:
+                    self._players[card.card_id].reset(wanted)
+                self._changes.note()
+                self._keep()
+
+    def step(self, cards: Collection[str] | None = None) -> None:
+        """Let each card take one step; None is all that are within an episode.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+            WrongStateError: if a card of `cards`, or every one, is not within an episode.
+        """
+        with self._changes:
+            self._check_open()
+            for card in self._within(cards):
+                card.permits += 1
+            self._changes.note()
+
+    def play(self, cards: Collection[str] | None = None, *, go_on: bool | None = None) -> None:
+        """Let cards take their steps by themselves, until their episodes end or `stop`.
+
+        Args:
+            cards: their ids; None is all that are within an episode. An empty one sets `go_on` alone.
+            go_on: whether to begin the next episode where one has ended, and for those that play none; None
+                is as before.
+
+        Raises:
+            UnknownCardError, WrongStateError: as `step`.
+        """
+        with self._changes:
+            self._check_open()
+            self._chosen(cards)
+            if go_on is not None:
+                self._go_on = bool(go_on)
+            self._changes.note()
+            self._keep()
+            if self._go_on:
+                self._begin_next(cards)
+            for card in self._within(cards):
+                card.playing = True
+
+    def stop(self) -> None:
+        """Let no card begin another step; those that are thinking finish theirs."""
+        with self._changes:
+            for card in self._cards.values():
+                card.playing, card.permits = False, 0
+            self._changes.note()
+
+    def set_speed(self, steps_per_s: float | None) -> None:
+        """Play so many steps a second on each card; None is as fast as possible.
+
+        Raises:
+            ValueError: for a number that is not finite and above 0.
+        """
+        if steps_per_s is not None and (
+            isinstance(steps_per_s, bool)
+            or not isinstance(steps_per_s, (int, float))
+            or not 0 < steps_per_s < math.inf
+        ):
+            raise ValueError(
+                f"steps_per_s: expected a number above 0, or None for as fast as possible, got "
+                f"{steps_per_s!r}"
+            )
+        with self._changes:
+            self._pace.steps_per_s = steps_per_s
+            self._changes.note()
+            self._keep()
+
+    def act(self, card_id: str, number: int, action: Any) -> None:
+        """Answer the question `number` of a card with a person's choice.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+            WrongStateError: if the question is not open.
+            ValueError: if there is no such action.
+        """
+        with self._changes:
+            self._card(card_id)
+        raise WrongStateError(f"card {card_id!r}: has no question {number!r}")
+
+    def watch(self, script: str) -> None:
+        """Play the experiment of a script, held and let go as the board's own cards are."""
+        raise WrongStateError("watch: not yet")
+
+    def unwatch(self) -> None:
+        """End the experiment, and show the board's own cards."""
+        raise WrongStateError("no experiment is watched")
+
+    def close(self) -> None:
+        """End all workers, and write the results; may be called twice."""
+        with self._changes:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            players = [*self._ending, *self._players.values()]
+            for player in self._players.values():
+                player.end()
+        # Those between two steps leave by themselves; the workers of all others are ended side by side.
+        self._launcher.close()
+        for player in players:
+            player.join(_JOIN_S)
+        try:
+            self._folder.conclude()
+        finally:
+            self._folder.close()
+
+    # ------------------------------------------------------------------ parts
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("Board: used after it was closed")
+
+    def _card(self, card_id: str) -> Card:
+        if card_id not in self._cards:
+            raise UnknownCardError(f"there is no card {card_id!r}")
+        return self._cards[card_id]
+
+    def _chosen(self, cards: Collection[str] | None) -> list[Card]:
+        return [self._card(one) for one in (self._cards if cards is None else cards)]
+
+    def _within(self, cards: Collection[str] | None) -> list[Card]:
+        """Return the cards that are within an episode, or about to be."""
+        chosen = self._chosen(cards)
+        found = [card for card in chosen if card.is_within or card.wanted is not None]
+        if chosen and (not found or (cards is not None and len(found) < len(chosen))):
+            card = next(card for card in chosen if card not in found)
+            raise WrongStateError(
+                f"card {card.card_id!r}: expected one within an episode, got one that is {card.status}; "
+                f"{'restart' if card.status == 'died' else 'reset'} it first"
+            )
+        return found
+
+    def _begin_next(self, cards: Collection[str] | None) -> None:
+        """Let the cards that are within no episode begin one, of the same round if they have had the same."""
+        first: tuple[int, int] | None = None
+        for card in self._chosen(cards):
+            if card.status not in ("new", "ended") or card.wanted is not None:
+                continue
+            if card.number is None:
+                first = first or self._rounds.new(None)
+                wanted = first
+            else:
+                wanted = self._rounds.after(card.number)
+            self._players[card.card_id].reset(wanted)
+
+    def _next_round(self, card: Card) -> tuple[int, int] | None:
+        if not self._go_on:
+            return None
+        wanted = self._rounds.after(card.number)
+        self._keep()
+        return wanted
+
+    def _check(self, config: AnyConfig) -> None:
+        operators: Iterable[OperatorConfig] = (
+            config.players.values() if isinstance(config, MultiAgentConfig) else [config]
+        )
+        try:
+            for one in operators:
+                check_operator(one, config.env_id)
+        except (ImportError, OSError) as error:
+            raise ValueError(str(error)) from error
+
+    def _check_ids(self, config: AnyConfig) -> None:
+        taken = {one for card in self._cards.values() for one in _ids(card.config)}
+        for operator_id in _ids(config):
+            if operator_id in taken:
+                raise WrongStateError(f"there is a card {operator_id!r} already; take another id")
+        before = self._folder.operators.get(config.operator_id)
+        if before is not None and before != config.as_json():
+            raise WrongStateError(
+                f"card {config.operator_id!r}: another operator of this id has played on this board; take "
+                "another id, so that their results stay apart"
+            )
+
+    def _player(self, card: Card) -> CardPlayer:
+        before = [one.thread for one in self._ending if one.card.card_id == card.card_id]
+        try:
+            return CardPlayer(
+                card,
+                self._changes,
+                self._pace,
+                self._viewer,
+                self._launcher,
+                self._folder.telemetry,
+                self._folder.run_id(card.card_id),
+                **self._timeouts,
+                next_round=self._next_round,
+                after=before[-1] if before else None,
+            )
+        except (ParllelError, ImportError, OSError) as error:
+            raise ValueError(str(error)) from error
+
+    def _keep(self) -> None:
+        """Write what the board is."""
+        state = {
+            "cards": [card.config.as_json() for card in self._cards.values()],
+            "speed": self._pace.steps_per_s,
+            "go_on": self._go_on,
+        }
+        if (state, self._rounds.seeds) != (self._folder.state, self._folder.seeds):
+            self._folder.write(state, self._rounds.seeds)
+
+
+def _ids(config: AnyConfig) -> list[str]:
+    players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
+    return [config.operator_id, *(player.operator_id for player in players)]

@@ -1,0 +1,225 @@
+"""The thread of a card: sessions of its operator or game, one after the other.
+
+the thread       a session plays the rounds that are wished for, and waits for the next one
+requests         reset: another round      restart: another session      end: none
+a helper thread  ends the worker of a session that is given up, as that may take a while
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parllel.operators.board.card import Card
+from parllel.operators.board.card_gate import CardGate, Pace
+from parllel.operators.board.card_viewer import CardViewer
+from parllel.operators.board.changes import Changes
+from parllel.operators.episode_gate import FreeGate, StoppedError
+from parllel.operators.episode_outcome import EpisodeOutcome
+from parllel.operators.game_episodes import GameEpisodes
+from parllel.operators.multi_agent_config import MultiAgentConfig
+from parllel.operators.operator_launcher import OperatorLauncher
+from parllel.operators.operator_session import Episodes, OperatorSession
+from parllel.operators.single_episodes import SingleEpisodes
+from parllel.processes import RestartBudget
+
+_LOOK_S = 0.5
+Record = dict[str, Any]
+
+
+class CardPlayer:
+    """Play what is wished of one card, in a thread of its own.
+
+    Args:
+        card: shows it.
+        changes: the board's lock.
+        pace: of cards that play.
+        viewer: gets pictures.
+        launcher: starts workers.
+        telemetry: folder of the records.
+        run_id: of the records.
+        start_timeout_s, step_timeout_s: for the replies of workers.
+        next_round: called within the lock after an episode that ended while the card plays; what is to be
+            played next, or None.
+        after: a thread that has to end before, as it has a worker of the same id.
+
+    Raises:
+        ValueError, ImportError, FileNotFoundError: if its game cannot be made.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        changes: Changes,
+        pace: Pace,
+        viewer: CardViewer,
+        launcher: OperatorLauncher,
+        telemetry: Path,
+        run_id: str,
+        *,
+        start_timeout_s: float,
+        step_timeout_s: float,
+        next_round: Callable[[Card], tuple[int, int] | None],
+        after: threading.Thread | None = None,
+    ) -> None:
+        self.card, self._changes, self._pace, self._viewer = card, changes, pace, viewer
+        self._launcher, self._telemetry, self._run_id = launcher, telemetry, run_id
+        self._timeouts: dict[str, Any] = {
+            "start_timeout_s": start_timeout_s,
+            "step_timeout_s": step_timeout_s,
+        }
+        self._next_round, self._after = next_round, after
+        self._has_ended = self._is_waiting = False
+        # Now, as a game may not exist.
+        self._episodes: Episodes | None = self._made()
+        self._session: OperatorSession | None = None
+        self._gate: CardGate | None = None
+        self._helpers: list[threading.Thread] = []
+        self.thread = threading.Thread(target=self._run, name=f"card {card.card_id}")
+
+    def _made(self) -> Episodes:
+        config = self.card.config
+        if isinstance(config, MultiAgentConfig):
+            return GameEpisodes(config, viewers=[self._viewer], **self._timeouts)
+        return SingleEpisodes(config, viewers=[self._viewer], **self._timeouts)
+
+    # ------------------------------------------------------------------ wishes
+
+    def reset(self, wanted: tuple[int, int]) -> None:
+        """Wish for another episode, in place of the one that is played; within the lock."""
+        card = self.card
+        card.wanted, card.permits = wanted, 0
+        card.abandoned = card.is_within
+        self._changes.note()
+
+    def restart(self, wanted: tuple[int, int] | None) -> None:
+        """Wish for another worker, and an episode of it; within the lock."""
+        card = self.card
+        card.wanted, card.permits, card.playing = wanted, 0, False
+        self._give_up()
+        card.now("new" if wanted is None else "starting")
+
+    def end(self) -> None:
+        """Wish for the end of the thread; within the lock."""
+        self._has_ended = True
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._is_waiting = False
+        self._changes.note()
+        if self._gate is not None:
+            self._gate.stop()
+        if self._session is not None:
+            # The thread may be waiting for a reply.
+            helper = threading.Thread(target=self._session.close, name=f"end of {self._run_id}")
+            self._helpers.append(helper)
+            helper.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread, after `end`; return whether it has ended."""
+        for helper in (*self._helpers, self.thread):
+            helper.join(timeout_s)
+        return not self.thread.is_alive()
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        if self._after is not None:
+            self._after.join()
+        while not self._has_ended:
+            try:
+                self._new_session().play()
+            except StoppedError:
+                pass
+            except Exception as error:
+                # Such as a full disk; the other cards have nothing to do with it.
+                self._dies(f"{type(error).__name__}: {error}")
+        if self._episodes is not None:
+            self._episodes.close()
+
+    def _dies(self, why: str) -> None:
+        with self._changes:
+            self.card.is_within = self.card.playing = False
+            self.card.now("died", why)
+            self._is_waiting = self.card.wanted is None and not self._has_ended
+        while self._is_waiting:
+            with self._changes:
+                self._changes.wait(_LOOK_S)
+
+    def _new_session(self) -> OperatorSession:
+        card, config = self.card, self.card.config
+        episodes, self._episodes = self._episodes or self._made(), None
+        launch: Callable[[], Any]
+        if isinstance(config, MultiAgentConfig):
+            launch = partial(self._launcher.launch_multiagent_operator, config, self._run_id)
+            label = "game_id"
+        else:
+            launch = partial(self._launcher.launch_operator, config, self._run_id, interactive=True)
+            label = "operator_id"
+        gate = CardGate(
+            self._changes, {card.card_id: card}, self._pace, FreeGate(), lost=self._lost
+        )
+        session = OperatorSession(
+            card.card_id,
+            labels={label: card.card_id, "env_id": config.env_id},
+            launch=launch,
+            episodes=episodes,
+            rounds=self._rounds(gate),
+            gate=gate,
+            folder=self._telemetry,
+            run_id=self._run_id,
+            # A person decides.
+            restarts=RestartBudget(1_000_000, within_s=math.inf, first_pause_s=0.0),
+            onlooker=self,
+            goes_on=True,
+        )
+        with self._changes:
+            self._session, self._gate = session, gate
+            if self._has_ended:
+                gate.stop()
+        return session
+
+    def _lost(self, name: str) -> bool:
+        return self._session is not None and self._session.lost_its_worker
+
+    def _rounds(self, gate: CardGate) -> Iterator[tuple[int, int, None]]:
+        """Yield the rounds that are wished for, as they are; raise StoppedError at the end."""
+        while True:
+            with self._changes:
+                card = self.card
+                card.is_within = False
+                if card.wanted is None:
+                    self._changes.wait(_LOOK_S)
+                # First: what is wished for after a restart is the next session's.
+                gate.pause(0.0)
+                wanted, card.wanted, card.abandoned = card.wanted, None, False
+                if wanted is not None:
+                    card.is_within = True
+                elif card.status != "died" and self._lost(card.card_id):
+                    card.playing = False
+                    card.now("died", "its worker has ended by itself")
+            if wanted is not None:
+                yield (*wanted, None)
+
+    # ------------------------------------------------------------------ what the session says
+
+    def begins(self, episode: int, seed: int) -> None:
+        """Show that an episode begins."""
+        self.card.begins(episode, seed)
+
+    def stepped(self, record: Record) -> None:
+        """Show a step."""
+        self.card.stepped(record)
+
+    def ended(self, outcomes: list[EpisodeOutcome]) -> None:
+        """Show what came of an episode, and go on with the next if that is wished."""
+        with self._changes:
+            card = self.card
+            card.ended(outcomes)
+            if card.playing and card.wanted is None:
+                card.wanted = self._next_round(card) if card.status == "ended" else None
+                card.playing = card.wanted is not None

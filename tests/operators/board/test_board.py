@@ -1,0 +1,50 @@
+"""Cards that are launched, reset, stepped and played by hand."""
+
+from __future__ import annotations
+
+import pytest
+from boards import card_of, settled, until
+
+from parllel.errors import WrongStateError
+from parllel.operators import Board, OperatorConfig, read_telemetry
+
+CARTPOLE = "CartPole-v1"
+
+
+def baseline(operator_id: str, policy: str = "random", **options) -> OperatorConfig:
+    return OperatorConfig("baseline", operator_id, CARTPOLE, policy=policy, **options)
+
+
+def test_three_operators_are_launched_reset_stepped_and_played(tmp_path):
+    with Board([baseline("a"), baseline("b", "noop")], base=tmp_path) as board:
+        assert board.launch(baseline("c", "noop")) == "c"
+        shown = board.snapshot()
+        assert [card["id"] for card in shown["cards"]] == ["a", "b", "c"]
+        assert {card["status"] for card in shown["cards"]} == {"new"}
+        assert (shown["phase"], shown["seed"]) == ("stopped", None)
+        board.reset(42)
+        shown = settled(board, "ready")
+        assert {(card["episode"], card["seed"], card["step"]) for card in shown["cards"]} == {
+            (0, 42, 0)
+        }
+        board.step()
+        board.step(["a"])
+        until(board, lambda shown: [card["step"] for card in shown["cards"]] == [2, 1, 1])
+        shown = settled(board, "ready")
+        assert shown["phase"] == "stopped"
+        assert card_of(shown, "b")["last"]["action"] == 0
+        board.play()
+        assert board.snapshot()["phase"] == "playing"
+        shown = settled(board, "ended")
+        assert shown["phase"] == "stopped"
+        b, c = card_of(shown, "b"), card_of(shown, "c")
+        assert b["totals"] == c["totals"]
+        assert b["totals"]["mean_reward"] == b["step"] == b["episode_reward"]
+        with pytest.raises(
+            WrongStateError, match="card 'a': expected one within an episode, got one that is ended"
+        ):
+            board.step()
+        folder = board.folder
+    records = list(read_telemetry(folder / "telemetry" / "board_b_episodes.jsonl"))
+    assert [(one["episode"], one["seed"], one["status"]) for one in records] == [(0, 42, "ended")]
+    assert (folder / "results.json").is_file()
