@@ -18,6 +18,7 @@ import numpy as np
 from parllel.envs import action_mask_of, draw_actions, zero_of
 from parllel.operators.chess_position import chess_position
 from parllel.operators.choosing import Asked, offered_actions
+from parllel.operators.drawing_games import close_game, opens
 from parllel.operators.given_action import GivenAction
 from parllel.types import Closing, Tree
 from parllel.wire import from_json, to_json
@@ -43,7 +44,7 @@ class Game(Closing, ABC):
     """One environment of PettingZoo's interface, asked in one way.
 
     Args:
-        env: is closed with this game.
+        env: belongs to this game, which closes it.
 
     Attributes:
         env: the argument.
@@ -53,8 +54,10 @@ class Game(Closing, ABC):
 
     def __init__(self, env: Any) -> None:
         self.env = env
+        opens(env)
         self.players: tuple[str, ...] = tuple(env.possible_agents)
         self.flags: dict[str, tuple[bool, bool]] = {}
+        self._closed = False
         self._observed = {name: env.observation_space(name) for name in self.players}
         self._spaces: dict[str, gym.Space[Any]] = {
             name: env.action_space(name) for name in self.players
@@ -164,5 +167,7 @@ class Game(Closing, ABC):
         return legal
 
     def close(self) -> None:
-        """Close the environment; may be called twice."""
-        self.env.close()
+        """Close the environment, at the latest with the last game that draws; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            close_game(self.env)

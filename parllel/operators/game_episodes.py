@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from parllel.operators.choosing import Choose
+from parllel.operators.drawing_games import no_game_ends
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.frames import can_render, frame_of
 from parllel.operators.game_of import game_of
@@ -57,15 +58,17 @@ class GameEpisodes(Closing):
         self._config, self._viewers = config, viewers
         self._choose, self._notice = choose, notice
         self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
-        env = _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))
-        if set(config.players) != set(env.possible_agents):
-            env.close()
+        with no_game_ends():
+            self._game = game_of(
+                _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))
+            )
+        self.players = self._game.players
+        if set(config.players) != set(self.players):
+            self.close()
             raise ValueError(
                 f"game {config.operator_id!r}: players: {config.env_id} expects operators for "
-                f"{list(env.possible_agents)}, got those of {sorted(config.players)}"
+                f"{list(self.players)}, got those of {sorted(config.players)}"
             )
-        self._game = game_of(env)
-        self.players = self._game.players
 
     def seating(self, episode: int) -> dict[str, str]:
         """Return which player of the config sits in each seat of the game, in an episode."""

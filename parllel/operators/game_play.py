@@ -73,6 +73,7 @@ class GamePlay:
                 self._is_cut = True
                 return
             before_step()
+            self._players.look()
             self._step(self._choices(movers, timeout_s))
 
     def outcome(self, seat: Seat, failure: GameFailedError | None) -> EpisodeOutcome:

@@ -115,7 +115,7 @@ class SeatedPlayers:
             self.note(people, "waiting")
             began = perf_counter()
             questions = [asked(p, self._seats[p].operator.settings) for p in people]
-            chosen = dict(zip(people, self._choose(questions, self._look), strict=True))
+            chosen = dict(zip(people, self._choose(questions, self.look), strict=True))
             took = perf_counter() - began
             for player, reply in self._ask({p: seen[p] for p in people}, chosen, timeout_s).items():
                 reply["latency_s"] += took
@@ -165,8 +165,14 @@ class SeatedPlayers:
             raise GameFailedError("; ".join(self._why(p, replies[p]) for p in wrong), lost)
         return {player: replies[player] for player in players}
 
-    def _look(self) -> None:
-        """Raise GameFailedError if a player's worker has died while people think."""
+    def look(self) -> None:
+        """Raise GameFailedError if a player's worker has died, although it is not its turn.
+
+        Only where a person may be asked, who takes long: elsewhere it is noticed when its turn comes, and
+        not in a step that depends on the moment.
+        """
+        if self._choose is None:
+            return
         lost = {}
         for player, handle in self._handle.player_handles.items():
             if not handle.is_running:
