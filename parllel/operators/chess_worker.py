@@ -1,6 +1,7 @@
-"""A player of PettingZoo's chess: random moves, or a function that is given the position and the legal moves.
+"""A player of PettingZoo's chess: random moves, a function of position and legal moves, or a language model.
 
 python -m parllel.operators.chess_worker --policy file.py:name --seeds 0:50
+python -m parllel.operators.chess_worker --settings='{"model": "qwen3", "provider": "ollama"}' --seeds 0:4
 
 With --interactive it is a player of games that run elsewhere; otherwise it plays against random moves, white
 for even seeds.
@@ -9,6 +10,7 @@ for even seeds.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +24,7 @@ from parllel.operators.worker_agent import Decision, WorkerAgent
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
 
 CHESS = "pettingzoo/classic/chess_v6"
+_OWN_SETTINGS = ("turns",)  # beside those of all language models
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
 
 
@@ -55,17 +58,21 @@ class ChessAgent(WorkerAgent):
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> Loaded:
-    """Return what chooses moves, as `--policy` names it.
+    """Return what chooses moves: the model that the settings name, else what `--policy` names.
 
     Raises:
-        ValueError: if it names nothing that plays chess.
+        ValueError: if that is nothing that plays chess; for settings that cannot be.
         FileNotFoundError: if there is no such file.
     """
     if given.env_id not in (None, CHESS):
         raise ValueError(f"--env-id: expected {CHESS} or none, got {given.env_id!r}")
     if not given.interactive:
         given.env_id = CHESS  # for the records
-    return Loaded(_agent(given.policy), None if given.interactive else against_random)
+    if settings:
+        agent = _model(given, settings)
+    else:
+        agent = _agent(given.policy)
+    return Loaded(agent, None if given.interactive else against_random)
 
 
 def against_random() -> gym.Env[Any, Any]:
@@ -92,9 +99,28 @@ def _agent(policy: str | None) -> WorkerAgent:
     return ChessAgent(policy_in_file(Path(match["file"]), match["name"]))
 
 
+def _model(given: argparse.Namespace, settings: dict[str, Any]) -> WorkerAgent:
+    if given.policy is not None:
+        raise ValueError(
+            f"--policy: expected none beside --settings, whose model decides; got {given.policy!r}"
+        )
+    # Here, as other players need none of it.
+    from parllel.operators.llm.chess_agent import ChessModelAgent, check_turns
+    from parllel.operators.llm.llm_settings import check_llm_settings, client_of
+
+    check_llm_settings(settings, _OWN_SETTINGS)
+    check_turns(settings)
+    # A game has a rule of its own for illegal moves; the one against random moves has none.
+    unparsed = None if given.interactive else "random"
+    return ChessModelAgent(client_of(settings, os.environ), settings, unparsed)
+
+
 def main() -> int:
     """Run this worker."""
-    return run_worker(worker_parser("chess_worker", "Play PettingZoo's chess."), load)
+    from parllel.operators.llm.llm_settings import LLM_SETTINGS
+
+    parser = worker_parser("chess_worker", "Play PettingZoo's chess.")
+    return run_worker(parser, load, settings=(*LLM_SETTINGS, *_OWN_SETTINGS))
 
 
 if __name__ == "__main__":

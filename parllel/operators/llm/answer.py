@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parllel.operators.llm.llm_error import LlmError
@@ -33,6 +33,22 @@ class Answer(NamedTuple):
         if self.prompt_tokens is None or self.completion_tokens is None:
             return None
         return self.prompt_tokens + self.completion_tokens
+
+
+def tokens_of(answers: Sequence[Answer]) -> dict[str, int | None]:
+    """Return the sums of several answers, as a Decision has them; None for what a server does not count."""
+    prompt = _sum([answer.prompt_tokens for answer in answers])
+    completion = _sum([answer.completion_tokens for answer in answers])
+    return {
+        "tokens": _sum([prompt, completion]),
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+    }
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def read_answer(body: bytes) -> Answer:

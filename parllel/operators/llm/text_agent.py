@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from parllel.operators.llm.answer import Answer
+from parllel.operators.llm.answer import Answer, tokens_of
 from parllel.operators.llm.llm_client import LlmClient
 from parllel.operators.llm.unparsed import unparsed_action
 from parllel.operators.worker_agent import Decision, WorkerAgent
@@ -114,17 +114,11 @@ class TextAgent(WorkerAgent):
         self._note = (
             "" if is_parsed else f"(Not understood; {self.shown_action(action)} was played.)\n"
         )
-        prompt, completion = (
-            _total(a.prompt_tokens for a in answers),
-            _total(a.completion_tokens for a in answers),
-        )
         return Decision(
             action,
             raw=_BETWEEN.join(answer.text for answer in answers),
             parsed=self.shown_action(action) if is_parsed else None,
-            tokens=None if prompt is None or completion is None else prompt + completion,
-            prompt_tokens=prompt,
-            completion_tokens=completion,
+            **tokens_of(answers),
         )
 
     def messages(self, shown: str) -> list[dict[str, str]]:
@@ -142,13 +136,3 @@ class TextAgent(WorkerAgent):
 
 def _message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
-
-
-def _total(counts: Iterable[int | None]) -> int | None:
-    """Return a sum; None if one of the counts is not known."""
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total

@@ -1,0 +1,93 @@
+"""A language model that plays chess, by a dialogue for each move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.operators.llm.answer import tokens_of
+from parllel.operators.llm.chess_dialogue import ChessDialogue
+from parllel.operators.llm.llm_client import LlmClient
+from parllel.operators.llm.unparsed import unparsed_action
+from parllel.operators.worker_agent import Decision, WorkerAgent
+from parllel.seeding import Seeds
+
+TURNS, ATTEMPTS = 10, 3
+
+
+class ChessModelAgent(WorkerAgent):
+    """Talk each move over with a model, which may ask for the board and the legal moves.
+
+    Args:
+        client: asked; closed with this.
+        settings: of the operator, of which it reads "turns" (answers for each move), "attempts" (wrong ones
+            that are corrected), "instructions" (text put first) and "unparsed".
+        unparsed: what is played after a dialogue without a legal move, where the settings do not say; None
+            leaves it to the game, as an illegal action.
+
+    Raises:
+        ValueError: for turns that cannot be.
+    """
+
+    def __init__(
+        self, client: LlmClient, settings: Mapping[str, Any], unparsed: str | None = None
+    ) -> None:
+        self._client = client
+        self._options = {
+            "attempts": settings.get("attempts", ATTEMPTS),
+            "turns": settings.get("turns", TURNS),
+            "instructions": settings.get("instructions", ""),
+        }
+        self._unparsed = settings.get("unparsed", unparsed)
+        self._space: gym.Space[Any] | None = None
+        self._generator = np.random.default_rng()
+
+    def bind(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> None:
+        """Learn the spaces."""
+        self._space = action_space
+
+    def reset(self, seed: int | None) -> None:
+        """Draw from the seed of an episode from here on; None goes on drawing."""
+        if seed is not None:
+            self._generator = Seeds(seed).generator("unparsed")
+
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        """Return the move of a dialogue; its tokens are those of all answers.
+
+        Raises:
+            ValueError: for a player of another game.
+            LlmError: if the server does not answer; if no legal move came, where that is an error.
+        """
+        fen, moves, legal = (info.get(name) for name in ("text", "legal_moves", "legal_actions"))
+        if fen is None or not moves or not legal:
+            raise ValueError(
+                "chess: expected a position and legal moves, got none; is this another game?"
+            )
+        dialogue = ChessDialogue(fen, moves, **self._options)
+        answers = []
+        while not dialogue.ended:
+            answers.append(self._client.chat(dialogue.messages))
+            dialogue.take(answers[-1].text)
+        raw = answers[-1].text
+        action: Any = dialogue.said
+        if dialogue.move is not None:
+            action = legal[moves.index(dialogue.move)]
+        elif self._unparsed is not None:
+            action = unparsed_action(self._unparsed, self._space, legal, self._generator, raw)
+        return Decision(action, raw=raw, parsed=dialogue.move, **tokens_of(answers))
+
+    def close(self) -> None:
+        """Close the client; may be called twice."""
+        self._client.close()
+
+
+def check_turns(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the number of turns, if it is given, is one."""
+    turns = settings.get("turns", TURNS)
+    if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
+        raise ValueError(f"turns: expected a whole number of at least 1, got {turns!r}")
