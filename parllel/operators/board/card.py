@@ -50,8 +50,8 @@ class Totals:
     def add(self, outcomes: list[EpisodeOutcome]) -> None:
         """Add an episode."""
         for outcome in outcomes:
-            if outcome.tokens is not None:
-                self._tokens = (self._tokens or 0) + outcome.tokens
+            if "tokens" in outcome.counts:
+                self._tokens = (self._tokens or 0) + outcome.counts["tokens"]
         if any(outcome.status != "ended" for outcome in outcomes):
             self.n_failed += 1
             return
