@@ -12,54 +12,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-import gymnasium as gym
-
 from parllel.operators.human_agent import HumanAgent
-from parllel.operators.interactive_runtime import action_names
-from parllel.operators.named_env import env_named
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.terminal import Terminal, TerminalError
+from parllel.operators.text_view import TextView
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
-
-
-class _Shown:
-    """Make an environment, and show it as text.
-
-    Args:
-        make_env: makes it as it was named.
-        make_text: makes it with the render mode "ansi"; None if another one was named.
-        prefers_text: whether text is preferred to pictures.
-    """
-
-    def __init__(
-        self, make_env: EnvFactory, make_text: EnvFactory | None, *, prefers_text: bool
-    ) -> None:
-        self._make_env, self._make_text, self._prefers_text = make_env, make_text, prefers_text
-        self._env: gym.Env[Any, Any] | None = None
-
-    def make(self) -> gym.Env[Any, Any]:
-        env = self._make_env()
-        has_text = "ansi" in (env.metadata.get("render_modes") or ())
-        if self._make_text is not None and has_text and (self._prefers_text or not env.render_mode):
-            env.close()
-            env = self._make_text()
-        self._env = env
-        return env
-
-    def view(self) -> tuple[str | None, Sequence[str] | None]:
-        """Return the environment as text, None if it has none, and the names of its actions."""
-        env = self._env
-        assert env is not None
-        inner: Any = env.unwrapped
-        text = None
-        if env.render_mode == "ansi":
-            text = str(env.render())
-        elif callable(getattr(inner, "pprint_grid", None)):
-            text = f"{inner.pprint_grid()}\n{getattr(inner, 'mission', '')}"
-        return text, action_names(env)
 
 
 def load(
@@ -84,11 +43,7 @@ def load(
 
     if env_factory is None:
         return Loaded(HumanAgent(open_terminal, keys), None)
-    kwargs, make_text = given.env_kwargs, None
-    # A function of a file may take no mode, and has chosen one itself.
-    if "render_mode" not in kwargs and ".py:" not in given.env_id:
-        make_text = env_named(given.env_id, {**kwargs, "render_mode": "ansi"})
-    shown = _Shown(env_factory, make_text, prefers_text=given.terminal)
+    shown = TextView(env_factory, given.env_id, given.env_kwargs, prefers_text=given.terminal)
     return Loaded(HumanAgent(open_terminal, keys, shown.view), shown.make)
 
 

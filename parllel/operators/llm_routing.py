@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+# The settings of a worker beside those that all have.
+OWN_SETTINGS: dict[str, tuple[str, ...]] = {
+    "balrog_worker": (),
+    "chess_worker": ("turns",),
+    "operators_worker": ("action_names",),
+}
 _TEXT_WORLDS = ("babyai", "minigrid")
 
 

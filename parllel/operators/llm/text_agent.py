@@ -71,8 +71,12 @@ class TextAgent(WorkerAgent):
         return unparsed_action(self.unparsed, self.action_space, legal, self.generator, text)
 
     def shown_action(self, action: Any) -> Any:
-        """Return an action as JSON values, for `parsed` and for the model."""
+        """Return an action as JSON values, for `parsed`."""
         return action.tolist() if hasattr(action, "tolist") else action
+
+    def name_of(self, action: Any) -> str:
+        """Return an action as the model knows it."""
+        return str(self.shown_action(action))
 
     # ------------------------------------------------------------------ the WorkerAgent
 
@@ -111,9 +115,8 @@ class TextAgent(WorkerAgent):
         if not is_parsed:
             action = self.instead(text, info)
         self._history.append((shown, text))
-        self._note = (
-            "" if is_parsed else f"(Not understood; {self.shown_action(action)} was played.)\n"
-        )
+        played = f"(Not understood; {self.name_of(action)} was played.)\n"
+        self._note = "" if is_parsed else played
         return Decision(
             action,
             raw=_BETWEEN.join(answer.text for answer in answers),
