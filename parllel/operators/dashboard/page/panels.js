@@ -31,7 +31,10 @@ export class Panels {
 
   #place(place, player) {
     const panel = this.#panels.get(player);
+    const hadFocus = place.contains(document.activeElement);
     arrange(place, panel ? [panel.form] : []);
+    // Keys go on to this card, in its next episode too.
+    if (hadFocus && !place.contains(document.activeElement)) place.closest(".card").focus({ preventScroll: true });
   }
 
   #panel() {
