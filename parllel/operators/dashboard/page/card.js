@@ -55,7 +55,8 @@ export class Card {
     this.#writeTotals(card.totals);
     this.#showPlayers(card.players ?? []);
     this.#panels.update(card, this.node.querySelector(":scope > .asked"), this.#players);
-    if (card.frame === null) this.#hidePicture();
+    // Not thrown away: a state may be older than the picture that came before it.
+    show(this.node.querySelector(".picture"), card.frame !== null && this.#canvas !== null);
     this.tick(phase);
   }
 
@@ -76,12 +77,6 @@ export class Card {
     this.#canvas.setAttribute("aria-label", `What ${this.#state.id} sees`);
     show(place, true);
     return this.#canvas;
-  }
-
-  #hidePicture() {
-    this.#canvas?.remove();
-    this.#canvas = null;
-    show(this.node.querySelector(".picture"), false);
   }
 
   #trouble(card, experiment) {
