@@ -6,9 +6,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Any
 
 from parllel.operators.episode_gate import EpisodeGate, FreeGate, LockStepGate
@@ -18,13 +17,14 @@ from parllel.operators.experiment_result import ExperimentResult
 from parllel.operators.experiment_seeds import SeedsLike, agent_seeds_of, seeds_as_json, seeds_of
 from parllel.operators.experiment_threads import play_all
 from parllel.operators.film import Film
-from parllel.operators.game_episodes import GameEpisodes
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_launcher import OperatorLauncher
-from parllel.operators.operator_session import Episodes, OperatorSession
+from parllel.operators.operator_session import Episodes, Onlooker, OperatorSession
 from parllel.operators.results import COMPARISONS
-from parllel.operators.single_episodes import SingleEpisodes
+from parllel.operators.seated_players import no_notice
+from parllel.operators.session_parts import episodes_of, labels_of, launch_of
+from parllel.operators.watching import Watching
 from parllel.processes import RestartBudget
 
 MODES = ("free", "lockstep")
@@ -125,6 +125,7 @@ class Experiment:
         *,
         progress: bool = False,
         script: str | os.PathLike[str] | None = None,
+        watching: Watching | None = None,
     ) -> ExperimentResult:
         """Play all episodes, and return what came of them; Ctrl-C keeps those that were played.
 
@@ -132,6 +133,7 @@ class Experiment:
             base: where to make the folder of the run.
             progress: whether to draw a bar for each operator, on stderr.
             script: file that defines the experiment; noted, with the state of git of its folder.
+            watching: follows and holds it; people then answer there, and not at the terminal.
 
         Raises:
             ValueError, FileNotFoundError, ImportError: as `check`, before anything is started or written.
@@ -141,22 +143,36 @@ class Experiment:
         film = Film(self.video)
         with ExitStack() as stack:
             # Before anything is started, as a game may not exist.
-            games = {
-                config.operator_id: stack.enter_context(self._game(config, film))
-                for config in self.operators
-                if isinstance(config, MultiAgentConfig)
-            }
-            folder = stack.enter_context(ExperimentFolder(base, self.as_json(), script))
-            launcher = stack.enter_context(
-                OperatorLauncher(folder.path, telemetry_dir="telemetry", log_dir="logs")
-            )
-            gate = self._gate()
-            sessions = [
-                self._session(config, games.get(config.operator_id), film, folder, launcher, gate)
+            episodes = [
+                stack.enter_context(closing(self._episodes(config, film, watching)))
                 for config in self.operators
             ]
+            folder = stack.enter_context(ExperimentFolder(base, self.as_json(), script))
+            launcher = stack.enter_context(
+                OperatorLauncher(
+                    folder.path,
+                    telemetry_dir="telemetry",
+                    log_dir="logs",
+                    terminal=watching is None,
+                )
+            )
+            gate = self._gate() if watching is None else watching.gate(self._gate())
+            sessions = [
+                self._session(
+                    config,
+                    one,
+                    folder,
+                    launcher,
+                    gate,
+                    None if watching is None else watching.onlooker(config.operator_id),
+                )
+                for config, one in zip(self.operators, episodes, strict=True)
+            ]
+            if watching is not None:
+                watching.starts(folder.path, sessions)
             with ExperimentProgress(sessions, shown=progress) as bars:
-                stopped_by = play_all(sessions, gate, launcher.close, bars.update)
+                show = bars.update if watching is None else watching.look
+                stopped_by = play_all(sessions, gate, launcher.close, show)
             launcher.close()
             groups, failures, notes = folder.conclude(
                 stopped_by, film, n_steps=sum(session.n_steps for session in sessions)
@@ -168,57 +184,56 @@ class Experiment:
             return FreeGate(self.pace_s)
         return LockStepGate([config.operator_id for config in self.operators], self.pace_s)
 
-    def _game(self, config: MultiAgentConfig, film: Film) -> GameEpisodes:
-        return GameEpisodes(
+    def _episodes(
+        self, config: OperatorConfig | MultiAgentConfig, film: Film, watching: Watching | None
+    ) -> Episodes:
+        name = config.operator_id
+        return episodes_of(
             config,
             start_timeout_s=self.start_timeout_s,
             step_timeout_s=self.step_timeout_s,
-            viewers=[film],
+            viewers=[film] if watching is None else [film, *watching.viewers],
+            choose=None if watching is None else watching.choose(name),
+            notice=no_notice if watching is None else watching.notice(name),
         )
 
     def _session(
         self,
         config: OperatorConfig | MultiAgentConfig,
-        game: GameEpisodes | None,
-        film: Film,
+        episodes: Episodes,
         folder: ExperimentFolder,
         launcher: OperatorLauncher,
         gate: EpisodeGate,
+        onlooker: Onlooker | None,
     ) -> OperatorSession:
         run_id = folder.run_id(config.operator_id)
-        agent_seeds = agent_seeds_of(self.seeds, len(self.episode_seeds))
-        pairs = list(zip(self.episode_seeds, agent_seeds, strict=True))
-        launch: Callable[[], Any]
-        episodes: Episodes
-        if isinstance(config, MultiAgentConfig):
-            launch = partial(launcher.launch_multiagent_operator, config, run_id)
-            label = "game_id"
-            assert game is not None
-            episodes = game
-            # Each seed once in each seating.
-            n_seatings = len(config.players) if config.seats == "rotate" else 1
-            pairs = [pair for pair in pairs for _ in range(n_seatings)]
-        else:
-            launch = partial(launcher.launch_operator, config, run_id, interactive=True)
-            label = "operator_id"
-            episodes = SingleEpisodes(
-                config,
-                start_timeout_s=self.start_timeout_s,
-                step_timeout_s=self.step_timeout_s,
-                viewers=[film],
-            )
         return OperatorSession(
             config.operator_id,
-            labels={label: config.operator_id, "env_id": config.env_id},
-            launch=launch,
+            labels=labels_of(config),
+            launch=launch_of(config, launcher, run_id),
             episodes=episodes,
-            rounds=[(number, *pair) for number, pair in enumerate(pairs)],
+            rounds=self._rounds(config),
             gate=gate,
             folder=folder.telemetry,
             run_id=run_id,
             restarts=RestartBudget(self.restarts, within_s=math.inf),
             is_success=self._is_success(config.env_id),
+            onlooker=onlooker,
         )
+
+    def _rounds(
+        self, config: OperatorConfig | MultiAgentConfig
+    ) -> list[tuple[int, int, int | None]]:
+        n_seatings = 1
+        if isinstance(config, MultiAgentConfig) and config.seats == "rotate":
+            n_seatings = len(config.players)  # each seed once in each seating
+        agent_seeds = agent_seeds_of(self.seeds, len(self.episode_seeds))
+        pairs = [
+            pair
+            for pair in zip(self.episode_seeds, agent_seeds, strict=True)
+            for _ in range(n_seatings)
+        ]
+        return [(number, *pair) for number, pair in enumerate(pairs)]
 
     def _is_success(self, env_id: str | None) -> Callable[[float], bool] | None:
         success = self.success

@@ -30,12 +30,12 @@ def play_all(
     end_workers: Callable[[], None],
     show: Callable[[], None],
 ) -> str | None:
-    """Play all sessions, and return what stopped them early: "SIGINT", "SIGTERM" or None.
+    """Play all sessions, and return what stopped them early: "SIGINT", "SIGTERM", "page" or None.
 
     Args:
         gate: of the sessions.
         end_workers: ends all workers at once; called if the sessions are stopped.
-        show: called ten times a second.
+        show: called ten times a second; stops the sessions by StoppedError.
 
     Raises:
         Exception: what a session raised, after the others were stopped.
@@ -57,6 +57,8 @@ def play_all(
                 show()
     except KeyboardInterrupt as stopped:
         stopped_by = "SIGTERM" if isinstance(stopped, _TerminatedError) else "SIGINT"
+    except StoppedError:
+        stopped_by = "page"
     finally:
         # In this order: a session whose worker is ended while it steps would take that for a failure, if the
         # gate did not say that all is stopped.
@@ -65,7 +67,8 @@ def play_all(
         if any(thread.is_alive() for thread in threads):
             end_workers()
             _join(threads, _JOIN_S)
-    show()
+    if stopped_by is None:
+        show()
     if errors:
         raise first_of(errors)
     return stopped_by

@@ -78,7 +78,9 @@ class Board(Closing):
         self._viewer = CardViewer(self._changes, self._cards, frames_per_s, self._looks)
         self._pace = Pace(self._folder.state.get("speed"))
         self._go_on = bool(self._folder.state.get("go_on", False))
-        self._launcher = OperatorLauncher(self.folder, telemetry_dir="telemetry", log_dir="logs")
+        self._launcher = OperatorLauncher(
+            self.folder, telemetry_dir="telemetry", log_dir="logs", terminal=False
+        )
         self._is_closed = False
         try:
             for config in (*self._folder.configs(), *operators):
@@ -294,8 +296,8 @@ class Board(Closing):
             ValueError: if there is no such action.
         """
         with self._changes:
-            self._card(card_id)
-        raise WrongStateError(f"card {card_id!r}: has no question {number!r}")
+            questions = self._card(card_id).questions
+        questions.answer(number, action)
 
     def watch(self, script: str) -> None:
         """Play the experiment of a script, held and let go as the board's own cards are."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parllel.operators.board.changes import Changes
+from parllel.operators.board.players import Players
+from parllel.operators.board.questions import Questions
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
@@ -86,6 +88,7 @@ class Card:
         abandoned: whether another episode is wished for in place of this one.
         wanted: number and seed of the episode that is to begin.
         frame: the newest picture.
+        questions: to people.
     """
 
     def __init__(self, config: OperatorConfig | MultiAgentConfig, changes: Changes) -> None:
@@ -100,6 +103,8 @@ class Card:
         self.permits = 0
         self.frame: Frame | None = None
         self.text: str | None = None
+        self.questions = Questions(self._note)
+        self._players = Players(config) if isinstance(config, MultiAgentConfig) else None
         self._totals = Totals()
         self._begin()
 
@@ -112,6 +117,10 @@ class Card:
     def kind(self) -> str:
         """Return "operator" or "game"."""
         return "game" if isinstance(self.config, MultiAgentConfig) else "operator"
+
+    def _note(self) -> None:
+        with self._changes:
+            self._changes.note()
 
     def now(self, status: str, message: str | None = None) -> None:
         """Note another status."""
@@ -145,7 +154,15 @@ class Card:
             self._reward, self._episode_reward = record["reward"], record["episode_reward"]
             self._terminated, self._truncated = record["terminated"], record["truncated"]
             self._last = {name: record.get(name) for name in _LAST}
+            if self._players is not None:
+                self._players.record(record)
             self._changes.note()
+
+    def notice(self, operator_id: str, seat: str, status: str) -> None:
+        """Note that a player of a game has something else to do."""
+        if self._players is not None:
+            self._players.notice(operator_id, seat, status)
+            self._note()
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
         """Note what came of the episode."""
@@ -183,7 +200,7 @@ class Card:
             "operator_type": None if single is None else single.operator_type,
             "env_id": config.env_id,
             "policy": None if single is None else single.policy,
-            "status": self.status,
+            "status": "waiting" if self.questions.is_open else self.status,
             "since": self._since,
             "message": self.message,
             "episode": self.number,
@@ -197,6 +214,6 @@ class Card:
             "totals": self._totals.as_json(),
             "frame": None if self.frame is None else self.frame.number,
             "text": self.text,
-            "questions": [],
-            "players": None,
+            "questions": self.questions.as_json(),
+            "players": None if self._players is None else self._players.as_json(),
         }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,11 @@ from parllel.operators.board.card import Card
 from parllel.operators.board.card_gate import CardGate, Pace
 from parllel.operators.board.card_viewer import CardViewer
 from parllel.operators.board.changes import Changes
-from parllel.operators.episode_gate import FreeGate, StoppedError
+from parllel.operators.episode_gate import EpisodeAbandonedError, FreeGate, StoppedError
 from parllel.operators.episode_outcome import EpisodeOutcome
-from parllel.operators.game_episodes import GameEpisodes
-from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_launcher import OperatorLauncher
 from parllel.operators.operator_session import Episodes, OperatorSession
-from parllel.operators.single_episodes import SingleEpisodes
+from parllel.operators.session_parts import episodes_of, labels_of, launch_of
 from parllel.processes import RestartBudget
 
 _LOOK_S = 0.5
@@ -82,10 +79,14 @@ class CardPlayer:
         self.thread = threading.Thread(target=self._run, name=f"card {card.card_id}")
 
     def _made(self) -> Episodes:
-        config = self.card.config
-        if isinstance(config, MultiAgentConfig):
-            return GameEpisodes(config, viewers=[self._viewer], **self._timeouts)
-        return SingleEpisodes(config, viewers=[self._viewer], **self._timeouts)
+        card = self.card
+        return episodes_of(
+            card.config,
+            viewers=[self._viewer],
+            choose=card.questions.ask,
+            notice=card.notice,
+            **self._timeouts,
+        )
 
     # ------------------------------------------------------------------ wishes
 
@@ -93,7 +94,9 @@ class CardPlayer:
         """Wish for another episode, in place of the one that is played; within the lock."""
         card = self.card
         card.wanted, card.permits = wanted, 0
-        card.abandoned = card.is_within
+        if card.is_within:
+            card.abandoned = True
+            card.questions.withdraw(EpisodeAbandonedError())
         self._changes.note()
 
     def restart(self, wanted: tuple[int, int] | None) -> None:
@@ -111,6 +114,7 @@ class CardPlayer:
     def _give_up(self) -> None:
         self._is_waiting = False
         self._changes.note()
+        self.card.questions.withdraw(StoppedError())
         if self._gate is not None:
             self._gate.stop()
         if self._session is not None:
@@ -153,20 +157,13 @@ class CardPlayer:
     def _new_session(self) -> OperatorSession:
         card, config = self.card, self.card.config
         episodes, self._episodes = self._episodes or self._made(), None
-        launch: Callable[[], Any]
-        if isinstance(config, MultiAgentConfig):
-            launch = partial(self._launcher.launch_multiagent_operator, config, self._run_id)
-            label = "game_id"
-        else:
-            launch = partial(self._launcher.launch_operator, config, self._run_id, interactive=True)
-            label = "operator_id"
         gate = CardGate(
             self._changes, {card.card_id: card}, self._pace, FreeGate(), lost=self._lost
         )
         session = OperatorSession(
             card.card_id,
-            labels={label: card.card_id, "env_id": config.env_id},
-            launch=launch,
+            labels=labels_of(config),
+            launch=launch_of(config, self._launcher, self._run_id),
             episodes=episodes,
             rounds=self._rounds(gate),
             gate=gate,
@@ -179,8 +176,9 @@ class CardPlayer:
         )
         with self._changes:
             self._session, self._gate = session, gate
+            card.questions.admit()
             if self._has_ended:
-                gate.stop()
+                self._give_up()
         return session
 
     def _lost(self, name: str) -> bool:
@@ -199,6 +197,7 @@ class CardPlayer:
                 wanted, card.wanted, card.abandoned = card.wanted, None, False
                 if wanted is not None:
                     card.is_within = True
+                    card.questions.admit()
                 elif card.status != "died" and self._lost(card.card_id):
                     card.playing = False
                     card.now("died", "its worker has ended by itself")
