@@ -4,6 +4,7 @@ import { Fields, arrange, copyOf, element, setData, show } from "./dom.js";
 import { LastAction } from "./last_action.js";
 import { Panels } from "./panels.js";
 import { Player } from "./player.js";
+import { writeTerminalText } from "./terminal_text.js";
 import { numberText, shownStatus, statusText } from "./words.js";
 
 export class Card {
@@ -49,7 +50,7 @@ export class Card {
     });
     show(this.node.querySelector(".policy"), Boolean(card.policy));
     show(this.node.querySelector(".menu"), experiment === null);
-    this.#fields.writeOrHide("text", card.text);
+    writeTerminalText(this.#fields.node("text"), card.text);
     this.#trouble(card, experiment);
     this.#last.update(card.last);
     this.#writeTotals(card.totals);

@@ -5,6 +5,7 @@
 
 import { Fields, copyOf, element, setData, setText, show } from "./dom.js";
 import { RefusedError } from "./server.js";
+import { writeTerminalText } from "./terminal_text.js";
 import { valueText } from "./words.js";
 
 const MOST_BUTTONS = 24; // more are a list
@@ -47,7 +48,7 @@ export class QuestionPanel {
     this.#question = question;
     const actions = JSON.stringify([question.actions, question.space]);
     if (actions !== this.#shownActions) this.#showActions(question, actions);
-    this.#fields.writeOrHide("question-text", question.text);
+    writeTerminalText(this.#fields.node("question-text"), question.text);
     this.#fields.writeOrHide("question-message", question.message);
   }
 

@@ -5,47 +5,68 @@ import { element, setData } from "./dom.js";
 import { RefusedError, get } from "./server.js";
 import { numberText, secondsText } from "./words.js";
 
+const AGAIN_MS = 3000; // how often the results of what is still played are asked for
+
 export class ResultsView {
   #list = document.getElementById("experiments-list");
   #detail = document.getElementById("results-detail");
-  #asked = 0;
+  #run = null;
+  #shown = null;
   #say;
 
   /** say: shows a sentence of an error, or null. */
   constructor(say) {
     this.#say = say;
+    setInterval(() => {
+      const isSeen = document.visibilityState === "visible" && this.#detail.checkVisibility();
+      if (isSeen && this.#shown?.state === "running") this.#ask();
+    }, AGAIN_MS);
   }
 
   /** Show the list, and the results of `run` (a name of the list, or a folder), if that is not null. */
   async open(run) {
-    const asked = ++this.#asked;
+    this.#run = run;
+    this.#shown = null;
+    await this.#ask();
+  }
+
+  async #ask() {
+    const run = this.#run;
     try {
       const { experiments } = await get("api/experiments");
-      if (asked !== this.#asked) return;
       const chosen = experiments.find((one) => one.run === run || one.folder === run);
-      this.#list.replaceChildren(...experiments.map((one) => listed(one, one === chosen)));
-      if (experiments.length === 0) this.#list.append(element("li", { class: "muted" }, "There are none yet."));
       const found = run === null ? null : await get(`api/results?run=${encodeURIComponent(chosen?.run ?? run)}`);
-      if (asked === this.#asked) this.#show(found, experiments.length);
+      // Another may have been chosen meanwhile.
+      if (run === this.#run) this.#show(experiments, found);
       this.#say(null);
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
-      this.#show(null, 0);
       this.#say(error.message);
     }
   }
 
-  #show(found, n) {
+  #show(experiments, found) {
+    // Drawn anew only if it changed, as that moves the focus and what was scrolled.
+    if (JSON.stringify(found) === JSON.stringify(this.#shown) && found !== null) return;
+    this.#shown = found;
+    this.#list.replaceChildren(...experiments.map((one) => listed(one, one.run === found?.run)));
+    if (experiments.length === 0) this.#list.append(element("li", { class: "muted" }, "There are none yet."));
     setData(this.#detail, "run", found?.run ?? null);
-    if (found === null) {
-      const hint = n ? "Choose an experiment." : "What is played on the board, or by `parllel operators run`, is listed here.";
-      this.#detail.replaceChildren(element("p", { class: "muted" }, hint));
-      return;
-    }
-    const title = element("header", { class: "line" }, element("h2", {}, found.name), element("span", { class: "muted" }, found.state ?? ""));
-    this.#detail.replaceChildren(title, ...found.groups.map(groupSection));
-    if (found.groups.length === 0) this.#detail.append(element("p", { class: "muted" }, "No episode has been played yet."));
+    this.#detail.replaceChildren(...(found === null ? [hint(experiments)] : detail(found)));
   }
+}
+
+function hint(experiments) {
+  const text = experiments.length
+    ? "Choose an experiment."
+    : "What is played on the board, or by `parllel operators run`, is listed here.";
+  return element("p", { class: "muted" }, text);
+}
+
+function detail({ name, state, groups }) {
+  const header = element("header", { class: "line" }, element("h2", {}, name), element("span", { class: "muted" }, state ?? ""));
+  if (groups.length) return [header, ...groups.map(groupSection)];
+  return [header, element("p", { class: "muted" }, "No episode has been played yet.")];
 }
 
 function listed({ run, name, time, state, operators }, isChosen) {
@@ -61,16 +82,22 @@ function listed({ run, name, time, state, operators }, isChosen) {
 }
 
 function groupSection(group) {
-  const section = element("section", { "data-group": group.group }, element("h3", {}, group.label ?? group.group));
-  section.append(element("ul", { class: "sentences" }, ...group.sentences.map((text) => element("li", {}, text))));
+  const { operators, differences, sentences } = group;
+  const section = element("section", { "data-group": group.group }, element("h3", {}, group.label));
+  if (sentences.length) section.append(element("ul", { class: "sentences" }, ...sentences.map((text) => element("li", {}, text))));
+  const rewards = operators.map((one) => ({ name: one.operator_id, ...one.total_reward }));
+  const paired = differences.map((one) => ({ name: differenceName(one), isClear: one.is_clear, ...one.total_reward }));
   const charts = element("div", { class: "charts" });
-  const rewards = group.operators.map((one) => ({ name: one.operator_id, ...one.total_reward }));
-  charts.append(figure("Return: mean and 95 % interval", rewards, false));
-  const differences = group.differences.map((one) => ({ name: differenceName(one), isClear: one.is_clear, ...one.total_reward }));
-  if (differences.length) charts.append(figure("Difference of return, over paired episodes", differences, true));
-  section.append(charts, scrolled(meansTable(group.operators)));
-  if (differences.length) section.append(scrolled(differencesTable(group.differences)));
+  if (hasMean(rewards)) charts.append(figure("Return: mean and 95 % interval", rewards, false));
+  if (hasMean(paired)) charts.append(figure("Difference of return, over paired episodes", paired, true));
+  if (charts.children.length) section.append(charts);
+  section.append(scrolled(meansTable(operators)));
+  if (differences.length) section.append(scrolled(differencesTable(differences)));
   return section;
+}
+
+function hasMean(rows) {
+  return rows.some((row) => row.mean !== null);
 }
 
 function figure(caption, rows, hasZero) {
