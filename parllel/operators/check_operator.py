@@ -11,7 +11,8 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from parllel.operators.llm_routing import llm_worker
+from parllel.operators.llm.llm_settings import check_llm_settings
+from parllel.operators.llm_routing import OWN_SETTINGS, llm_worker
 from parllel.operators.named_env import env_named, module_of
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.worker_environment import missing_keys
@@ -19,15 +20,6 @@ from parllel.operators.worker_environment import missing_keys
 _FILE = re.compile(r"(?P<file>.+\.py)(:\w+)?")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:.*", re.DOTALL)
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-# The client of language models, which their workers share.
-_LLM = "llm_agent"
-_WORKERS = {
-    "baseline": "operators_worker",
-    "chess": "chess_worker",
-    "human": "human_worker",
-    "policy": "policy_worker",
-    "rl": "rl_worker",
-}
 
 
 def check_run_id(operator_id: str, run_id: object) -> None:
@@ -47,7 +39,7 @@ def check_operator(config: OperatorConfig, env_id: str | None) -> None:
     Raises:
         ValueError: if there is no environment of its name, or the variable of a key is not set.
         FileNotFoundError: if a file, a folder or a program is not there.
-        ImportError: if its worker is no part of this version.
+        ImportError: if the library of its worker is not installed.
     """
     name = f"operator {config.operator_id!r}"
     if config.operator_type == "program":
@@ -57,13 +49,13 @@ def check_operator(config: OperatorConfig, env_id: str | None) -> None:
         raise ValueError(f"{name}: env_id: expected the id of an environment to play, got None")
     if config.env_id is not None:  # a player has none: its game is made before it is started
         _check_env(name, config.env_id)
-    if config.policy is not None:
+    if config.operator_type == "llm":
+        _check_llm(name, config, env_id)
+    elif config.policy is not None:
         _check_policy(name, config.operator_type, config.policy)
     missing = missing_keys(config, os.environ)
     if missing:
         raise ValueError(f"{name}: settings: the variable {missing[0]} is not set")
-    # Last, as the others are easier to put right.
-    _check_worker(name, config.operator_type, env_id)
 
 
 def _check_program(name: str, worker: Sequence[str]) -> None:
@@ -87,14 +79,17 @@ def _check_env(name: str, env_id: str) -> None:
         raise ValueError(f"{name}: env_id {env_id!r}: {error}") from None
 
 
-def _check_worker(name: str, kind: str, env_id: str) -> None:
-    modules = [llm_worker(env_id), _LLM] if kind == "llm" else [_WORKERS[kind]]
-    for module in modules:
-        if find_spec(f"parllel.operators.{module}") is None:
-            raise ImportError(
-                f"{name}: {kind!r} operators of {env_id} need parllel.operators.{module}, which this "
-                "version of parllel does not have"
-            )
+def _check_llm(name: str, config: OperatorConfig, env_id: str) -> None:
+    if config.policy is not None:
+        raise ValueError(
+            f"{name}: policy: expected None, as settings name the model; got {config.policy!r}"
+        )
+    try:
+        check_llm_settings(config.settings, OWN_SETTINGS[llm_worker(env_id)])
+    except ValueError as error:
+        raise ValueError(f"{name}: settings: {error}") from None
+    if find_spec("httpx2") is None:
+        raise ImportError(f"{name}: needs httpx2: pip install 'parllel[operators]'")
 
 
 def _check_policy(name: str, kind: str, policy: str) -> None:

@@ -1,6 +1,9 @@
-"""Baselines: random actions, doing nothing, and policies that a file of Python defines.
+"""Baselines, and language models in any environment or game.
 
 python -m parllel.operators.operators_worker --env-id CartPole-v1 --policy random --seeds 0:50
+python -m parllel.operators.operators_worker --env-id FrozenLake-v1 --settings '{"model": "gpt-5-mini"}'
+
+--policy is random, noop, or file.py:name. Without it, a language model decides, which --settings name.
 """
 
 from __future__ import annotations
@@ -8,10 +11,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parllel.operators.baseline_agents import NoopAgent, RandomAgent
+from parllel.operators.llm.llm_settings import LLM_SETTINGS
+from parllel.operators.llm_routing import OWN_SETTINGS
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
+
+if TYPE_CHECKING:
+    from parllel.operators.llm.llm_client import LlmClient
 
 _FILE = re.compile(r".+\.py(:\w+)?")
 
@@ -19,12 +27,17 @@ _FILE = re.compile(r".+\.py(:\w+)?")
 def load(
     given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
 ) -> Loaded:
-    """Return the baseline that `--policy` names.
+    """Return the baseline that `--policy` names, or the language model of the settings.
 
     Raises:
-        ValueError: if it names none.
+        ValueError: if neither is named, or both.
     """
     policy = given.policy
+    if settings:
+        # Here, as baselines start in a third of the time without it.
+        from parllel.operators.llm.llm_worker import llm_load
+
+        return llm_load("operators_worker", _model)(given, settings, env_factory)
     if policy == "random":
         return Loaded(RandomAgent(), env_factory)
     if policy == "noop":
@@ -32,7 +45,7 @@ def load(
     if policy is None or not _FILE.fullmatch(policy):
         raise ValueError(
             f"--policy: expected random, noop, file.py or file.py:name, got {policy!r}; policy_worker takes "
-            "other specifications"
+            "other specifications, and --settings name a language model"
         )
     # Here, as it imports three times as much as random actions need.
     from parllel.operators.policy_worker import specified_agent
@@ -40,13 +53,28 @@ def load(
     return Loaded(specified_agent(policy), env_factory)
 
 
+def _model(
+    client: LlmClient,
+    settings: dict[str, Any],
+    given: argparse.Namespace,
+    env_factory: EnvFactory | None,
+) -> Loaded:
+    from parllel.operators.llm.env_agent import EnvAgent
+    from parllel.operators.text_view import TextView
+
+    if env_factory is None:
+        return Loaded(EnvAgent(client, settings), None)
+    view = TextView(env_factory, given.env_id, given.env_kwargs, prefers_text=True)
+    return Loaded(EnvAgent(client, settings, view), view.make)
+
+
 def main() -> int:
     """Run this worker."""
-    parser = worker_parser("operators_worker", "Play with a baseline.")
+    parser = worker_parser("operators_worker", "Play with a baseline or a language model.")
     parser.add_argument(
         "--random", action="store_const", const="random", dest="policy", help="as --policy random"
     )
-    return run_worker(parser, load)
+    return run_worker(parser, load, settings=(*LLM_SETTINGS, *OWN_SETTINGS["operators_worker"]))
 
 
 if __name__ == "__main__":

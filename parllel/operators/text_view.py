@@ -62,4 +62,8 @@ class TextView:
 
     def view(self) -> tuple[str | None, Sequence[str] | None]:
         """Return the environment as text, and the names of its actions; None for what it lacks."""
-        return self.text(), action_names(self.env)
+        return self.text(), self.names()
+
+    def names(self) -> list[str] | None:
+        """Return the names of the actions; None if they have none."""
+        return action_names(self.env)

@@ -10,10 +10,11 @@ import json
 import os
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from parllel.operators.llm.llm_settings import key_variable
+from parllel.operators.llm.provider import provider_named
+from parllel.operators.local_url import is_local
 from parllel.operators.operator_config import OperatorConfig
 
 _PROXIES = ("ALL_PROXY", "FTP_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SOCKS_PROXY")
@@ -49,17 +50,19 @@ def passed_variables(config: OperatorConfig) -> list[str]:
     if config.operator_type != "program":
         patterns += _PYTHON
     server = _server(config)
-    if server is not None and not _is_local(server):
+    if server is not None and not is_local(server):
         patterns += [*_PROXIES, *(name.lower() for name in _PROXIES)]
     names = [name for name in os.environ if any(fnmatchcase(name, p) for p in patterns)]
-    if server is not None and _is_local(server):
+    if server is not None and is_local(server):
         names = [name for name in names if name.upper() not in _PROXIES]
     return names
 
 
 def key_variables(config: OperatorConfig) -> list[str]:
-    """Return the names of the variables that hold keys, as the operator's settings name them."""
-    return [str(value) for key, value in config.settings.items() if key.endswith("_env")]
+    """Return the names of the variables that hold keys, by the operator's settings or its provider."""
+    names = [str(value) for key, value in config.settings.items() if key.endswith("_env")]
+    own = key_variable(config.settings) if config.operator_type == "llm" else None
+    return names if own is None or own in names else [*names, own]
 
 
 def missing_keys(config: OperatorConfig, environment: Mapping[str, str]) -> list[str]:
@@ -69,22 +72,10 @@ def missing_keys(config: OperatorConfig, environment: Mapping[str, str]) -> list
 
 
 def _server(config: OperatorConfig) -> str | None:
-    """Return the URL that an operator asks; None if it asks none, "" if it is one of a provider."""
+    """Return the URL that an operator asks; None if it asks none."""
     if config.operator_type == "llm":
-        if config.settings.get("provider") == "vllm" and "base_url" not in config.settings:
-            return "http://localhost"
-        return str(config.settings.get("base_url", ""))
+        provider = provider_named(config.settings.get("provider", "openai"))
+        return str(config.settings.get("base_url") or provider.base_url)
     if config.policy is not None and "://" in config.policy:
         return config.policy
     return None
-
-
-def _is_local(url: str) -> bool:
-    host = (urlsplit(url).hostname or "").rstrip(".").lower()
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified

@@ -37,7 +37,12 @@ def shown(launcher: OperatorLauncher, tmp_path: Path, **options: Any) -> tuple[d
 def test_nothing_is_started_for_an_operator_that_lacks_something(
     launcher: OperatorLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("NO_KEY", raising=False)
+    def model(policy: str | None = None, **settings: Any) -> OperatorConfig:
+        settings = {"model": "any", **settings}
+        return OperatorConfig("llm", "o", "CartPole-v1", policy=policy, settings=settings)
+
+    for name in ("NO_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     file = tmp_path / "policy.py"
     lacking: dict[str, OperatorConfig] = {
         "policy: .* there is no '/nowhere'": OperatorConfig(
@@ -59,12 +64,23 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         ),
         "env_id 'a b': env_id: expected an id of gymnasium": OperatorConfig("human", "o", "a b"),
         "there is no program '/no/worker'": OperatorConfig("program", "o", worker=["/no/worker"]),
-        "'llm' operators of MiniGrid-.* need parllel.operators.": OperatorConfig(
-            "llm", "o", "MiniGrid-Empty-5x5-v0"
+        "settings: the variable NO_KEY is not set": model(api_key_env="NO_KEY"),
+        "settings: the variable OPENAI_API_KEY is not set": model(),
+        "settings: model: expected the name of a model, got None": model(model=None),
+        "settings: provider: expected one of ollama, .*; got 'skynet'": model(provider="skynet"),
+        "settings: base_url: expected http://host:port/path.*, got 'host:8000'": model(
+            base_url="host:8000"
         ),
-        "settings: the variable NO_KEY is not set": OperatorConfig(
-            "llm", "o", "CartPole-v1", settings={"api_key_env": "NO_KEY"}
+        "settings: retries: expected a whole number of at least 0, got -1": model(retries=-1),
+        "settings: unparsed: expected one of error, random, first, noop; got 'guess'": model(
+            unparsed="guess"
         ),
+        "settings: price: expected prompt and completion, each per million": model(price=3),
+        "settings: price: prompt: expected a number of at least 0, got '1'": model(
+            price={"prompt": "1", "completion": 2}
+        ),
+        "settings: expected some of action_names, .*; got .'modle'.": model(modle="any"),
+        "policy: expected None, as settings name the model; got 'random'": model(policy="random"),
     }
     for said, config in lacking.items():
         for call in (launcher.check, lambda config: launcher.launch_operator(config, "run_1")):
