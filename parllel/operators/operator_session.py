@@ -125,6 +125,13 @@ class OperatorSession:
         handle = self._handle
         return handle is not None and not handle.is_running
 
+    @property
+    def lost_operators(self) -> list[str]:
+        """The ids of the operators whose workers have ended by themselves: of a game some of its players."""
+        handle = self._handle
+        handles = getattr(handle, "player_handles", {self.name: handle}).values()
+        return [one.operator_id for one in handles if one is not None and not one.is_running]
+
     def play(self) -> None:
         """Play all episodes.
 

@@ -297,7 +297,11 @@ class Board(Closing):
         """
         with self._changes:
             questions = self._card(card_id).questions
-        questions.answer(number, action)
+        # Without the board's lock, as the game checks the answer.
+        try:
+            questions.answer(number, action)
+        except (ValueError, WrongStateError) as error:
+            raise type(error)(f"card {card_id!r}: {error}") from None
 
     def watch(self, script: str) -> None:
         """Play the experiment of a script, held and let go as the board's own cards are."""

@@ -88,7 +88,8 @@ class Card:
         abandoned: whether another episode is wished for in place of this one.
         wanted: number and seed of the episode that is to begin.
         frame: the newest picture.
-        questions: to people.
+        questions: that people are asked; they have a lock of their own.
+        players: of a game, which have one too; None of an operator.
     """
 
     def __init__(self, config: OperatorConfig | MultiAgentConfig, changes: Changes) -> None:
@@ -103,8 +104,8 @@ class Card:
         self.permits = 0
         self.frame: Frame | None = None
         self.text: str | None = None
-        self.questions = Questions(self._note)
-        self._players = Players(config) if isinstance(config, MultiAgentConfig) else None
+        self.questions = Questions(self._asked)
+        self.players = Players(config) if isinstance(config, MultiAgentConfig) else None
         self._totals = Totals()
         self._begin()
 
@@ -120,6 +121,15 @@ class Card:
 
     def _note(self) -> None:
         with self._changes:
+            self._changes.note()
+
+    def _asked(self) -> None:
+        with self._changes:
+            if self.questions.is_open:
+                if self.status == "thinking":
+                    self.now("waiting")
+            elif self.status == "waiting":
+                self.now("thinking")
             self._changes.note()
 
     def now(self, status: str, message: str | None = None) -> None:
@@ -154,14 +164,16 @@ class Card:
             self._reward, self._episode_reward = record["reward"], record["episode_reward"]
             self._terminated, self._truncated = record["terminated"], record["truncated"]
             self._last = {name: record.get(name) for name in _LAST}
-            if self._players is not None:
-                self._players.record(record)
+            if self.players is not None:
+                # Of a game, the return of its first player; what each gets is in their rows.
+                self.players.record(record)
+                self._reward, self._episode_reward = None, self.players.first_total
             self._changes.note()
 
     def notice(self, operator_id: str, seat: str, status: str) -> None:
         """Note that a player of a game has something else to do."""
-        if self._players is not None:
-            self._players.notice(operator_id, seat, status)
+        if self.players is not None:
+            self.players.notice(operator_id, seat, status)
             self._note()
 
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
@@ -174,6 +186,9 @@ class Card:
             self._totals.add(outcomes)
             self._terminated, self._truncated = first.terminated, first.truncated
             if any(outcome.lost for outcome in outcomes):
+                if self.players is not None:
+                    # The workers of the others are ended with it.
+                    self.players.died([o.operator_id for o in outcomes if o.lost])
                 self.now("died", "; ".join(failures))
             elif failures:
                 self.now("failed", "; ".join(failures))
@@ -200,7 +215,7 @@ class Card:
             "operator_type": None if single is None else single.operator_type,
             "env_id": config.env_id,
             "policy": None if single is None else single.policy,
-            "status": "waiting" if self.questions.is_open else self.status,
+            "status": self.status,
             "since": self._since,
             "message": self.message,
             "episode": self.number,
@@ -215,5 +230,5 @@ class Card:
             "frame": None if self.frame is None else self.frame.number,
             "text": self.text,
             "questions": self.questions.as_json(),
-            "players": None if self._players is None else self._players.as_json(),
+            "players": None if self.players is None else self.players.as_json(),
         }

@@ -104,6 +104,8 @@ class CardPlayer:
         card = self.card
         card.wanted, card.permits, card.playing = wanted, 0, False
         self._give_up()
+        if card.players is not None:
+            card.players.died([])
         card.now("new" if wanted is None else "starting")
 
     def end(self) -> None:
@@ -197,12 +199,20 @@ class CardPlayer:
                 wanted, card.wanted, card.abandoned = card.wanted, None, False
                 if wanted is not None:
                     card.is_within = True
+                    # Together with `abandoned`: a reset that comes later withdraws them again.
                     card.questions.admit()
                 elif card.status != "died" and self._lost(card.card_id):
                     card.playing = False
-                    card.now("died", "its worker has ended by itself")
+                    card.now("died", self._death())
             if wanted is not None:
                 yield (*wanted, None)
+
+    def _death(self) -> str:
+        """Return what is to be said of a worker that has ended between two episodes."""
+        said = "its worker has ended by itself"
+        if self.card.players is None or self._session is None:
+            return said
+        return f"{self.card.players.died(self._session.lost_operators)}: {said}"
 
     # ------------------------------------------------------------------ what the session says
 

@@ -7,7 +7,7 @@ any other thread     as_json
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from parllel.operators.multi_agent_config import MultiAgentConfig
@@ -46,11 +46,23 @@ class Players:
             if status == "starting":
                 row.update(total_reward=0.0, last=None)
 
-    def note_all(self, status: str) -> None:
-        """Note that all players do the same, as when none of them runs."""
+    def died(self, operator_ids: Collection[str | None]) -> str:
+        """Note that these players died, and that none of the others runs any more; return their names."""
         with self._lock:
             for row in self._rows.values():
-                row["status"] = status
+                row["status"] = "died" if row["operator_id"] in operator_ids else "new"
+            return ", ".join(
+                f"player {row['player_id']!r} ({row['operator_id']})"
+                for row in self._rows.values()
+                if row["status"] == "died"
+            )
+
+    @property
+    def first_total(self) -> float:
+        """What the first player of the config got in this episode."""
+        with self._lock:
+            total: float = next(iter(self._rows.values()))["total_reward"]
+            return total
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Note what a player played, and what it and others got for that."""

@@ -92,6 +92,8 @@ class Questions:
             WrongStateError: if the question is not open: it was answered, or withdrawn.
             ValueError: for what cannot be chosen; the question stays open.
         """
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError(f"number: expected that of a question, an int, got {number!r}")
         with self._condition:
             asked = self._open.get(number)
             if asked is None or self._withdrawn is not None:
