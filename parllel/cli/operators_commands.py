@@ -15,12 +15,13 @@ _CALLS = "parllel.operators.experiment_commands"
 
 
 def add_commands(commands: Any) -> None:
-    """Add `operators run`, `operators results` and `operators workers`."""
+    """Add `operators run`, `operators dashboard`, `operators results` and `operators workers`."""
     group = commands.add_parser(
         "operators", help="compare what acts, each in a process of its own, on the same episodes"
     )
     nested = group.add_subparsers(required=True, metavar="COMMAND")
     _add_run(nested)
+    _add_dashboard(nested)
     _add_results(nested)
     _add_workers(nested)
 
@@ -50,6 +51,50 @@ def _add_run(commands: Any) -> None:
     )
     run.add_argument("--progress", action="store_true", help="show a bar for each operator")
     add_trust(run)
+
+
+def _add_dashboard(commands: Any) -> None:
+    dashboard = commands.add_parser(
+        "dashboard",
+        help="watch and steer operators on a page",
+        description="Serve a page on which operators are launched, stepped and played side by side, until "
+        "SIGTERM or Ctrl-C. It is for the user of this machine: who has the address that is printed, with "
+        "its token, can start programs here. Files are executed as those of `operators run`: of a single "
+        "one at the start, as its operators are the first cards, of several when they are watched.",
+    )
+    dashboard.set_defaults(
+        call="parllel.operators.dashboard.dashboard_command:run", extra="operators"
+    )
+    dashboard.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help=".py or .toml files that define experiments, which can be watched",
+    )
+    dashboard.add_argument(
+        "--dir", default="runs", metavar="DIR", help="where to make its folder; default: runs"
+    )
+    dashboard.add_argument(
+        "--board", metavar="FOLDER", help="go on with the cards of an earlier dashboard"
+    )
+    dashboard.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    dashboard.add_argument(
+        "--port", type=int, default=8265, help="0 takes a free one; default: 8265"
+    )
+    dashboard.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="token that pages must send; default: the file `token` of its folder, which is made",
+    )
+    dashboard.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name that pages may call this machine by; may be given several times",
+    )
+    dashboard.add_argument("--open", action="store_true", help="open the page in a browser")
+    add_trust(dashboard)
 
 
 def _add_results(commands: Any) -> None:

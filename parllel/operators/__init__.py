@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from parllel.operators.board.board import Board
     from parllel.operators.cleanrl_policy import CleanRlPolicy
+    from parllel.operators.dashboard.dashboard import Dashboard
     from parllel.operators.episode_outcome import EpisodeOutcome
     from parllel.operators.experiment import Experiment
     from parllel.operators.experiment_file import load_experiment
@@ -41,6 +42,7 @@ if _TYPE_CHECKING:
 __all__ = [
     "Board",
     "CleanRlPolicy",
+    "Dashboard",
     "Decision",
     "Difference",
     "EpisodeOutcome",
@@ -80,6 +82,7 @@ __all__ = [
 _PLACES = {
     "Board": "board.board",
     "CleanRlPolicy": "cleanrl_policy",
+    "Dashboard": "dashboard.dashboard",
     "Decision": "worker_agent",
     "Difference": "results",
     "EpisodeOutcome": "episode_outcome",

@@ -10,25 +10,21 @@ for even seeds.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 
 from parllel.operators.baseline_agents import RandomAgent
-from parllel.operators.llm.llm_settings import LLM_SETTINGS
-from parllel.operators.llm_routing import OWN_SETTINGS
 from parllel.operators.worker_agent import Decision, WorkerAgent
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
 
-if TYPE_CHECKING:
-    from parllel.operators.llm.llm_client import LlmClient
-
 CHESS = "pettingzoo/classic/chess_v6"
-_WORKER = "chess_worker"
+_OWN_SETTINGS = ("turns",)  # beside those of all language models
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
 
 
@@ -73,11 +69,10 @@ def load(
     if not given.interactive:
         given.env_id = CHESS  # for the records
     if settings:
-        # Here, as other players need none of it.
-        from parllel.operators.llm.llm_worker import llm_load
-
-        return llm_load(_WORKER, _model)(given, settings, env_factory)
-    return Loaded(_agent(given.policy), None if given.interactive else against_random)
+        agent = _model(given, settings)
+    else:
+        agent = _agent(given.policy)
+    return Loaded(agent, None if given.interactive else against_random)
 
 
 def against_random() -> gym.Env[Any, Any]:
@@ -104,24 +99,28 @@ def _agent(policy: str | None) -> WorkerAgent:
     return ChessAgent(policy_in_file(Path(match["file"]), match["name"]))
 
 
-def _model(
-    client: LlmClient,
-    settings: dict[str, Any],
-    given: argparse.Namespace,
-    env_factory: EnvFactory | None,
-) -> Loaded:
-    from parllel.operators.llm.chess_agent import ChessModelAgent
+def _model(given: argparse.Namespace, settings: dict[str, Any]) -> WorkerAgent:
+    if given.policy is not None:
+        raise ValueError(
+            f"--policy: expected none beside --settings, whose model decides; got {given.policy!r}"
+        )
+    # Here, as other players need none of it.
+    from parllel.operators.llm.chess_agent import ChessModelAgent, check_turns
+    from parllel.operators.llm.llm_settings import check_llm_settings, client_of
 
-    if given.interactive:
-        # What is illegal is left to the rule of the game.
-        return Loaded(ChessModelAgent(client, settings), None)
-    return Loaded(ChessModelAgent(client, settings, "random"), against_random)
+    check_llm_settings(settings, _OWN_SETTINGS)
+    check_turns(settings)
+    # A game has a rule of its own for illegal moves; the one against random moves has none.
+    unparsed = None if given.interactive else "random"
+    return ChessModelAgent(client_of(settings, os.environ), settings, unparsed)
 
 
 def main() -> int:
     """Run this worker."""
-    parser = worker_parser(_WORKER, "Play PettingZoo's chess.")
-    return run_worker(parser, load, settings=(*LLM_SETTINGS, *OWN_SETTINGS[_WORKER]))
+    from parllel.operators.llm.llm_settings import LLM_SETTINGS
+
+    parser = worker_parser("chess_worker", "Play PettingZoo's chess.")
+    return run_worker(parser, load, settings=(*LLM_SETTINGS, *_OWN_SETTINGS))
 
 
 if __name__ == "__main__":

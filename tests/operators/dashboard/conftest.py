@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import contextlib
+
+import httpx2
+import pytest
+from scripted_board import ScriptedBoard
+from websockets.sync.client import connect
+
+from parllel.operators import Dashboard
+
+
+class Opened:
+    """A dashboard in this process, and clients of it that have its token."""
+
+    def __init__(self, stack, dashboard):
+        self._stack = stack
+        self.dashboard = dashboard
+        self.token = dashboard.login_url.partition("token=")[2]
+        self.headers = {"Authorization": f"Bearer {self.token}"}
+        self.rest = stack.enter_context(
+            httpx2.Client(
+                base_url=dashboard.url, headers=self.headers, timeout=60.0, trust_env=False
+            )
+        )
+
+    def socket(self, **arguments):
+        """Return a WebSocket, which is closed at the end."""
+        url = "ws" + self.dashboard.url.removeprefix("http") + "/api/ws"
+        arguments = {"additional_headers": self.headers, "proxy": None, **arguments}
+        return self._stack.enter_context(connect(url, **arguments))
+
+
+@pytest.fixture
+def opened():
+    """Return a function that serves a board in this process; all is closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def serve(board, **arguments):
+            dashboard = stack.enter_context(Dashboard(board, **arguments))
+            return Opened(stack, dashboard)
+
+        yield serve
+
+
+@pytest.fixture
+def board(tmp_path):
+    return ScriptedBoard(tmp_path)
