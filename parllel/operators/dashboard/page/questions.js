@@ -8,7 +8,9 @@ import { RefusedError } from "./server.js";
 import { writeTerminalText } from "./terminal_text.js";
 import { valueText } from "./words.js";
 
-const MOST_BUTTONS = 24; // more are a list
+// More are a list to filter; actions with keys are pressed rather than read.
+const MOST_WITH_KEYS = 24;
+const MOST_WITHOUT = 8;
 const KEYS = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", " ": "space" };
 
 export class QuestionPanel {
@@ -52,18 +54,17 @@ export class QuestionPanel {
     this.#fields.writeOrHide("question-message", question.message);
   }
 
-  /** Press the button of a key; return whether this panel has one, even if it is greyed. */
-  press(key) {
-    const buttons = [...this.#actions.querySelectorAll("[data-action]")];
-    const button = buttons.find((one) => one.keys.includes(key.length === 1 ? key.toLowerCase() : key));
-    button?.click();
-    return button !== undefined;
+  /** Return the button of a key, if there is one. */
+  buttonOf(key) {
+    const wanted = key.length === 1 ? key.toLowerCase() : key;
+    return [...this.#actions.children].find((button) => button.keys.includes(wanted));
   }
 
   #showActions(question, shown) {
     this.#shownActions = shown;
     const actions = question.actions;
-    this.#isList = actions !== null && actions.length > MOST_BUTTONS;
+    const most = actions?.some((one) => one.keys.length) ? MOST_WITH_KEYS : MOST_WITHOUT;
+    this.#isList = actions !== null && actions.length > most;
     show(this.#free, this.#isList || actions === null);
     show(this.form.querySelector("[data-do=act]"), actions === null);
     setData(this.#input, "field", this.#isList ? "filter" : "json");
@@ -135,41 +136,38 @@ function actionButton({ action, name, keys }) {
   const text = name ?? valueText(action);
   const attributes = { type: "button", "data-action": JSON.stringify(action), "data-name": text };
   const button = element("button", attributes, text);
-  button.keys = keys ?? [];
-  if (button.keys.length) {
-    button.append(element("span", { "aria-hidden": "true" }, ...button.keys.map((key) => element("kbd", {}, KEYS[key] ?? key))));
-    button.setAttribute("aria-keyshortcuts", button.keys.join(" "));
-  }
+  button.keys = keys;
+  if (keys.length) button.setAttribute("aria-keyshortcuts", keys.join(" "));
+  const shown = keys.filter((key) => key !== text).map((key) => element("kbd", {}, KEYS[key] ?? key));
+  if (shown.length) button.append(element("span", { "aria-hidden": "true" }, ...shown));
   return button;
 }
 
-/** Keys act on the question of the focused card, or on the only one that there is. */
+/** Keys act on the question of the focused card, or on the only one that takes them. */
 export function listenToKeys() {
   document.addEventListener("keydown", (event) => {
     const { target, key } = event;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (target.closest("input, textarea, select, dialog")) return;
     if ((key === "Enter" || key === " ") && target.closest("button, a, summary")) return;
+    const button = buttonFor(key, target);
+    if (button === null) return;
     // A greyed one takes its keys too, or arrows would scroll the page between two steps.
-    if (focusedForm()?.questionPanel.press(key)) event.preventDefault();
+    event.preventDefault();
+    button.click();
   });
 }
 
-function focusedForm() {
-  const focused = document.activeElement;
-  const near = [".question", ".player", ".card"].map((place) => focused?.closest(place)).filter(Boolean);
-  for (const place of near) {
-    const forms = place.matches(".question") ? [place] : place.querySelectorAll(".question");
-    const asked = [...forms].filter(isAsked);
-    if (asked.length === 1) return asked[0];
-    if (forms.length === 1) return forms[0];
+function buttonFor(key, focused) {
+  for (const place of [".question", ".player", ".card", "body"]) {
+    const root = focused.closest(place);
+    const forms = root?.matches(".question") ? [root] : [...(root?.querySelectorAll(".question") ?? [])];
+    const able = forms.filter((form) => form.questionPanel.buttonOf(key));
+    const asked = able.filter((form) => form.dataset.question !== undefined);
+    const [form] = asked.length ? asked : able;
+    if ((asked.length || able.length) === 1) return form.questionPanel.buttonOf(key);
+    // Which of several is meant is not for this page to guess.
+    if (able.length) return null;
   }
-  const all = [...document.querySelectorAll(".question")];
-  const asked = all.filter(isAsked);
-  if (asked.length === 1) return asked[0];
-  return all.length === 1 ? all[0] : null;
-}
-
-function isAsked(form) {
-  return form.dataset.question !== undefined;
+  return null;
 }

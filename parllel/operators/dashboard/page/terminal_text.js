@@ -10,6 +10,8 @@ export function writeTerminalText(node, text) {
   node.hidden = written === "";
   if (node.written === written) return;
   node.written = written;
+  // Lines of a drawing stay as they are; a single one, such as a mission, is prose.
+  node.classList.toggle("prose", !written.trim().includes("\n"));
   node.replaceChildren(...spansOf(written));
 }
 
