@@ -80,10 +80,6 @@ def _check_env(name: str, env_id: str) -> None:
 
 
 def _check_llm(name: str, config: OperatorConfig, env_id: str) -> None:
-    if config.policy is not None:
-        raise ValueError(
-            f"{name}: policy: expected None, as settings name the model; got {config.policy!r}"
-        )
     try:
         check_llm_settings(config.settings, OWN_SETTINGS[llm_worker(env_id)])
     except ValueError as error:

@@ -10,21 +10,25 @@ for even seeds.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
 from parllel.operators.baseline_agents import RandomAgent
+from parllel.operators.llm.llm_settings import LLM_SETTINGS
+from parllel.operators.llm_routing import OWN_SETTINGS
 from parllel.operators.worker_agent import Decision, WorkerAgent
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
 
+if TYPE_CHECKING:
+    from parllel.operators.llm.llm_client import LlmClient
+
 CHESS = "pettingzoo/classic/chess_v6"
-_OWN_SETTINGS = ("turns",)  # beside those of all language models
+_WORKER = "chess_worker"
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
 
 
@@ -69,10 +73,11 @@ def load(
     if not given.interactive:
         given.env_id = CHESS  # for the records
     if settings:
-        agent = _model(given, settings)
-    else:
-        agent = _agent(given.policy)
-    return Loaded(agent, None if given.interactive else against_random)
+        # Here, as other players need none of it.
+        from parllel.operators.llm.llm_worker import llm_load
+
+        return llm_load(_WORKER, _model)(given, settings, env_factory)
+    return Loaded(_agent(given.policy), None if given.interactive else against_random)
 
 
 def against_random() -> gym.Env[Any, Any]:
@@ -99,28 +104,24 @@ def _agent(policy: str | None) -> WorkerAgent:
     return ChessAgent(policy_in_file(Path(match["file"]), match["name"]))
 
 
-def _model(given: argparse.Namespace, settings: dict[str, Any]) -> WorkerAgent:
-    if given.policy is not None:
-        raise ValueError(
-            f"--policy: expected none beside --settings, whose model decides; got {given.policy!r}"
-        )
-    # Here, as other players need none of it.
-    from parllel.operators.llm.chess_agent import ChessModelAgent, check_turns
-    from parllel.operators.llm.llm_settings import check_llm_settings, client_of
+def _model(
+    client: LlmClient,
+    settings: dict[str, Any],
+    given: argparse.Namespace,
+    env_factory: EnvFactory | None,
+) -> Loaded:
+    from parllel.operators.llm.chess_agent import ChessModelAgent
 
-    check_llm_settings(settings, _OWN_SETTINGS)
-    check_turns(settings)
-    # A game has a rule of its own for illegal moves; the one against random moves has none.
-    unparsed = None if given.interactive else "random"
-    return ChessModelAgent(client_of(settings, os.environ), settings, unparsed)
+    if given.interactive:
+        # What is illegal is left to the rule of the game.
+        return Loaded(ChessModelAgent(client, settings), None)
+    return Loaded(ChessModelAgent(client, settings, "random"), against_random)
 
 
 def main() -> int:
     """Run this worker."""
-    from parllel.operators.llm.llm_settings import LLM_SETTINGS
-
-    parser = worker_parser("chess_worker", "Play PettingZoo's chess.")
-    return run_worker(parser, load, settings=(*LLM_SETTINGS, *_OWN_SETTINGS))
+    parser = worker_parser(_WORKER, "Play PettingZoo's chess.")
+    return run_worker(parser, load, settings=(*LLM_SETTINGS, *OWN_SETTINGS[_WORKER]))
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def _policy(name: str, kind: str, policy: object) -> str | None:
         if kind in _NEEDS_POLICY:
             raise ValueError(f"{name}: policy: expected what decides, as {kind!r} needs; got None")
         return None
-    if kind not in (*_NEEDS_POLICY, "llm"):
+    if kind not in _NEEDS_POLICY:
         raise ValueError(
             f"{name}: policy: expected None, as {kind!r} has no policy; got {policy!r}"
         )

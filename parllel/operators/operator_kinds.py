@@ -53,8 +53,8 @@ KINDS = (
     OperatorKind(
         "llm",
         ("operators_worker", "balrog_worker", "chess_worker"),
-        "settings: model, base_url",
-        "optional",
+        "settings: model; provider or base_url; api_key_env",
+        "none",
     ),
     OperatorKind(
         "chess",

@@ -37,9 +37,8 @@ def shown(launcher: OperatorLauncher, tmp_path: Path, **options: Any) -> tuple[d
 def test_nothing_is_started_for_an_operator_that_lacks_something(
     launcher: OperatorLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def model(policy: str | None = None, **settings: Any) -> OperatorConfig:
-        settings = {"model": "any", **settings}
-        return OperatorConfig("llm", "o", "CartPole-v1", policy=policy, settings=settings)
+    def model(**settings: Any) -> OperatorConfig:
+        return OperatorConfig("llm", "o", "CartPole-v1", settings={"model": "any", **settings})
 
     for name in ("NO_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -80,7 +79,6 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
             price={"prompt": "1", "completion": 2}
         ),
         "settings: expected some of action_names, .*; got .'modle'.": model(modle="any"),
-        "policy: expected None, as settings name the model; got 'random'": model(policy="random"),
     }
     for said, config in lacking.items():
         for call in (launcher.check, lambda config: launcher.launch_operator(config, "run_1")):

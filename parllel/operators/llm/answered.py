@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+_LONGEST = 20_000  # characters, from the end, that are looked at
 _THOUGHTS = re.compile(r"<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_END_OF_THOUGHTS = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 # Markdown, JSON and quotes around a name.
 _MARKUP = re.compile(r"[*`\"'\u2018\u2019\u201c\u201d{}\[\]<>#_~]+")
 _LABEL = re.compile(
@@ -31,19 +33,29 @@ def answered(text: str, named: Mapping[str, T], brief: Mapping[str, T] | None = 
         brief: by names such as numbers, which sentences are full of: they count as a whole answer alone.
     """
     names = {_plain(name): value for name, value in named.items()}
+    # The longest first, as one name may be a part of another.
+    either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<!\w)(?:{either})(?!\w)") if names else None
     whole = {**{_plain(name): value for name, value in (brief or {}).items()}, **names}
-    lines = [line for line in map(_plain, _THOUGHTS.sub("\n", text).splitlines()) if line]
+    lines = [line for line in map(_plain, without_thoughts(text).splitlines()) if line]
     if not lines:
         return None
     labelled = [match[1] for line in lines if (match := _LABEL.fullmatch(line))]
     if labelled:
-        return _only(_named(labelled[-1], names, whole))
-    found = _named(lines[-1], names, whole)
+        return _only(_named(labelled[-1], pattern, whole))
+    found = _named(lines[-1], pattern, whole)
     if not found:
         found = {
-            name: value for line in lines for name, value in _named(line, names, whole).items()
+            name: value for line in lines for name, value in _named(line, pattern, whole).items()
         }
     return _only(found)
+
+
+def without_thoughts(text: str) -> str:
+    """Return what an answer says after its thoughts; of a very long one, the end."""
+    said = _THOUGHTS.sub("\n", text)
+    # Some servers keep the mark that opens them.
+    return _END_OF_THOUGHTS.split(said)[-1][-_LONGEST:]
 
 
 def _plain(text: str) -> str:
@@ -52,21 +64,23 @@ def _plain(text: str) -> str:
     return " ".join(_MARKUP.sub(" ", text).replace("-", " ").split())
 
 
-def _named(line: str, names: Mapping[str, T], whole: Mapping[str, T]) -> dict[str, T]:
-    """Return what a line names, by name."""
+def _named(line: str, pattern: re.Pattern[str] | None, whole: Mapping[str, T]) -> dict[str, T]:
+    """Return what a line names, by name.
+
+    pattern: finds names in sentences.
+    whole: all names.
+    """
     alone = line.strip(" .,;:!?()")
     if alone in whole:
         return {alone: whole[alone]}
-    if not names:
+    if pattern is None:
         return {}
-    # The longest first, as one name may be a part of another.
-    either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     found = {}
     for clause in _CLAUSE.split(line):
         negated = _NEGATION.search(clause)
-        for match in re.finditer(rf"(?<!\w)(?:{either})(?!\w)", clause):
+        for match in pattern.finditer(clause):
             if negated is None or match.start() < negated.start():
-                found[match[0]] = names[match[0]]
+                found[match[0]] = whole[match[0]]
     return found
 
 

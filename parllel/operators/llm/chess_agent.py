@@ -27,9 +27,6 @@ class ChessModelAgent(WorkerAgent):
             that are corrected), "instructions" (text put first) and "unparsed".
         unparsed: what is played after a dialogue without a legal move, where the settings do not say; None
             leaves it to the game, as an illegal action.
-
-    Raises:
-        ValueError: for turns that cannot be.
     """
 
     def __init__(
@@ -84,10 +81,3 @@ class ChessModelAgent(WorkerAgent):
     def close(self) -> None:
         """Close the client; may be called twice."""
         self._client.close()
-
-
-def check_turns(settings: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the number of turns, if it is given, is one."""
-    turns = settings.get("turns", TURNS)
-    if isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
-        raise ValueError(f"turns: expected a whole number of at least 1, got {turns!r}")

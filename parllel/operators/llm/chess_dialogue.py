@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from parllel.operators.llm.answered import answered
+from parllel.operators.llm.answered import answered, without_thoughts
 
 _BOARD, _MOVES = "get board", "get legal moves"
 _COMMANDS = {
@@ -23,9 +23,9 @@ _COMMANDS = {
     "get moves": _MOVES,
     "get the legal moves": _MOVES,
 }
-_UCI = re.compile(r"(?<!\w)([a-h][1-8])-?([a-h][1-8][qrbn]?)(?!\w)", re.IGNORECASE)
+_UCI = re.compile(r"(?<!\w)([a-h][1-8])-?([a-h][1-8][qrbn]?)(?!\w)")
 # As a call: make_move("e2e4").
-_CALL = re.compile(r"make[ _]move\W+(?=[a-h][1-8])", re.IGNORECASE)
+_CALL = re.compile(r"make[ _]move\W+(?=[a-h][1-8])")
 
 
 class ChessDialogue:
@@ -104,8 +104,8 @@ class ChessDialogue:
 
 def _command_in(text: str) -> str | None:
     """Return the one command that an answer names: a move is returned in UCI, legal or not."""
-    text = _CALL.sub("make move ", text)
-    moves = {match[0]: "".join(match.groups()).lower() for match in _UCI.finditer(text)}
+    text = _CALL.sub("make move ", without_thoughts(text).lower())
+    moves = {match[0]: "".join(match.groups()) for match in _UCI.finditer(text)}
     commands = {**_COMMANDS, **{f"make move {name}": move for name, move in moves.items()}}
     return answered(text, commands, moves)
 

@@ -37,9 +37,9 @@ def check_llm_settings(settings: Mapping[str, Any], others: Collection[str] = ()
         expected = ", ".join(sorted({*LLM_SETTINGS, *others}))
         raise ValueError(f"expected some of {expected}; got {unknown}")
     check_options(settings)
-    for name in ("attempts", "history"):
+    for name, least in (("attempts", 0), ("history", 0), ("turns", 1)):
         if name in settings:
-            check_number(name, settings[name], "a whole number of at least 0", 0)
+            check_number(name, settings[name], f"a whole number of at least {least}", least)
     if not isinstance(settings.get("instructions", ""), str):
         raise ValueError(f"instructions: expected text, got {settings['instructions']!r}")
     if settings.get("unparsed", "random") not in UNPARSED:

@@ -39,6 +39,7 @@ BRIEF = {"left": 0, "forward": 2, "0": 0, "1": 1}
         ("Action: fly\nturn left", None),
         ("<think>turn left? No: Action: turn left</think>go forward", 2),
         ("<think>turn left, turn left, and", None),
+        ("Action: turn left? No, there is a wall.</think>\ngo forward", 2),
         ("pick up, pickup, PICK UP", 3),
         ("I turn leftover pizza", None),
         ("dropped", None),
@@ -59,7 +60,8 @@ def test_a_longer_name_is_not_its_part():
     assert answered("I press up, right?", names) is None
 
 
-def test_long_answers_take_little_time():
-    assert answered("turn left " * 20_000 + "\n" + "not " * 20_000, NAMES) == 0
-    assert answered("<think>" * 20_000, NAMES) is None
+def test_of_long_answers_the_end_is_understood():
+    assert answered("turn left " * 20_000 + "\n" + "not " * 20_000, NAMES) is None
+    assert answered("not " * 20_000 + "\n" + "turn left " * 900, NAMES) == 0
+    assert answered("<think>" * 20_000 + "turn left", NAMES) is None
     assert answered("my next " * 20_000, NAMES) is None

@@ -85,7 +85,11 @@ def test_episodes_are_solved_in_a_batch(worker, env_id, n, tmp_path):
     ("settings", "arguments", "message"),
     [
         ({}, (), "model: expected"),
-        ({"model": "any"}, ("--policy=random",), "--policy: expected none, as the model"),
+        (
+            {"model": "any"},
+            ("--policy=random",),
+            "--policy: expected none, as settings name the model",
+        ),
         ({"model": "any", "turns": 3}, (), r"settings: expected some of .*, got \['turns'\]"),
         ({"model": "any", "unparsed": "guess"}, (), "unparsed: expected one of error, random"),
         (

@@ -62,7 +62,11 @@ def test_random_moves_that_follow_from_the_seed_stand_in_for_a_model_without_one
 @pytest.mark.parametrize(
     ("settings", "arguments", "message"),
     [
-        ({"model": "any"}, ("--policy=random",), "--policy: expected none beside --settings"),
+        (
+            {"model": "any"},
+            ("--policy=random",),
+            "--policy: expected none, as settings name the model",
+        ),
         ({"turns": 3}, (), "model: expected"),
         ({"model": "any", "turns": 0}, (), "turns: expected a whole number of at least 1, got 0"),
         ({"model": "any", "history": "x"}, (), "history: expected"),
