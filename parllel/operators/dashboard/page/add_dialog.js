@@ -42,6 +42,7 @@ export class AddDialog {
     this.#say(null);
     this.#isNamed = false;
     this.#dialog.showModal();
+    at(this.#isGame() ? "operator-id" : "operator-type").focus();
     try {
       this.#offer(await get("api/kinds"));
     } catch (error) {
@@ -59,7 +60,6 @@ export class AddDialog {
     at("env-ids").dataset.operator = JSON.stringify(env_ids);
     at("env-ids").dataset.game = JSON.stringify(games.map((game) => game.env_id));
     this.#showFields();
-    at("operator-type").focus();
   }
 
   #isGame() {
@@ -81,10 +81,12 @@ export class AddDialog {
       show(this.#form.querySelector(".worker"), kind.kind === "program");
       // What a language model is called is a field of its own.
       show(this.#form.querySelector(".fields .policy"), kind.policy === "needed");
-      if (kind.kind === "baseline" && at("policy").value === "") at("policy").value = "random";
+      const [unlikely, likely] = kind.kind === "baseline" ? ["", "random"] : ["random", ""];
+      if (at("policy").value === unlikely) at("policy").value = likely;
       setText(at("needs"), `Needs ${kind.needs}`);
     }
-    if (isGame && at("rows").children.length === 0) this.#setRows(["player_0", "player_1"]);
+    at("add-player").disabled = this.#kinds.length === 0;
+    if (isGame && this.#kinds.length && at("rows").children.length === 0) this.#setRows(this.#players() ?? ["player_0", "player_1"]);
     this.#suggestName();
   }
 
@@ -101,9 +103,14 @@ export class AddDialog {
     return free;
   }
 
+  /** Return the names that the game gives to its players, if the server says them. */
+  #players() {
+    return this.#games.find((game) => game.env_id === at("env-id").value)?.players;
+  }
+
   #suggestPlayers() {
-    const game = this.#isGame() && this.#games.find((one) => one.env_id === at("env-id").value);
-    if (game?.players?.length) this.#setRows(game.players);
+    const players = this.#players();
+    if (this.#isGame() && players) this.#setRows(players);
   }
 
   #setRows(players) {
@@ -148,6 +155,7 @@ export class AddDialog {
       button.disabled = true;
       this.#apply(await post("api/cards", body));
       this.#dialog.close();
+      this.#clear();
     } catch (error) {
       if (!(error instanceof RefusedError || error instanceof FieldError)) throw error;
       this.#say(error.message);
@@ -155,6 +163,16 @@ export class AddDialog {
     } finally {
       button.disabled = false;
     }
+  }
+
+  /** Forget what was added, but for what the next to compare with it will have too. */
+  #clear() {
+    const [type, env, isGame] = [at("operator-type").value, at("env-id").value, this.#isGame()];
+    this.#form.reset();
+    at("operator-type").value = type;
+    at("env-id").value = env;
+    at("add-game").checked = isGame;
+    at("rows").replaceChildren();
   }
 
   #say(sentence) {
