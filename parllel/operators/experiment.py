@@ -133,7 +133,8 @@ class Experiment:
             base: where to make the folder of the run.
             progress: whether to draw a bar for each operator, on stderr.
             script: file that defines the experiment; noted, with the state of git of its folder.
-            watching: follows and holds it; people then answer there, and not at the terminal.
+            watching: follows and holds it; people then answer there, and not at the terminal, and no
+                results.png is drawn.
 
         Raises:
             ValueError, FileNotFoundError, ImportError: as `check`, before anything is started or written.
@@ -175,7 +176,11 @@ class Experiment:
                 stopped_by = play_all(sessions, gate, launcher.close, show)
             launcher.close()
             groups, failures, notes = folder.conclude(
-                stopped_by, film, n_steps=sum(session.n_steps for session in sessions)
+                stopped_by,
+                film,
+                n_steps=sum(session.n_steps for session in sessions),
+                # A page draws its own; matplotlib would keep open fonts for each thread that has drawn.
+                draws=watching is None,
             )
         return ExperimentResult(folder.path, groups, failures, stopped_by, notes)
 

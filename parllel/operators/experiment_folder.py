@@ -76,9 +76,11 @@ class ExperimentFolder:
         return run_id_of(self._values, operator_id)
 
     def conclude(
-        self, stopped_by: str | None, film: Film, n_steps: int
+        self, stopped_by: str | None, film: Film, n_steps: int, *, draws: bool = True
     ) -> tuple[tuple[GroupResult, ...], tuple[str, ...], tuple[str, ...]]:
         """Compute, draw and write what came of the experiment.
+
+        draws: whether to draw results.png.
 
         Returns the results, a sentence for each operator that failed, and notes on what could not be drawn.
         """
@@ -98,7 +100,8 @@ class ExperimentFolder:
         # Last, as all else is written if they fail.
         notes = []
         try:
-            draw_results(self.path / "results.png", groups)
+            if draws:
+                draw_results(self.path / "results.png", groups)
         except ImportError as error:
             notes.append(f"no chart: {error}")
         notes += film.write(self.path / "videos")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from parllel.operators.board.card_viewer import CardViewer
 from parllel.operators.board.changes import Changes
 from parllel.operators.board.errors import UnknownCardError
 from parllel.operators.board.rounds import Rounds
+from parllel.operators.board.watched_experiment import WatchedExperiment
 from parllel.operators.check_operator import check_operator
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
@@ -42,6 +43,8 @@ class Board(Closing):
         base: where the folder is made.
         folder: of an earlier board, to go on with its cards in place of a new one.
         scripts: files of experiments that can be watched.
+        trusted: whether the scripts of runs that experiments act by may be anywhere.
+        speed: of a new board, as `set_speed` takes it.
         frames_per_s: pictures of each card that is looked at, at most.
         start_timeout_s, step_timeout_s: for the reply to a reset, and to a step.
 
@@ -61,11 +64,16 @@ class Board(Closing):
         base: str | os.PathLike[str] = "runs",
         folder: str | os.PathLike[str] | None = None,
         scripts: Sequence[str | os.PathLike[str]] = (),
+        trusted: bool = False,
+        speed: float | None = 10.0,
         frames_per_s: float = 10.0,
         start_timeout_s: float = 60.0,
         step_timeout_s: float = 30.0,
     ) -> None:
-        self.scripts = tuple(str(script) for script in scripts)
+        self.scripts = tuple(os.fspath(script) for script in scripts)
+        self._base, self._trusted, self._frames_per_s = base, trusted, frames_per_s
+        self._watched: WatchedExperiment | None = None
+        self._watched_before: list[WatchedExperiment] = []
         self._timeouts = {"start_timeout_s": start_timeout_s, "step_timeout_s": step_timeout_s}
         self._changes = Changes()
         self._folder = BoardFolder(base, folder)
@@ -75,8 +83,8 @@ class Board(Closing):
         self._players: dict[str, CardPlayer] = {}
         self._ending: list[CardPlayer] = []  # of cards that were removed
         self._looks: dict[Hashable, frozenset[str]] = {}
-        self._viewer = CardViewer(self._changes, self._cards, frames_per_s, self._looks)
-        self._pace = Pace(self._folder.state.get("speed"))
+        self._viewer = self._viewer_of(self._cards)
+        self._pace = Pace(self._folder.state.get("speed", speed))
         self._go_on = bool(self._folder.state.get("go_on", False))
         self._launcher = OperatorLauncher(
             self.folder, telemetry_dir="telemetry", log_dir="logs", terminal=False
@@ -95,8 +103,9 @@ class Board(Closing):
     def snapshot(self) -> dict[str, Any]:
         """Return all that a page shows, as JSON values; docs/operators.md says what each is."""
         with self._changes.look() as version:
-            cards = [card.as_json() for card in self._cards.values()]
-            is_playing = any(card.playing for card in self._cards.values())
+            shown = self._shown()
+            cards = [card.as_json() for card in shown.values()]
+            is_playing = any(card.playing for card in shown.values())
             return {
                 "version": version,
                 "phase": "playing" if is_playing else "stopped",
@@ -105,7 +114,7 @@ class Board(Closing):
                 "seed": self._rounds.last,
                 "folder": str(self.folder),
                 "scripts": list(self.scripts),
-                "experiment": None,
+                "experiment": None if self._watched is None else self._watched.as_json(),
                 "cards": cards,
             }
 
@@ -133,7 +142,7 @@ class Board(Closing):
             UnknownCardError: if there is no such card.
         """
         with self._changes:
-            return self._card(card_id).frame
+            return self._card(card_id, self._shown()).frame
 
     # ------------------------------------------------------------------ cards
 
@@ -150,7 +159,7 @@ class Board(Closing):
             raise TypeError(f"expected an OperatorConfig or MultiAgentConfig, got {config!r}")
         self._check(config)
         with self._changes:
-            self._check_open()
+            self._check_own()
             self._check_ids(config)
             card = Card(config, self._changes)
             player = self._player(card)
@@ -168,8 +177,8 @@ class Board(Closing):
             UnknownCardError: if there is no such card.
         """
         with self._changes:
-            self._check_open()
-            self._card(card_id)
+            self._check_own()
+            self._card(card_id, self._cards)
             del self._cards[card_id]
             player = self._players.pop(card_id)
             player.end()
@@ -186,8 +195,8 @@ class Board(Closing):
             UnknownCardError: if there is no such card.
         """
         with self._changes:
-            self._check_open()
-            seed = self._card(card_id).seed
+            self._check_own()
+            seed = self._card(card_id, self._cards).seed
             wanted = None if seed is None else self._rounds.new(seed)
             self._players[card_id].restart(wanted)
             self._keep()
@@ -212,7 +221,7 @@ class Board(Closing):
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
             raise ValueError(f"seed: expected an int of at least 0, got {seed!r}")
         with self._changes:
-            self._check_open()
+            self._check_own()
             chosen = [card for card in self._chosen(cards) if card.status != "died"]
             for card in self._chosen(cards):
                 if cards is not None and card.status == "died":
@@ -255,7 +264,7 @@ class Board(Closing):
                 self._go_on = bool(go_on)
             self._changes.note()
             self._keep()
-            if self._go_on:
+            if self._go_on and self._watched is None:
                 self._begin_next(cards)
             for card in self._within(cards):
                 card.playing = True
@@ -263,7 +272,7 @@ class Board(Closing):
     def stop(self) -> None:
         """Let no card begin another step; those that are thinking finish theirs."""
         with self._changes:
-            for card in self._cards.values():
+            for card in self._shown().values():
                 card.playing, card.permits = False, 0
             self._changes.note()
 
@@ -296,7 +305,7 @@ class Board(Closing):
             ValueError: if there is no such action.
         """
         with self._changes:
-            questions = self._card(card_id).questions
+            questions = self._card(card_id, self._shown()).questions
         # Without the board's lock, as the game checks the answer.
         try:
             questions.answer(number, action)
@@ -304,12 +313,48 @@ class Board(Closing):
             raise type(error)(f"card {card_id!r}: {error}") from None
 
     def watch(self, script: str) -> None:
-        """Play the experiment of a script, held and let go as the board's own cards are."""
-        raise WrongStateError("watch: not yet")
+        """Play the experiment of a script, in a folder of its own, on cards of its own; it begins stopped.
+
+        The board's own cards stop. They are shown again after `unwatch`; until then none is put on the
+        board, taken off it, or reset.
+
+        Raises:
+            ValueError: if the script is none of `scripts`.
+            WrongStateError: while another experiment is played.
+        """
+        if script not in self.scripts:
+            raise ValueError(f"script: expected one of {list(self.scripts)}, got {script!r}")
+        with self._changes:
+            self._check_open()
+            if self._watched is not None and not self._watched.is_over:
+                raise WrongStateError(
+                    f"experiment {self._watched.name!r} is played; end it before another"
+                )
+            self.stop()
+            self._watched = WatchedExperiment(
+                script,
+                self._changes,
+                self._pace,
+                self._viewer_of,
+                self._base,
+                trusted=self._trusted,
+            )
+            self._watched_before.append(self._watched)
+            self._watched.thread.start()
+            self._changes.note()
 
     def unwatch(self) -> None:
-        """End the experiment, and show the board's own cards."""
-        raise WrongStateError("no experiment is watched")
+        """End the experiment if it is still played, keep what it has, and show the board's own cards.
+
+        Raises:
+            WrongStateError: if there is none.
+        """
+        with self._changes:
+            if self._watched is None:
+                raise WrongStateError("no experiment is watched")
+            self._watched.stop()
+            self._watched = None
+            self._changes.note()
 
     def close(self) -> None:
         """End all workers, and write the results; may be called twice."""
@@ -320,10 +365,14 @@ class Board(Closing):
             players = [*self._ending, *self._players.values()]
             for player in self._players.values():
                 player.end()
+            for watched in self._watched_before:
+                watched.stop()
         # Those between two steps leave by themselves; the workers of all others are ended side by side.
         self._launcher.close()
         for player in players:
             player.join(_JOIN_S)
+        for watched in self._watched_before:
+            watched.thread.join(_JOIN_S)
         try:
             self._folder.conclude()
         finally:
@@ -335,13 +384,29 @@ class Board(Closing):
         if self._is_closed:
             raise ClosedError("Board: used after it was closed")
 
-    def _card(self, card_id: str) -> Card:
-        if card_id not in self._cards:
+    def _check_own(self) -> None:
+        """Raise unless the board's own cards are shown, which alone can be changed."""
+        self._check_open()
+        if self._watched is not None:
+            raise WrongStateError(
+                f"experiment {self._watched.name!r} is watched, which has its own cards and seeds; leave it "
+                "before"
+            )
+
+    def _shown(self) -> dict[str, Card]:
+        return self._cards if self._watched is None else self._watched.cards
+
+    def _viewer_of(self, cards: Mapping[str, Card]) -> CardViewer:
+        return CardViewer(self._changes, cards, self._frames_per_s, self._looks)
+
+    def _card(self, card_id: str, among: Mapping[str, Card]) -> Card:
+        if card_id not in among:
             raise UnknownCardError(f"there is no card {card_id!r}")
-        return self._cards[card_id]
+        return among[card_id]
 
     def _chosen(self, cards: Collection[str] | None) -> list[Card]:
-        return [self._card(one) for one in (self._cards if cards is None else cards)]
+        shown = self._shown()
+        return [self._card(one, shown) for one in (shown if cards is None else cards)]
 
     def _within(self, cards: Collection[str] | None) -> list[Card]:
         """Return the cards that are within an episode, or about to be."""

@@ -196,6 +196,12 @@ class Card:
                 self.now("ended")
             self._changes.note()
 
+    def leaves(self) -> None:
+        """Note that there are no more episodes."""
+        with self._changes:
+            self.is_within = self.playing = False
+            self._changes.note()
+
     def drew(self, step: int, png: bytes) -> None:
         """Keep a picture, in place of the one before."""
         with self._changes:

@@ -76,13 +76,17 @@ class CardGate(EpisodeGate):
     def before_step(self, name: str) -> None:
         """Wait until the card plays or has a permit; raise EpisodeAbandonedError if it is reset."""
         card = self._cards[name]
-        while not self._passes(card):
-            pass
+        self._hold(card, "ready")
         self._inner.before_step(name)
         with self._changes:
             card.now("thinking")
 
-    def _passes(self, card: Card) -> bool:
+    def _hold(self, card: Card, status: str | None = None) -> None:
+        """Wait until the card may go on, and show this status meanwhile."""
+        while not self._passes(card, status):
+            pass
+
+    def _passes(self, card: Card, status: str | None) -> bool:
         """Return whether the card may go on now; wait for a while if not."""
         name = card.card_id
         with self._changes:
@@ -92,8 +96,8 @@ class CardGate(EpisodeGate):
                 card.permits = max(0, card.permits - 1)
                 self._pace.goes(name)
                 return True
-            if card.status != "ready":
-                card.now("ready")
+            if status is not None and card.status != status:
+                card.now(status)
                 return False  # announced before it waits
             self._changes.wait(min(left_s, _LOOK_S))
             self._raise_if_wished(card)

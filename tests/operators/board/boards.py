@@ -33,7 +33,7 @@ def settled(board: Any, *statuses: str, cards: list[str] | None = None) -> Shown
     """Return the first snapshot in which all cards have one of these statuses."""
 
     def holds(shown: Shown) -> bool:
-        return all(
+        return bool(shown["cards"]) and all(
             card["status"] in statuses
             for card in shown["cards"]
             if cards is None or card["id"] in cards
