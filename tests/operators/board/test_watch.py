@@ -125,7 +125,10 @@ def test_a_watched_experiment_is_ended_before_its_end(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("raise SystemExit(3)", "ends the program (status 3)"), ("experiment = 3", "expected an Experiment, got 3")],
+    [
+        ("raise SystemExit(3)", "ends the program (status 3)"),
+        ("experiment = 3", "expected an Experiment, got 3"),
+    ],
 )
 def test_a_script_that_cannot_be_played_says_so_on_the_page(tmp_path, text, said):
     script = tmp_path / "wrong.py"
