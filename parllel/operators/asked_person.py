@@ -17,7 +17,7 @@ class AskedPerson:
     """Ask a person for each step.
 
     Args:
-        config: of the operator, whose settings may have "keys".
+        config: of the operator, whose settings may have "keys" and "action_names".
         choose: asks.
         handle: of the person's worker, whose death ends the wait.
     """
@@ -26,12 +26,14 @@ class AskedPerson:
         self, config: OperatorConfig, choose: Choose, handle: OperatorProcessHandle
     ) -> None:
         self._choose, self._handle, self._keys = choose, handle, config.settings.get("keys")
+        self._names = config.settings.get("action_names")
         self._question = Asked(None, None, None)
 
     def see_ready(self, reply: Mapping[str, Any]) -> None:
         """Learn from `ready` what there is to choose from."""
         space = reply.get("action_space")
-        actions = offered_actions(space, names=reply.get("action_names"), keys=self._keys)
+        names = self._names or reply.get("action_names")
+        actions = offered_actions(space, names=names, keys=self._keys)
         text = space.get("text") if isinstance(space, Mapping) else None
         self._question = Asked(None, reply.get("text"), actions, text)
 

@@ -20,6 +20,7 @@ from parllel.operators.chess_position import chess_position
 from parllel.operators.choosing import Asked, offered_actions
 from parllel.operators.drawing_games import close_game, opens
 from parllel.operators.given_action import GivenAction
+from parllel.operators.interactive_runtime import action_names
 from parllel.types import Closing, Tree
 from parllel.wire import from_json, to_json
 
@@ -94,7 +95,7 @@ class Game(Closing, ABC):
     def asked(self, player: str, seen: Seen, settings: Mapping[str, Any]) -> Asked:
         """Return what a person who plays `player` is asked.
 
-        settings: of the person's operator, which may have "keys".
+        settings: of the person's operator, which may have "keys" and "action_names".
         """
         space, text = self._spaces[player], seen.text
         numbered: dict[str, int] | None = None
@@ -104,6 +105,7 @@ class Game(Closing, ABC):
             text = str(seen.observation)[:_LONGEST_TEXT]
         actions = offered_actions(
             numbered,
+            names=settings.get("action_names") or action_names(self.env),
             keys=settings.get("keys"),
             legal=seen.legal,
             legal_names=seen.info.get("legal_moves"),

@@ -25,9 +25,10 @@ class HumanAgent(WorkerAgent):
         open_terminal: called for the first action.
         keys: action by key, in place of the default ones; arrows are called "left", "right", "up" and "down".
         view: returns the environment as text, and the names of its actions; None for a player.
+        names: of the actions, in their order, in place of those of the environment.
 
     Raises, from `bind`:
-        ValueError: for a key whose action is not in the space.
+        ValueError: for a key whose action is not in the space, or names of another number than its actions.
     """
 
     takes_actions = True
@@ -37,7 +38,9 @@ class HumanAgent(WorkerAgent):
         open_terminal: Callable[[], Terminal],
         keys: Mapping[str, int] | None = None,
         view: Callable[[], tuple[str | None, Sequence[str] | None]] | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
+        self._names = names
         self._open, self._keys, self._view = open_terminal, keys, view
         self._terminal: Terminal | None = None
         self._space: gym.Space[Any] | None = None
@@ -51,6 +54,11 @@ class HumanAgent(WorkerAgent):
                 raise ValueError(
                     f"keys: {key!r}: expected an action of {action_space}, got {action!r}"
                 )
+        n = getattr(action_space, "n", None)
+        if action_space is not None and self._names is not None and len(self._names) != n:
+            raise ValueError(
+                f"action_names: expected one for each action of {action_space}, got {self._names!r}"
+            )
         self._space = action_space
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
@@ -63,6 +71,7 @@ class HumanAgent(WorkerAgent):
             self._terminal = self._open()
         seen, names = (info.get("text"), None) if self._view is None else self._view()
         self._terminal.show(str(observation)[:_SHOWN] if seen is None else seen)
+        names = self._names or names
         legal = info.get("legal_actions")
         keys = self._keys or self._own_keys(names)
         if keys is None or (legal and not self._keys):

@@ -2,10 +2,11 @@
 
 python -m parllel.operators.human_worker --env-id FrozenLake-v1 --episodes 3
 
-Settings: "keys", an action by key, such as {"w": 0, "left": 1}. With --interactive, a `step` may bring its
-action, and is taken without asking; with --no-terminal as well, each has to. At a terminal the environment is
-shown as text: in its render mode "ansi", if it has that and no other was named; MiniGrid in its own text;
-others by their observation. Without one it draws pictures, if it can.
+Settings: "keys", an action by key, such as {"w": 0, "left": 1}; "action_names", a list of them.
+
+With --interactive, a `step` may bring its action, and is taken without asking; with --no-terminal as well,
+each has to. At a terminal the environment is shown as text: in its render mode "ansi", if it has that and no
+other was named; MiniGrid in its own text; others by their observation. Without one it draws, if it can.
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ def load(
     """Return the person at the terminal.
 
     Raises:
-        ValueError: for a --policy, and keys that are none.
+        ValueError: for a --policy, and keys and names that are none.
     """
     if given.policy is not None:
         raise ValueError(f"--policy: expected none, as a person decides, got {given.policy!r}")
     keys = settings.get("keys")
     if keys is not None:
         _check_keys(keys)
+    names = settings.get("action_names")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
+        raise ValueError(f"settings: action_names: expected a list of names, got {names!r}")
     driver = take_streams().stdin if given.interactive else None
 
     def open_terminal() -> Terminal:
@@ -42,9 +48,9 @@ def load(
         return Terminal(given.tty, driver)
 
     if env_factory is None:
-        return Loaded(HumanAgent(open_terminal, keys), None)
+        return Loaded(HumanAgent(open_terminal, keys, names=names), None)
     shown = TextView(env_factory, given.env_id, given.env_kwargs, prefers_text=given.terminal)
-    return Loaded(HumanAgent(open_terminal, keys, shown.view), shown.make)
+    return Loaded(HumanAgent(open_terminal, keys, shown.view, names), shown.make)
 
 
 def _check_keys(keys: Any) -> None:
@@ -67,7 +73,7 @@ def main() -> int:
         dest="terminal",
         help="each step brings its action, with --interactive",
     )
-    return run_worker(parser, load, settings=("keys",))
+    return run_worker(parser, load, settings=("action_names", "keys"))
 
 
 if __name__ == "__main__":

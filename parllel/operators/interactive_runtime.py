@@ -284,9 +284,9 @@ def _action_space(space: gym.Space[Any]) -> dict[str, Any]:
     return shown
 
 
-def action_names(env: gym.Env[Any, Any]) -> list[str] | None:
+def action_names(env: Any) -> list[str] | None:
     """Return what environments of Atari and MiniGrid call their actions; None for most others."""
-    inner: Any = env.unwrapped
+    inner: Any = getattr(env, "unwrapped", env)
     meanings = getattr(inner, "get_action_meanings", None)
     if callable(meanings):
         return [str(name) for name in meanings()]

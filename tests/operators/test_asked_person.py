@@ -92,6 +92,19 @@ def test_what_is_typed_and_refused_is_asked_for_again(tmp_path):
     assert all(message.startswith("step: action: ") for message in (messages[2], messages[4]))
 
 
+def test_actions_can_be_given_names(tmp_path):
+    people = People(lambda question: question["actions"][2]["action"])
+    names = ["left", "down", "right", "up"]
+    settings = {"action_names": names}
+    config = OperatorConfig("human", "me", "FrozenLake-v1", settings=settings, max_steps=1)
+    with people.answering() as choose:
+        outcome, steps = played_by(choose, config, tmp_path)
+    assert (outcome.status, steps[0]["executed"]) == ("ended", 2)
+    (question,) = people.asked
+    assert [one["name"] for one in question["actions"]] == names
+    assert question["actions"][2]["keys"] == ["2", "ArrowRight"]
+
+
 def test_a_death_ends_the_wait(tmp_path):
     config = OperatorConfig("human", "me", "FrozenLake-v1", env_kwargs=LAKE)
 

@@ -310,6 +310,15 @@ def test_players_see_the_text_of_the_game_and_enter_legal_actions():
     assert shown[:2] == ["your move", "one of [3, 8]:"]
 
 
+def test_names_of_other_actions_are_refused():
+    agent = HumanAgent(lambda: Scripted(), names=["left", "right"])
+    with pytest.raises(
+        ValueError, match=r"names: expected one for each action of Discrete\(3\), got"
+    ):
+        agent.bind(None, spaces.Discrete(3))
+    agent.bind(None, spaces.Discrete(2))
+
+
 def test_keys_of_other_actions_are_refused():
     with pytest.raises(ValueError, match=r"keys: 'w': expected an action of Discrete\(2\), got 2"):
         decided(spaces.Discrete(2), keys={"w": 2})
@@ -322,12 +331,13 @@ def test_keys_of_other_actions_are_refused():
         (None, {}, "keys: expected an action by key"),
         (None, {"w": True}, "keys: 'w': expected a whole number, got True"),
         (None, ["w"], "keys: expected an action by key"),
+        (None, "names", "action_names: expected a list of names, got 'names'"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(policy, keys, match):
     given = worker_parser("human_worker", "").parse_args([f"--policy={policy}"] if policy else [])
     with pytest.raises(ValueError, match=match):
-        load(given, {} if keys is None else {"keys": keys}, None)
+        load(given, {"action_names": keys} if keys == "names" else {"keys": keys}, None)
 
 
 def test_what_is_no_terminal_is_refused(tmp_path):

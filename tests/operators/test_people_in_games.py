@@ -115,7 +115,9 @@ def test_two_people_play_connect_four(tmp_path):
 
 def test_a_person_and_a_program_act_at_the_same_time(tmp_path):
     paper = player(tmp_path, "paper", "def act(command):\n    return 1")
-    config = config_of(RPS, {"player_0": PERSON, "player_1": paper}, max_steps=3)
+    names = ["rock", "paper", "scissors"]
+    person = OperatorConfig("human", "person", settings={"action_names": names})
+    config = config_of(RPS, {"player_0": person, "player_1": paper}, max_steps=3)
     chosen = [2, 0, 1]
     people = People(lambda question: chosen[len(people.asked) - 1])
     outcomes, steps, players = played_with(people, config, tmp_path)
@@ -128,6 +130,7 @@ def test_a_person_and_a_program_act_at_the_same_time(tmp_path):
     ]
     assert [step["executed"] for step in steps] == [2, 1, 0, 1, 1, 1]
     assert [one.total_reward for one in outcomes] == [row["total_reward"] for row in players]
+    assert [one["name"] for one in people.asked[0]["actions"]] == names
     # Nothing is drawn here: people see what a program sees, which is the other's last move.
     assert [question["text"] for question in people.asked] == ["3", "1", "1"]
 
