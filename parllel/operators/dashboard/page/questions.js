@@ -159,15 +159,17 @@ export function listenToKeys() {
 }
 
 function buttonFor(key, focused) {
-  for (const place of [".question", ".player", ".card", "body"]) {
+  // A card that has the focus keeps keys from the others, even those that it has no use for.
+  const places = focused.closest(".card")?.querySelector(".question") ? [".question", ".player", ".card"] : ["body"];
+  for (const place of places) {
     const root = focused.closest(place);
     const forms = root?.matches(".question") ? [root] : [...(root?.querySelectorAll(".question") ?? [])];
     const able = forms.filter((form) => form.questionPanel.buttonOf(key));
     const asked = able.filter((form) => form.dataset.question !== undefined);
-    const [form] = asked.length ? asked : able;
-    if ((asked.length || able.length) === 1) return form.questionPanel.buttonOf(key);
+    const chosen = asked.length ? asked : able;
+    if (chosen.length === 1) return chosen[0].questionPanel.buttonOf(key);
     // Which of several is meant is not for this page to guess.
-    if (able.length) return null;
+    if (chosen.length) return null;
   }
   return null;
 }
