@@ -78,7 +78,7 @@ class ChessDialogue:
         self._turns -= 1
         command = _command_in(text)
         if command == _BOARD:
-            reply = f"{drawn_board(self._fen)}\nFEN: {self._fen}"
+            reply = f"{drawn_board(self._fen)}\nCapitals are White.\nFEN: {self._fen}"
         elif command == _MOVES:
             reply = f"Legal moves: {' '.join(self._moves)}"
         elif command in self._moves:
