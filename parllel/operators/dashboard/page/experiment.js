@@ -33,7 +33,11 @@ export class ExperimentPanel {
 
   #list(scripts) {
     this.#listed = JSON.stringify(scripts);
-    const buttons = scripts.map((script) => element("button", { type: "button", "data-script": script }, script));
+    const buttons = scripts.map((script) => {
+      const name = script.split("/").at(-1);
+      const isAlone = scripts.filter((other) => other.split("/").at(-1) === name).length === 1;
+      return element("button", { type: "button", "data-script": script, title: script }, isAlone ? name : script);
+    });
     this.#scripts.querySelector(".names").replaceChildren(...buttons);
   }
 

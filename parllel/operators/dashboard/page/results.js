@@ -5,6 +5,7 @@ import { element, setData } from "./dom.js";
 import { RefusedError, get } from "./server.js";
 import { numberText, secondsText } from "./words.js";
 
+const NONE = "There are no experiments yet: what is played on the board, or by `parllel operators run`, is listed here.";
 const AGAIN_MS = 3000; // how often the results of what is still played are asked for
 
 export class ResultsView {
@@ -23,7 +24,7 @@ export class ResultsView {
     }, AGAIN_MS);
   }
 
-  /** Show the list, and the results of `run` (a name of the list, or a folder), if that is not null. */
+  /** Show the list, and the results of `run`: a name of the list, or a folder; null: the newest. */
   async open(run) {
     this.#run = run;
     this.#shown = null;
@@ -34,8 +35,8 @@ export class ResultsView {
     const run = this.#run;
     try {
       const { experiments } = await get("api/experiments");
-      const chosen = experiments.find((one) => one.run === run || one.folder === run);
-      const found = run === null ? null : await get(`api/results?run=${encodeURIComponent(chosen?.run ?? run)}`);
+      const chosen = run === null ? experiments[0]?.run : (experiments.find((one) => one.folder === run)?.run ?? run);
+      const found = chosen === undefined ? null : await get(`api/results?run=${encodeURIComponent(chosen)}`);
       // Another may have been chosen meanwhile.
       if (run === this.#run) this.#show(experiments, found);
       this.#say(null);
@@ -47,20 +48,12 @@ export class ResultsView {
 
   #show(experiments, found) {
     // Drawn anew only if it changed, as that moves the focus and what was scrolled.
-    if (JSON.stringify(found) === JSON.stringify(this.#shown) && found !== null) return;
+    if (found !== null && JSON.stringify(found) === JSON.stringify(this.#shown)) return;
     this.#shown = found;
     this.#list.replaceChildren(...experiments.map((one) => listed(one, one.run === found?.run)));
-    if (experiments.length === 0) this.#list.append(element("li", { class: "muted" }, "There are none yet."));
     setData(this.#detail, "run", found?.run ?? null);
-    this.#detail.replaceChildren(...(found === null ? [hint(experiments)] : detail(found)));
+    this.#detail.replaceChildren(...(found === null ? [element("p", { class: "muted" }, NONE)] : detail(found)));
   }
-}
-
-function hint(experiments) {
-  const text = experiments.length
-    ? "Choose an experiment."
-    : "What is played on the board, or by `parllel operators run`, is listed here.";
-  return element("p", { class: "muted" }, text);
 }
 
 function detail({ name, state, groups }) {
