@@ -125,5 +125,8 @@ class CardGate(EpisodeGate):
         """Let all calls, those that wait included, raise StoppedError."""
         with self._changes:
             self._is_stopped = True
+            # They wait for a person, not here.
+            for card in self._cards.values():
+                card.questions.withdraw(StoppedError())
             self._changes.note()
         self._inner.stop()
