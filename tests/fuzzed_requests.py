@@ -63,10 +63,11 @@ LIKELY = (
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
 
 
-def fuzzed_requests(seed, n, bodies, content_type, token=None):
+def fuzzed_requests(seed, n, bodies, content_type, token=None, paths=None):
     """Yield requests as bytes.
 
     bodies: right ones, as bytes; JSON ones may also have their values exchanged.
+    paths: where each of the bodies is right; "/" for all by default.
     """
     rng = random.Random(seed)
     for _ in range(n):
@@ -74,11 +75,12 @@ def fuzzed_requests(seed, n, bodies, content_type, token=None):
         if way < 0.08:
             yield rng.randbytes(rng.randrange(1, 2000))
             continue
-        body = _body(rng, rng.choice(bodies), content_type)
+        right = rng.choice(range(len(bodies)))
+        body = fuzzed_body(rng, bodies[right], content_type)
         headers = [b"Host: localhost", b"Content-Type: " + content_type]
         if token is not None:
             headers.append(b"Authorization: Bearer " + token)
-        line = b"POST / HTTP/1.1"
+        line = b"POST " + (b"/" if paths is None else paths[right]) + b" HTTP/1.1"
         if way > 0.7:  # otherwise the body is all that is wrong
             if rng.random() < 0.3:
                 line = b" ".join((rng.choice(METHODS), rng.choice(PATHS), rng.choice(VERSIONS)))
@@ -95,7 +97,8 @@ def fuzzed_requests(seed, n, bodies, content_type, token=None):
         yield _mutated(rng, request) if way > 0.9 else request
 
 
-def _body(rng, body, content_type):
+def fuzzed_body(rng, body, content_type=b"application/json"):
+    """Return a body that is almost right, or far from it."""
     way = rng.random()
     if way < 0.15:
         return body
