@@ -107,29 +107,23 @@ def test_a_model_whose_server_fails_loses_no_more_than_the_game(tmp_path):
     assert [step["seed"] for step in steps] == [2, 2, 2, 2]
 
 
-def test_the_budget_of_one_operator_ends_none_of_the_others(tmp_path):
+def test_a_model_that_plans_is_compared_with_doing_nothing(tmp_path):
     plans = [plan_of(DOOR, seed)[0] for seed in range(2)]
     said = iter([NAMES[action] for plan in plans for action in plan])
-    with (
-        ScriptedServer([Rule(lambda messages: next(said), usage=(30, 4))]) as server,
-        ScriptedServer([Rule("go forward", usage=(30, 4))]) as other,
-    ):
+    with ScriptedServer([Rule(lambda messages: next(said), usage=(30, 4))]) as server:
+        settings = {"model": "any", "base_url": server.base_url}
         operators = [
-            OperatorConfig("llm", name, DOOR, settings={"model": "any", "base_url": url, **more})
-            for name, url, more in (
-                ("planner", server.base_url, {}),
-                ("broke", other.base_url, {"token_budget": 100}),
-            )
+            OperatorConfig("baseline", "nothing", DOOR, policy="noop", max_steps=4),
+            OperatorConfig("llm", "planner", DOOR, settings=settings),
         ]
-        result = Experiment("budget", operators, seeds=range(2)).run(tmp_path)
+        result = Experiment("rooms", operators, seeds=range(2)).run(tmp_path)
+    assert result.failures == ()
     (group,) = result.groups
-    planner, broke = group.operators
-    assert (planner.asked, planner.ended) == (2, 2)
-    assert planner.total_reward.mean > 0
-    assert broke.ended == 0
+    nothing, planner = group.operators
+    assert (planner.ended, planner.length.mean) == (2, sum(map(len, plans)) / 2)
+    assert planner.total_reward.mean > nothing.total_reward.mean == 0
     telemetry = result.folder / "telemetry"
-    steps = list(read_telemetry(telemetry / "budget_broke_steps.jsonl"))
-    assert [step["tokens"] for step in steps] == [34, 34, 34]
-    for episode in read_telemetry(telemetry / "budget_broke_episodes.jsonl"):
-        assert episode["status"] == "failed"
-        assert "the budget of 100 tokens is used up (102 were used)" in episode["failure"]
+    steps = list(read_telemetry(telemetry / "rooms_planner_steps.jsonl"))
+    assert [(step["executed"], step["parsed"], step["tokens"]) for step in steps] == [
+        (action, NAMES[action], 34) for plan in plans for action in plan
+    ]
