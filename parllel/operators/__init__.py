@@ -25,6 +25,7 @@ if _TYPE_CHECKING:
     from parllel.operators.interactive_runtime import InteractiveRuntime
     from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
     from parllel.operators.llm.llm_client import LlmClient
+    from parllel.operators.llm.scripted_server import ScriptedServer
     from parllel.operators.message_lines import MessageError
     from parllel.operators.multi_agent_config import MultiAgentConfig
     from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
@@ -63,6 +64,7 @@ __all__ = [
     "OperatorProcessHandle",
     "OperatorResult",
     "Procedural",
+    "ScriptedServer",
     "Telemetry",
     "WorkerAgent",
     "await_replies",
@@ -103,6 +105,7 @@ _PLACES = {
     "OperatorProcessHandle": "operator_process_handle",
     "OperatorResult": "results",
     "Procedural": "experiment_seeds",
+    "ScriptedServer": "llm.scripted_server",
     "Telemetry": "telemetry",
     "WorkerAgent": "worker_agent",
     "await_replies": "several_operators",

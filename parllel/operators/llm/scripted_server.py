@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from parllel.operators.llm.random_answer import random_answer
 from parllel.types import Closing
 from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, WebServer
 from parllel.wire import json_bytes
@@ -78,7 +79,8 @@ class ScriptedServer(Closing):
     """Serve on 127.0.0.1 from the beginning until `close`.
 
     Args:
-        rules: the first that fits answers; a request that none fits is answered with 404.
+        rules: the first that fits answers; a request that none fits is answered with 404. None answers the
+            questions of this package's workers with random legal actions.
         port: 0 takes a free one.
 
     Attributes:
@@ -90,9 +92,10 @@ class ScriptedServer(Closing):
         ...     answer = LlmClient("any", base_url=server.base_url).chat(messages)
     """
 
-    def __init__(self, rules: Sequence[Rule], *, port: int = 0) -> None:
+    def __init__(self, rules: Sequence[Rule] | None = None, *, port: int = 0) -> None:
         self.requests: list[ScriptedRequest] = []
-        self._rules, self._used = list(rules), [0] * len(rules)
+        self._rules = [Rule(random_answer)] if rules is None else list(rules)
+        self._used = [0] * len(self._rules)
         self._lock = threading.Lock()
         # Requests of tests may hang on purpose, and are not waited for.
         settings = ServerSettings(port=port, max_body_bytes=16 << 20, end_s=0.2)
