@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(400)
 def test_every_script_is_run_here():
     """Here `room.py` is the environment of the others."""
     scripts = {path.name for path in OPERATORS.rglob("*.py")}
-    assert scripts == {"compare.py", "foreign_worker.py", "room.py", "train_minigrid.py"}
+    assert scripts == {"compare.py", "foreign_worker.py", "llm.py", "room.py", "train_minigrid.py"}
 
 
 def trained(example, script, folder, *arguments):
@@ -104,6 +104,19 @@ def test_the_foreign_worker_plays_the_same_episode_for_the_same_seed():
     episodes = [episode(seed) for seed in range(6)]
     assert episode(3) == episodes[3]
     assert len({str(one) for one in episodes}) > 3
+
+
+def test_a_language_model_crosses_the_lake_or_does_not(tmp_path):
+    command = [sys.executable, "-m", "parllel.cli", "operators", "run", str(OPERATORS / "llm.py")]
+    done = subprocess.run(
+        [*command, "--set", "n_seeds=3"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "runs" / "llm" / "results.json").read_text())["results"]
+    model, random = results[0]["operators"]
+    assert (model["ended"], random["ended"]) == (3, 3)
+    assert model["total_cost"] > 0
+    assert "total cost" in done.stdout
 
 
 @pytest.fixture(scope="module")
