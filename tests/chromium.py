@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,9 +24,11 @@ from parllel.testing import Service
 from parllel.types import Closing
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
 LONG_MS = 30_000
+# Chromium says so itself of what a server refuses, and of one that is gone.
+_NO_ERRORS = re.compile(r"Failed to load resource|WebSocket connection to \S+ failed")
 
 
 def expect(of: Any) -> Any:
@@ -97,7 +100,7 @@ class Pages(Closing):
     """Open pages, each in a context of its own, as if each were another person's browser.
 
     Attributes:
-        errors: what scripts of pages raised, and what the console called an error.
+        errors: what scripts of pages raised, or wrote to the console as errors.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -115,13 +118,14 @@ class Pages(Closing):
         context.set_default_timeout(LONG_MS)
         page = context.new_page()
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on(
-            "console",
-            lambda said: self.errors.append(said.text) if said.type == "error" else None,
-        )
+        page.on("console", self._note)
         if url is not None:
             page.goto(url)
         return page
+
+    def _note(self, said: ConsoleMessage) -> None:
+        if said.type == "error" and not _NO_ERRORS.match(said.text):
+            self.errors.append(said.text)
 
     def close(self) -> None:
         """Close all pages."""

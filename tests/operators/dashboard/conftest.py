@@ -4,10 +4,13 @@ import contextlib
 
 import httpx2
 import pytest
+from dashboard_server import DashboardServer
 from scripted_board import ScriptedBoard
+from shown_board import ShownBoard
 from websockets.sync.client import connect
 
 from parllel.operators import Dashboard
+from parllel.testing import Service
 
 
 class Opened:
@@ -46,3 +49,22 @@ def opened():
 @pytest.fixture
 def board(tmp_path):
     return ScriptedBoard(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server that the tests of a file share, in a process of its own; each takes its cards away."""
+    with (
+        Service("dashboard") as service,
+        DashboardServer(tmp_path_factory.mktemp("dashboard")) as server,
+    ):
+        service.adopt(server.process.pid)
+        yield server
+
+
+@pytest.fixture
+def shown(server, pages):
+    """The page of that server, without cards."""
+    shown = ShownBoard(pages.open(server.url))
+    yield shown
+    shown.clear()
