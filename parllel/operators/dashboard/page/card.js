@@ -48,6 +48,8 @@ export class Card {
       reward: numberText(card.reward),
       "episode-reward": numberText(card.episode_reward),
     });
+    // Those that experiments derive have ten digits.
+    this.#fields.node("seed").classList.toggle("long", card.seed > 999999);
     show(this.node.querySelector(".policy"), Boolean(card.policy));
     show(this.node.querySelector(".menu"), experiment === null);
     writeTerminalText(this.#fields.node("text"), card.text);
