@@ -15,23 +15,20 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from parllel.errors import ClosedError, ParllelError, WrongStateError
+from parllel.errors import ClosedError, WrongStateError
 from parllel.operators.board.board_folder import BoardFolder
 from parllel.operators.board.card import Card, Frame
 from parllel.operators.board.card_gate import Pace
-from parllel.operators.board.card_player import CardPlayer
 from parllel.operators.board.card_viewer import CardViewer
 from parllel.operators.board.changes import Changes
 from parllel.operators.board.errors import UnknownCardError
-from parllel.operators.board.rounds import Rounds
+from parllel.operators.board.own_cards import OwnCards
 from parllel.operators.board.watched_experiment import WatchedExperiment
-from parllel.operators.check_operator import check_operator
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
-from parllel.operators.operator_launcher import OperatorLauncher
 from parllel.types import Closing
 
-_LEAVE_S, _JOIN_S = 0.5, 30.0
+_JOIN_S = 30.0
 AnyConfig = OperatorConfig | MultiAgentConfig
 
 
@@ -74,28 +71,29 @@ class Board(Closing):
         self._base, self._trusted, self._frames_per_s = base, trusted, frames_per_s
         self._watched: WatchedExperiment | None = None
         self._watched_before: list[WatchedExperiment] = []
-        self._timeouts = {"start_timeout_s": start_timeout_s, "step_timeout_s": step_timeout_s}
-        self._changes = Changes()
-        self._folder = BoardFolder(base, folder)
-        self.folder: Path = self._folder.path
-        self._rounds = Rounds(self._folder.seeds)
-        self._cards: dict[str, Card] = {}
-        self._players: dict[str, CardPlayer] = {}
-        self._ending: list[CardPlayer] = []  # of cards that were removed
         self._looks: dict[Hashable, frozenset[str]] = {}
-        self._viewer = self._viewer_of(self._cards)
-        self._pace = Pace(self._folder.state.get("speed", speed))
-        self._go_on = bool(self._folder.state.get("go_on", False))
-        self._launcher = OperatorLauncher(
-            self.folder, telemetry_dir="telemetry", log_dir="logs", terminal=False
-        )
         self._is_closed = False
+        self._changes = Changes()
+        self._cards: dict[str, Card] = {}
+        kept = BoardFolder(base, folder)
+        self.folder: Path = kept.path
+        self._pace = Pace(kept.state.get("speed", speed))
+        self._own = OwnCards(
+            self._changes,
+            self._cards,
+            kept,
+            self._pace,
+            self._viewer_of(self._cards),
+            start_timeout_s=start_timeout_s,
+            step_timeout_s=step_timeout_s,
+        )
         try:
-            for config in (*self._folder.configs(), *operators):
+            for config in (*kept.configs(), *operators):
                 self.launch(config)
-            self._keep()
         except BaseException:
             self.close()
+            if folder is None:
+                kept.remove()
             raise
 
     # ------------------------------------------------------------------ looking
@@ -110,8 +108,8 @@ class Board(Closing):
                 "version": version,
                 "phase": "playing" if is_playing else "stopped",
                 "speed": self._pace.steps_per_s,
-                "go_on": self._go_on,
-                "seed": self._rounds.last,
+                "go_on": self._own.go_on,
+                "seed": self._own.rounds.last,
                 "folder": str(self.folder),
                 "scripts": list(self.scripts),
                 "experiment": None if self._watched is None else self._watched.as_json(),
@@ -157,18 +155,8 @@ class Board(Closing):
         """
         if not isinstance(config, (OperatorConfig, MultiAgentConfig)):
             raise TypeError(f"expected an OperatorConfig or MultiAgentConfig, got {config!r}")
-        self._check(config)
-        with self._changes:
-            self._check_own()
-            self._check_ids(config)
-            card = Card(config, self._changes)
-            player = self._player(card)
-            self._folder.operators[card.card_id] = config.as_json()
-            self._cards[card.card_id], self._players[card.card_id] = card, player
-            player.thread.start()
-            self._changes.note()
-            self._keep()
-        return card.card_id
+        self._own.launch(config, self._check_own)
+        return config.operator_id
 
     def remove(self, card_id: str) -> None:
         """Take a card off the board, and end its worker; what it has played stays in the folder.
@@ -179,14 +167,7 @@ class Board(Closing):
         with self._changes:
             self._check_own()
             self._card(card_id, self._cards)
-            del self._cards[card_id]
-            player = self._players.pop(card_id)
-            player.end()
-            self._ending.append(player)
-            if not self._folder.has_played(card_id):
-                self._folder.operators.pop(card_id, None)
-            self._changes.note()
-            self._keep()
+            self._own.remove(card_id)
 
     def restart(self, card_id: str) -> None:
         """End a card's worker, and play the seed that it had in another one; none if it has played none.
@@ -196,10 +177,8 @@ class Board(Closing):
         """
         with self._changes:
             self._check_own()
-            seed = self._card(card_id, self._cards).seed
-            wanted = None if seed is None else self._rounds.new(seed)
-            self._players[card_id].restart(wanted)
-            self._keep()
+            self._card(card_id, self._cards)
+            self._own.restart(card_id)
 
     # ------------------------------------------------------------------ playing
 
@@ -227,11 +206,7 @@ class Board(Closing):
                 if cards is not None and card.status == "died":
                     raise WrongStateError(f"card {card.card_id!r}: its worker has died; restart it")
             if chosen:
-                wanted = self._rounds.new(seed)
-                for card in chosen:
-                    self._players[card.card_id].reset(wanted)
-                self._changes.note()
-                self._keep()
+                self._own.reset(seed, chosen)
 
     def step(self, cards: Collection[str] | None = None) -> None:
         """Let each card take one step; None is all that are within an episode.
@@ -261,11 +236,11 @@ class Board(Closing):
             self._check_open()
             self._chosen(cards)
             if go_on is not None:
-                self._go_on = bool(go_on)
+                self._own.go_on = bool(go_on)
             self._changes.note()
-            self._keep()
-            if self._go_on and self._watched is None:
-                self._begin_next(cards)
+            self._own.keep()
+            if self._own.go_on and self._watched is None:
+                self._own.begin_next(self._chosen(cards))
             for card in self._within(cards):
                 card.playing = True
 
@@ -294,7 +269,7 @@ class Board(Closing):
         with self._changes:
             self._pace.steps_per_s = steps_per_s
             self._changes.note()
-            self._keep()
+            self._own.keep()
 
     def act(self, card_id: str, number: int, action: Any) -> None:
         """Answer the question `number` of a card with a person's choice.
@@ -339,7 +314,8 @@ class Board(Closing):
                 self._base,
                 trusted=self._trusted,
             )
-            self._watched_before.append(self._watched)
+            alive = [one for one in self._watched_before if one.thread.is_alive()]
+            self._watched_before = [*alive, self._watched]
             self._watched.thread.start()
             self._changes.note()
 
@@ -362,21 +338,11 @@ class Board(Closing):
             if self._is_closed:
                 return
             self._is_closed = True
-            players = [*self._ending, *self._players.values()]
-            for player in self._players.values():
-                player.end()
             for watched in self._watched_before:
                 watched.stop()
-        # Those between two steps leave by themselves; the workers of all others are ended side by side.
-        self._launcher.close()
-        for player in players:
-            player.join(_JOIN_S)
+        self._own.close()
         for watched in self._watched_before:
             watched.thread.join(_JOIN_S)
-        try:
-            self._folder.conclude()
-        finally:
-            self._folder.close()
 
     # ------------------------------------------------------------------ parts
 
@@ -419,78 +385,3 @@ class Board(Closing):
                 f"{'restart' if card.status == 'died' else 'reset'} it first"
             )
         return found
-
-    def _begin_next(self, cards: Collection[str] | None) -> None:
-        """Let the cards that are within no episode begin one, of the same round if they have had the same."""
-        first: tuple[int, int] | None = None
-        for card in self._chosen(cards):
-            if card.status not in ("new", "ended") or card.wanted is not None:
-                continue
-            if card.number is None:
-                first = first or self._rounds.new(None)
-                wanted = first
-            else:
-                wanted = self._rounds.after(card.number)
-            self._players[card.card_id].reset(wanted)
-
-    def _next_round(self, card: Card) -> tuple[int, int] | None:
-        if not self._go_on:
-            return None
-        wanted = self._rounds.after(card.number)
-        self._keep()
-        return wanted
-
-    def _check(self, config: AnyConfig) -> None:
-        operators: Iterable[OperatorConfig] = (
-            config.players.values() if isinstance(config, MultiAgentConfig) else [config]
-        )
-        try:
-            for one in operators:
-                check_operator(one, config.env_id)
-        except (ImportError, OSError) as error:
-            raise ValueError(str(error)) from error
-
-    def _check_ids(self, config: AnyConfig) -> None:
-        taken = {one for card in self._cards.values() for one in _ids(card.config)}
-        for operator_id in _ids(config):
-            if operator_id in taken:
-                raise WrongStateError(f"there is a card {operator_id!r} already; take another id")
-        before = self._folder.operators.get(config.operator_id)
-        if before is not None and before != config.as_json():
-            raise WrongStateError(
-                f"card {config.operator_id!r}: another operator of this id has played on this board; take "
-                "another id, so that their results stay apart"
-            )
-
-    def _player(self, card: Card) -> CardPlayer:
-        before = [one.thread for one in self._ending if one.card.card_id == card.card_id]
-        try:
-            return CardPlayer(
-                card,
-                self._changes,
-                self._pace,
-                self._viewer,
-                self._launcher,
-                self._folder.telemetry,
-                self._folder.run_id(card.card_id),
-                **self._timeouts,
-                next_round=self._next_round,
-                after=before[-1] if before else None,
-            )
-        except (ParllelError, ImportError, OSError) as error:
-            raise ValueError(str(error)) from error
-
-    def _keep(self) -> None:
-        """Write what the board is."""
-        state = {
-            "cards": [card.config.as_json() for card in self._cards.values()],
-            "speed": self._pace.steps_per_s,
-            "go_on": self._go_on,
-        }
-        if (state, self._rounds.seeds) != (self._folder.state, self._folder.seeds):
-            self._folder.write(state, self._rounds.seeds)
-
-
-def _ids(config: AnyConfig) -> list[str]:
-    players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
-    return [config.operator_id, *(player.operator_id for player in players)]

@@ -20,6 +20,7 @@ from parllel.operators.experiment_folder import KIND, read_results, run_id_of
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.results import results_as_json
+from parllel.operators.telemetry import EPISODES, read_telemetry
 from parllel.runs import RunFolder
 from parllel.types import Closing
 
@@ -77,8 +78,16 @@ class BoardFolder(Closing):
             self.state = json.loads(board.read_text(encoding="utf-8"))
             self.operators = {str(one["operator_id"]): one for one in record.config["operators"]}
             self.seeds = [int(seed) for seed in record.config["seeds"]]
+            self._read_rounds()
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{board}: damaged: {type(error).__name__}: {error}") from error
+
+    def _read_rounds(self) -> None:
+        """Add rounds that were played, and were not yet written when the process was killed."""
+        for path in sorted(self.telemetry.glob(f"*_{EPISODES}.jsonl")):
+            for record in read_telemetry(path):
+                missing = record["episode"] + 1 - len(self.seeds)
+                self.seeds += [record["seed"]] * missing
 
     def values(self) -> dict[str, Any]:
         """Return what config.json holds."""
@@ -118,6 +127,10 @@ class BoardFolder(Closing):
         """Return whether there are records of an operator or game."""
         path = self.telemetry / f"{self.run_id(operator_id)}_steps.jsonl"
         return path.exists() and path.stat().st_size > 0
+
+    def remove(self) -> None:
+        """Remove the folder, of a board that could not be made."""
+        self._run.remove()
 
     def conclude(self) -> None:
         """Write results.json, and what came of the run."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ class CardPlayer:
         start_timeout_s, step_timeout_s: for the replies of workers.
         next_round: called within the lock after an episode that ended while the card plays; what is to be
             played next, or None.
-        after: a thread that has to end before, as it has a worker of the same id.
 
     Raises:
         ValueError, ImportError, FileNotFoundError: if its game cannot be made.
@@ -61,7 +60,6 @@ class CardPlayer:
         start_timeout_s: float,
         step_timeout_s: float,
         next_round: Callable[[Card], tuple[int, int] | None],
-        after: threading.Thread | None = None,
     ) -> None:
         self.card, self._changes, self._pace, self._viewer = card, changes, pace, viewer
         self._launcher, self._telemetry, self._run_id = launcher, telemetry, run_id
@@ -69,7 +67,8 @@ class CardPlayer:
             "start_timeout_s": start_timeout_s,
             "step_timeout_s": step_timeout_s,
         }
-        self._next_round, self._after = next_round, after
+        self._next_round = next_round
+        self._after: Sequence[threading.Thread] = ()
         self._has_ended = self._is_waiting = False
         # Now, as a game may not exist.
         self._episodes: Episodes | None = self._made()
@@ -89,6 +88,11 @@ class CardPlayer:
         )
 
     # ------------------------------------------------------------------ wishes
+
+    def start(self, after: Sequence[threading.Thread] = ()) -> None:
+        """Start the thread; others have to end before, as they have workers of the same id."""
+        self._after = after
+        self.thread.start()
 
     def reset(self, wanted: tuple[int, int]) -> None:
         """Wish for another episode, in place of the one that is played; within the lock."""
@@ -134,8 +138,8 @@ class CardPlayer:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        if self._after is not None:
-            self._after.join()
+        for thread in self._after:
+            thread.join()
         while not self._has_ended:
             try:
                 self._new_session().play()
@@ -144,6 +148,10 @@ class CardPlayer:
             except Exception as error:
                 # Such as a full disk; the other cards have nothing to do with it.
                 self._dies(f"{type(error).__name__}: {error}")
+        self.close()
+
+    def close(self) -> None:
+        """Close a game that was made and not played."""
         if self._episodes is not None:
             self._episodes.close()
 

@@ -102,6 +102,8 @@ class WatchedExperiment:
         self._state, self._message = "starting", ""
         self._is_stopped = False
         self.thread = threading.Thread(target=self._run, name=f"experiment {self.name}")
+        # What a script does before there is an experiment may have no end.
+        self.thread.daemon = True
 
     @property
     def is_over(self) -> bool:
