@@ -1,0 +1,140 @@
+"""Random wishes to cards that people play: each is done or refused, and no thread waits for ever."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+from boards import until
+from playing_games import FOUR, config_of, player
+
+from parllel.errors import WrongStateError
+from parllel.operators import Board, OperatorConfig, read_telemetry
+from parllel.operators.board import UnknownCardError
+
+# A person's worker that starts fast, in place of one that imports an environment.
+WORKER = """
+import json, sys
+
+step = 0
+for line in sys.stdin:
+    command = json.loads(line)
+    cmd = command["cmd"]
+    replies = [{"type": "stopped"}]
+    if cmd == "reset":
+        step = 0
+        space = {"text": "Discrete(3)", "n": 3, "start": 0}
+        replies = [{"type": "ready", "action_space": space}]
+    elif cmd == "step":
+        step += 1
+        over = step == 3
+        flags = {"terminated": over, "truncated": False}
+        action = command["action"]
+        replies = [{"type": "step", "step_index": step, "action": action, "reward": 1.0,
+                    "episode_reward": float(step), **flags}]
+        if over:
+            replies.append({"type": "episode_end", "total_reward": 3.0, "episode_length": 3, **flags})
+    elif cmd == "init_agent":
+        replies = [{"type": "agent_ready", "player_id": command["player_id"]}]
+    elif cmd == "select_action":
+        replies = [{"type": "action_selected", "action": command["action"]}]
+    for reply in replies:
+        if "id" in command:
+            reply["id"] = command["id"]
+        print(json.dumps(reply), flush=True)
+    if replies[0]["type"] == "stopped":
+        break
+"""
+FIRST = "def act(command):\n    return command['legal_actions'][0]"
+
+
+@pytest.fixture
+def quick_people(tmp_path, monkeypatch):
+    """Let the workers of people be a small program."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(WORKER)
+    monkeypatch.setattr(
+        "parllel.operators.operator_launcher.OperatorLauncher._build_human_command",
+        lambda *arguments: [sys.executable, "-S", str(worker)],
+    )
+
+
+def wish(board, drawn, configs):
+    """Make a random wish, as two pages would that know of each other nothing."""
+    shown = board.snapshot()
+    cards = shown["cards"]
+    ids = [card["id"] for card in cards]
+    some = drawn.sample(ids, drawn.randint(0, len(ids))) or None
+    kind = drawn.choices(
+        ("act", "play", "stop", "step", "reset", "restart", "remove", "launch"),
+        (12, 3, 2, 4, 3, 1, 1, 2),
+    )[0]
+    if kind == "act":
+        asked = [(card["id"], one) for card in cards for one in card["questions"]]
+        if not asked:
+            return
+        card_id, question = drawn.choice(asked)
+        action = drawn.choice([*question["actions"], {"action": 99}])["action"]
+        board.act(card_id, question["number"] - drawn.randint(0, 1), action)
+    elif kind == "play":
+        board.play(some, go_on=drawn.choice([None, True, False]))
+    elif kind == "stop":
+        board.stop()
+    elif kind == "step":
+        board.step(some)
+    elif kind == "reset":
+        board.reset(drawn.choice([None, 7]), some)
+    elif kind == "launch":
+        board.launch(drawn.choice(configs))
+    else:
+        getattr(board, kind)(drawn.choice([*ids, "nobody"]))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_wishes_are_done_or_refused_and_nothing_waits_for_ever(seed, quick_people, tmp_path):
+    drawn = random.Random(seed)
+    me = OperatorConfig("human", "me", "FrozenLake-v1")
+    duel = config_of(
+        FOUR,
+        {"player_0": OperatorConfig("human", "I"), "player_1": player(tmp_path, "first", FIRST)},
+        max_steps=6,
+        illegal="error",
+    )
+    refused = 0
+    with Board([me, duel], base=tmp_path, start_timeout_s=20.0) as board:
+        for _ in range(60):
+            try:
+                wish(board, drawn, [me, duel])
+            except (WrongStateError, UnknownCardError, ValueError):
+                refused += 1
+            if drawn.random() < 0.3:
+                # Let the threads come as far as they can without a wish.
+                until(
+                    board,
+                    lambda shown: all(
+                        card["status"] not in ("starting", "thinking") for card in shown["cards"]
+                    ),
+                )
+        # Whatever came before, each card that is there can be played to an end.
+        for config in (me, duel):
+            if config.operator_id not in [card["id"] for card in board.snapshot()["cards"]]:
+                board.launch(config)
+        board.play([], go_on=False)
+        board.reset(11)
+        board.play()
+        while True:
+            shown = board.snapshot()
+            if all(card["status"] == "ended" for card in shown["cards"]):
+                break
+            for card in shown["cards"]:
+                assert card["status"] not in ("died", "failed"), card
+                for question in card["questions"]:
+                    board.act(card["id"], question["number"], question["actions"][0]["action"])
+            version = shown["version"]
+            until(board, lambda shown, version=version: shown["version"] > version)
+        folder = board.folder
+    assert refused
+    for card_id in ("me", "game"):
+        records = list(read_telemetry(folder / "telemetry" / f"board_{card_id}_episodes.jsonl"))
+        assert (records[-1]["seed"], records[-1]["status"]) == (11, "ended")
