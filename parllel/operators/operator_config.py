@@ -74,6 +74,12 @@ class OperatorConfig:
         for own in ("env_kwargs", "settings", "variables"):
             object.__setattr__(self, own, dict(getattr(self, own)))
 
+    @property
+    def decider(self) -> str | None:
+        """What decides, for people to read: the policy, or the name of a model."""
+        model = self.settings.get("model") if self.operator_type == "llm" else None
+        return self.policy if model is None else str(model)
+
     def as_json(self) -> dict[str, Any]:
         """Return what may be shown and kept: all but the values of `variables`, whose names are listed."""
         return {

@@ -220,7 +220,7 @@ class Card:
             "kind": self.kind,
             "operator_type": None if single is None else single.operator_type,
             "env_id": config.env_id,
-            "policy": None if single is None else single.policy,
+            "policy": None if single is None else single.decider,
             "status": self.status,
             "since": self._since,
             "message": self.message,

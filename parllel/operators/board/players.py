@@ -30,7 +30,7 @@ class Players:
                 "player_id": player,
                 "operator_id": operator.operator_id,
                 "operator_type": operator.operator_type,
-                "policy": operator.policy,
+                "policy": operator.decider,
                 "status": "new",
                 "total_reward": 0.0,
                 "last": None,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from parllel.operators.llm.llm_error import LlmError
 
+_MOST_TOKENS = 1 << 53
 _QUOTED = 200  # characters of a reply in an error
 
 
@@ -87,8 +88,9 @@ def _usage(usage: Any) -> tuple[int | None, int | None]:
 
 
 def _count(value: Any) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count else None
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    # Not what records and other readers of JSON cannot hold.
+    return value if is_count and 0 <= value < _MOST_TOKENS else None
 
 
 def _start(body: bytes) -> str:

@@ -75,6 +75,7 @@ class HttpExchange(Closing):
             trust_env=not is_local(url),
             follow_redirects=False,
         )
+        # Nothing is opened before the first question: a client that is checked and dropped leaves no thread.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -123,6 +124,7 @@ class HttpExchange(Closing):
         return HttpReply(reply.status_code, found, b"".join(parts))
 
     def _running(self) -> asyncio.AbstractEventLoop:
+        # Two threads may ask first at the same time; and none may start a loop after `close` took it away.
         with self._lock:
             if self._closed:
                 raise ClosedError("HttpExchange: used after it was closed")
@@ -145,9 +147,12 @@ class HttpExchange(Closing):
         ending = asyncio.run_coroutine_threadsafe(self._ended(), loop)
         with suppress(futures.TimeoutError):  # then the thread ends with the process
             ending.result(_CLOSE_S)
+        # After all tasks have ended: what waits in `post` has its answer before the loop stands still.
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_CLOSE_S)
-        if not thread.is_alive():
+        if (
+            not thread.is_alive()
+        ):  # else a name is still being resolved, which nothing can interrupt
             loop.close()
 
     async def _ended(self) -> None:

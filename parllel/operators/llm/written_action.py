@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_THOUGHTS = re.compile(r"<(think|thinking)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+from parllel.operators.llm.answered import without_thoughts
+
 _LABEL = re.compile(r"(?:action|answer)\W*[:=]", re.IGNORECASE)
 _BEGINNING = re.compile(r"[\[{]|-?\d")
 _LONGEST = 10_000
@@ -19,7 +20,7 @@ def written_values(text: str) -> list[Any]:
 
     Thoughts in <think> are left out, and of a value nothing inside it is another one.
     """
-    text = _THOUGHTS.sub("\n", text)[-_LONGEST:]
+    text = without_thoughts(text)[-_LONGEST:]
     labels = list(_LABEL.finditer(text))
     return list(_values(text[labels[-1].end() :] if labels else text))
 
@@ -30,6 +31,8 @@ def _values(text: str) -> Iterator[Any]:
         at = found.end()
         try:
             value, at = _decode(text, found.start())
-        except (ValueError, RecursionError):
+        except RecursionError:
+            return  # each bracket of thousands would be tried anew
+        except ValueError:
             continue
         yield value

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from datetime import datetime, timedelta, timezone
@@ -164,7 +165,7 @@ def test_text_in_parts_is_joined():
         assert client.chat(HELLO).text == "go left"
 
 
-@pytest.mark.parametrize("usage", [("many", 1), (-1, 1), (True, 1), (1.5, 2)])
+@pytest.mark.parametrize("usage", [("many", 1), (-1, 1), (True, 1), (1.5, 2), (10**300, 1)])
 def test_counts_that_are_none_are_left_out(usage):
     with scripted(Rule("hi", usage=usage)) as (client, _):
         assert client.chat(HELLO).prompt_tokens is None
@@ -316,6 +317,14 @@ def test_closing_ends_what_is_asked():
         client.close()
         thread.join(10)
     assert "closed while it was used" in str(failed)
+
+
+def test_a_client_can_be_used_where_a_loop_runs():
+    async def ask(client):
+        return client.chat(HELLO).text
+
+    with scripted(Rule("hi")) as (client, _):
+        assert asyncio.run(ask(client)) == "hi"
 
 
 def test_threads_share_a_client():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -188,6 +190,18 @@ def test_a_model_plays_a_batch_by_itself(serve, tmp_path):
     records = [json.loads(line) for line in done.stdout.splitlines()]
     found = [(r["seed"], r["tokens"], r["prompt_tokens"], r["completion_tokens"]) for r in records]
     assert found == [(0, 18, 15, 3), (1, 18, 15, 3)]
+
+
+def test_a_worker_that_waits_for_an_answer_ends_with_sigterm(serve, tmp_path):
+    settings = json.dumps(serve(Rule("late", delay_s=60)))
+    command = [sys.executable, "-m", "parllel.operators.operators_worker"]
+    command += ["--env-id", "CartPole-v1", "--settings", settings]
+    with subprocess.Popen([*command, "--telemetry-dir", str(tmp_path)]) as process:
+        while not serve.servers[0].requests:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize(
