@@ -81,16 +81,17 @@ function groupSection(group) {
   const rewards = operators.map((one) => ({ name: one.operator_id, ...one.total_reward }));
   const paired = differences.map((one) => ({ name: differenceName(one), isClear: one.is_clear, ...one.total_reward }));
   const charts = element("div", { class: "charts" });
-  if (hasMean(rewards)) charts.append(figure("Return: mean and 95 % interval", rewards, false));
-  if (hasMean(paired)) charts.append(figure("Difference of return, over paired episodes", paired, true));
+  if (isChartable(rewards)) charts.append(figure("Return: mean and 95 % interval", rewards, false));
+  if (isChartable(paired)) charts.append(figure("Difference of return, over paired episodes", paired, true));
   if (charts.children.length) section.append(charts);
   section.append(scrolled(meansTable(operators)));
   if (differences.length) section.append(scrolled(differencesTable(differences)));
   return section;
 }
 
-function hasMean(rows) {
-  return rows.some((row) => row.mean !== null);
+/** Return whether there is more to see than one dot. */
+function isChartable(rows) {
+  return rows.some((row) => row.low !== null) || rows.filter((row) => row.mean !== null).length > 1;
 }
 
 function figure(caption, rows, hasZero) {
