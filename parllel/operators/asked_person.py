@@ -28,6 +28,7 @@ class AskedPerson:
         self._choose, self._handle, self._keys = choose, handle, config.settings.get("keys")
         self._names = config.settings.get("action_names")
         self._question = Asked(None, None, None)
+        self._said: str | None = None
 
     def see_ready(self, reply: Mapping[str, Any]) -> None:
         """Learn from `ready` what there is to choose from."""
@@ -37,8 +38,10 @@ class AskedPerson:
         text = space.get("text") if isinstance(space, Mapping) else None
         self._question = Asked(None, reply.get("text"), actions, text)
 
-    def see_step(self, reply: Mapping[str, Any]) -> None:
-        """Learn from `step` what there is to read."""
+    def see_step(self, reply: dict[str, Any]) -> None:
+        """Learn from `step` what there is to read; note in it what the chosen action is called."""
+        if self._said is not None:
+            reply.setdefault("raw", self._said)
         self._question = self._question._replace(text=reply.get("text"))
 
     def choice(self, message: str | None = None) -> Any:
@@ -51,6 +54,7 @@ class AskedPerson:
             Exception: what `choose` raises, as if the episode is given up.
         """
         (action,) = self._choose([self._question._replace(message=message)], self._look)
+        self._said = self._question.name_of(action)
         return action
 
     @staticmethod

@@ -53,6 +53,12 @@ class Asked(NamedTuple):
     check: Callable[[Any], None] | None = None
     message: str | None = None
 
+    def name_of(self, action: Any) -> str | None:
+        """Return what an action that was chosen is called; None if that is its number, or it was typed."""
+        names = (one.name for one in self.actions or () if one.action == action)
+        name = next(names, None)
+        return None if name == str(action) else name
+
 
 # Asks all of these questions at once, and returns the answers, JSON values, in order. It takes as long
 # as people do: the second argument is called about once a second meanwhile, and may raise to end the wait.

@@ -117,9 +117,13 @@ class SeatedPlayers:
             questions = [asked(p, self._seats[p].operator.settings) for p in people]
             chosen = dict(zip(people, self._choose(questions, self.look), strict=True))
             took = perf_counter() - began
-            for player, reply in self._ask({p: seen[p] for p in people}, chosen, timeout_s).items():
-                reply["latency_s"] += took
-                replies[player] = reply
+            told = self._ask({p: seen[p] for p in people}, chosen, timeout_s)
+            for player, question in zip(people, questions, strict=True):
+                replies[player] = {
+                    "raw": question.name_of(chosen[player]),
+                    **told[player],
+                    "latency_s": told[player]["latency_s"] + took,
+                }
         return replies
 
     def note(self, players: Iterable[str], status: str) -> None:

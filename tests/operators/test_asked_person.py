@@ -69,6 +69,7 @@ def test_a_person_plays_by_names_and_keys_of_actions(tmp_path):
     assert [step["reward"] for step in steps] == [reward for _, reward, *_ in played]
     assert (outcome.status, outcome.terminated) == ("ended", True)
     assert [step["executed"] for step in steps] == [2, 2, 1, 2, 2]
+    assert [step["raw"] for step in steps] == ["forward", "forward", "right", "forward", "forward"]
     question = people.asked[0]
     assert question["actions"][2] == {"action": 2, "name": "forward", "keys": ["2", "ArrowUp"]}
     assert question["text"] == "get to the green goal square"

@@ -85,7 +85,7 @@ def test_a_person_plays_chess_by_its_moves_against_a_program(tmp_path):
     asked = [[one["action"] for one in question["actions"]] for question in people.asked]
     assert asked == legal[1::2]
     assert [step["illegal"] for step in steps] == [False] * 4
-    assert [step["raw"] for step in steps] == ["f2f3", None, "g2g4", None]
+    assert [step["raw"] for step in steps] == ["f2f3", "e7e5", "g2g4", "d8h4"]
     assert [(row["status"], row["total_reward"]) for row in players] == [
         ("ended", -1.0),
         ("ended", 1.0),
