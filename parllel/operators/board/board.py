@@ -88,7 +88,8 @@ class Board(Closing):
             step_timeout_s=step_timeout_s,
         )
         try:
-            for config in (*kept.configs(), *operators):
+            self._own.launch_kept()
+            for config in operators:
                 self.launch(config)
         except BaseException:
             self.close()

@@ -112,6 +112,12 @@ class BoardFolder(Closing):
             for one in self.state.get("cards", ())
         ]
 
+    def variables_of(self, operator_id: str) -> list[str]:
+        """Return the names of the variables that an operator, or the players of a game, had."""
+        one = self.operators.get(operator_id, {})
+        players = one.get("players", {}).values()
+        return [name for part in (one, *players) for name in part.get("variables", ())]
+
     def run_id(self, operator_id: str) -> str:
         """Return the id of the telemetry and log of a card."""
         return run_id_of({"name": NAME}, operator_id)
@@ -148,6 +154,11 @@ class BoardFolder(Closing):
     def close(self) -> None:
         """Let others have the folder; may be called twice."""
         self._held.close()
+
+
+def is_another(operator: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Return whether two operators, JSON values, are not the same but for what is in their variables."""
+    return _without_variables(operator) != _without_variables(before)
 
 
 def _without_variables(values: Mapping[str, Any]) -> dict[str, Any]:

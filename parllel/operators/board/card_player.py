@@ -42,6 +42,7 @@ class CardPlayer:
         start_timeout_s, step_timeout_s: for the replies of workers.
         next_round: called within the lock after an episode that ended while the card plays; what is to be
             played next, or None.
+        makes_game: whether to make its game now, so that its errors are raised; otherwise by the thread.
 
     Raises:
         ValueError, ImportError, FileNotFoundError: if its game cannot be made.
@@ -60,6 +61,7 @@ class CardPlayer:
         start_timeout_s: float,
         step_timeout_s: float,
         next_round: Callable[[Card], tuple[int, int] | None],
+        makes_game: bool = True,
     ) -> None:
         self.card, self._changes, self._pace, self._viewer = card, changes, pace, viewer
         self._launcher, self._telemetry, self._run_id = launcher, telemetry, run_id
@@ -69,9 +71,10 @@ class CardPlayer:
         }
         self._next_round = next_round
         self._after: Sequence[threading.Thread] = ()
-        self._has_ended = self._is_waiting = False
+        self._has_ended = False
+        self._n_restarts = 0
         # Now, as a game may not exist.
-        self._episodes: Episodes | None = self._made()
+        self._episodes: Episodes | None = self._made() if makes_game else None
         self._session: OperatorSession | None = None
         self._gate: CardGate | None = None
         self._helpers: list[threading.Thread] = []
@@ -107,6 +110,7 @@ class CardPlayer:
         """Wish for another worker, and an episode of it; within the lock."""
         card = self.card
         card.wanted, card.permits, card.playing = wanted, 0, False
+        self._n_restarts += 1
         self._give_up()
         if card.players is not None:
             card.players.died([])
@@ -118,7 +122,6 @@ class CardPlayer:
         self._give_up()
 
     def _give_up(self) -> None:
-        self._is_waiting = False
         self._changes.note()
         self.card.questions.withdraw(StoppedError())
         if self._gate is not None:
@@ -141,13 +144,14 @@ class CardPlayer:
         for thread in self._after:
             thread.join()
         while not self._has_ended:
+            n_restarts = self._n_restarts
             try:
                 self._new_session().play()
             except StoppedError:
                 pass
             except Exception as error:
                 # Such as a full disk; the other cards have nothing to do with it.
-                self._dies(f"{type(error).__name__}: {error}")
+                self._dies(f"{type(error).__name__}: {error}", n_restarts)
         self.close()
 
     def close(self) -> None:
@@ -155,13 +159,18 @@ class CardPlayer:
         if self._episodes is not None:
             self._episodes.close()
 
-    def _dies(self, why: str) -> None:
+    def _dies(self, why: str, n_restarts: int) -> None:
+        """Show that no session can be played, and wait for a restart after the first `n_restarts`."""
+        card = self.card
         with self._changes:
-            self.card.is_within = self.card.playing = False
-            self.card.now("died", why)
-            self._is_waiting = self.card.wanted is None and not self._has_ended
-        while self._is_waiting:
+            if self._n_restarts == n_restarts:
+                card.is_within = card.playing = False
+                card.wanted = None
+                card.now("died", why)
+        while True:
             with self._changes:
+                if self._n_restarts != n_restarts or self._has_ended:
+                    return
                 self._changes.wait(_LOOK_S)
 
     def _new_session(self) -> OperatorSession:

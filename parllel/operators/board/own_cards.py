@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from parllel.errors import ParllelError, WrongStateError
-from parllel.operators.board.board_folder import BoardFolder
+from parllel.operators.board.board_folder import BoardFolder, is_another
 from parllel.operators.board.card import Card
 from parllel.operators.board.card_gate import Pace
 from parllel.operators.board.card_player import CardPlayer
@@ -72,6 +72,19 @@ class OwnCards(Closing):
 
     # ------------------------------------------------------------------ cards
 
+    def launch_kept(self) -> None:
+        """Put the cards of an earlier board on this one; what they lack is said when they are reset."""
+        for config in self._folder.configs():
+            self._launch(config, lambda: None, is_checked=False)
+            names = self._folder.variables_of(config.operator_id)
+            if names:
+                with self._changes:
+                    self._cards[config.operator_id].now(
+                        "new",
+                        f"the values of its variables {', '.join(names)} are not kept: if it needs them, "
+                        "remove it, and launch it anew",
+                    )
+
     def launch(self, config: AnyConfig, check: Callable[[], None]) -> None:
         """Put an operator or a game on the board.
 
@@ -80,11 +93,14 @@ class OwnCards(Closing):
         Raises: as `Board.launch`.
         """
         _check_needs(config)
+        self._launch(config, check, is_checked=True)
+
+    def _launch(self, config: AnyConfig, check: Callable[[], None], *, is_checked: bool) -> None:
         with self._changes:
             check()
             self._check_ids(config)
         card = Card(config, self._changes)
-        player = self._player(card)
+        player = self._player(card, is_checked=is_checked)
         try:
             with self._changes:
                 check()
@@ -92,7 +108,7 @@ class OwnCards(Closing):
                 self._check_ids(config)
                 self._ending = [one for one in self._ending if one.thread.is_alive()]
                 before = [one.thread for one in self._ending if one.card.card_id == card.card_id]
-                self._folder.operators[card.card_id] = config.as_json()
+                self._folder.operators.setdefault(card.card_id, config.as_json())
                 self._cards[card.card_id], self._players[card.card_id] = card, player
                 player.start(after=before)
                 self._changes.note()
@@ -171,7 +187,7 @@ class OwnCards(Closing):
 
     # ------------------------------------------------------------------ parts
 
-    def _player(self, card: Card) -> CardPlayer:
+    def _player(self, card: Card, *, is_checked: bool) -> CardPlayer:
         try:
             return CardPlayer(
                 card,
@@ -183,6 +199,7 @@ class OwnCards(Closing):
                 self._folder.run_id(card.card_id),
                 **self._timeouts,
                 next_round=self._next_round,
+                makes_game=is_checked,
             )
         except (ParllelError, ImportError, OSError) as error:
             raise ValueError(str(error)) from error
@@ -202,7 +219,7 @@ class OwnCards(Closing):
             if operator_id in taken:
                 raise WrongStateError(f"there is a card {operator_id!r} already; take another id")
         before = self._folder.operators.get(config.operator_id)
-        if before is not None and before != config.as_json():
+        if before is not None and is_another(config.as_json(), before):
             raise WrongStateError(
                 f"card {config.operator_id!r}: another operator of this id has played on this board; take "
                 "another id, so that their results stay apart"
