@@ -19,6 +19,7 @@ from parllel.operators.worker_environment import missing_keys
 
 _FILE = re.compile(r"(?P<file>.+\.py)(:\w+)?")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:.*", re.DOTALL)
+_GAME = re.compile(r"\w+(/\w+)+")  # a module; ids of environments have a hyphen
 _RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -68,6 +69,8 @@ def _check_env(name: str, env_id: str) -> None:
         env_named(env_id)
         if _FILE.fullmatch(env_id):
             return  # it is executed by the worker alone
+        if _GAME.fullmatch(env_id):
+            raise ValueError("it is a game of several players; give them to a MultiAgentConfig")
         module = module_of(env_id)
         if not module:
             gym.spec(env_id)

@@ -55,6 +55,9 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         ),
         "env_id .*policy.py: there is no such file": OperatorConfig("human", "o", f"{file}:make"),
         "env_id: expected the id of an env": OperatorConfig("baseline", "o", policy="random"),
+        "env_id 'pettingzoo/classic/chess_v6': it is a game of several players": OperatorConfig(
+            "chess", "o", "pettingzoo/classic/chess_v6", policy="random"
+        ),
         "env_id 'CartPoel-v1': Environment `CartPoel` doesn't exist": OperatorConfig(
             "human", "o", "CartPoel-v1"
         ),
