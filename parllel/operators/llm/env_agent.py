@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.operators.given_action import GivenAction
-from parllel.operators.llm.answered import answered
+from parllel.operators.llm.answered import answered, without_thoughts
 from parllel.operators.llm.described import (
     described,
     described_actions,
@@ -23,7 +24,12 @@ from parllel.operators.llm.written_action import written_values
 from parllel.operators.text_view import TextView
 from parllel.operators.worker_agent import Decision
 
-_MOST_LISTED = 200  # actions that are named in a message
+_NUMBERED = re.compile(
+    r"\b(?:action|answer|choice|move)(?: is)?[\s*_`\"']*[:=][\s*_`\"'(]*(-?\d+)(.*)", re.IGNORECASE
+)
+# What makes the first of several numbers, or of a fraction.
+_GOES_ON = re.compile(r"[\d.,/\s-]*\d|\s*(?:or|and|to|/|-)\b", re.IGNORECASE)
+_MOST_LISTED = 400  # actions that are named in a message
 _MOST_NAMED = 5000  # numbers of actions that are looked for in prose
 
 
@@ -58,16 +64,14 @@ class EnvAgent(TextAgent):
         super().bind(observation_space, action_space)
         self._observation_space = observation_space
         self._given = None if action_space is None else GivenAction(action_space)
-        names = self._given_names
-        if names is None and self._view is not None:
-            names = self._view.names()
-        self._names = None
-        if isinstance(action_space, gym.spaces.Discrete) and names is not None:
-            if not isinstance(names, list) or len(names) != action_space.n:
-                raise ValueError(
-                    f"action_names: expected {action_space.n}, one for each action, got {names!r}"
-                )
-            self._names = [str(name) for name in names]
+        given, own = self._given_names, None if self._view is None else self._view.names()
+        n = int(action_space.n) if isinstance(action_space, gym.spaces.Discrete) else 0
+        if given is not None and (not isinstance(given, list) or len(given) != n):
+            raise ValueError(f"action_names: expected {n}, one for each action, got {given!r}")
+        # A wrapper may leave fewer actions than the environment has names for.
+        fitting = own if own is not None and len(own) == n else None
+        names = fitting if given is None else given
+        self._names = None if names is None else [str(name) for name in names]
 
     def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
         """Return what is played, which actions there are, and how to answer."""
@@ -143,7 +147,13 @@ class EnvAgent(TextAgent):
         named = {f"action {action}": action for action in actions[:_MOST_LISTED]}
         if self._names is not None:
             named.update((self.name_of(action), action) for action in actions)
-        return answered(text, named, brief)
+        found = answered(text, named, brief)
+        if found is None and self._names is None:
+            # "Action: 2 (to the right)", where prose has no name to go by.
+            labelled = _NUMBERED.findall(without_thoughts(text))
+            if labelled and not _GOES_ON.match(labelled[-1][1]):
+                found = brief.get(labelled[-1][0])
+        return found
 
     def _written(self, text: str, legal: Sequence[Any] | None) -> Any:
         """Return the last action that is written in JSON."""
@@ -169,10 +179,12 @@ class EnvAgent(TextAgent):
         """Return the legal actions that a game names, or an environment by a mask; None if neither does."""
         if info.get("legal_actions"):
             return list(info["legal_actions"])
+        space = self.action_space
+        if not isinstance(space, gym.spaces.Discrete):
+            return None
         within = observation if isinstance(observation, Mapping) else {}
         mask = np.asarray(info.get("action_mask", within.get("action_mask", ())))
-        space = self.action_space
-        if not isinstance(space, gym.spaces.Discrete) or mask.shape != (space.n,):
+        if mask.shape != (space.n,):
             return None
         return [int(i) + self._first() for i in np.flatnonzero(mask)]
 

@@ -67,7 +67,7 @@ class LlmClient(Closing):
         timeout_s: float = 60.0,
         retries: int = 4,
         token_budget: int | None = None,
-        max_tokens: int | None = 512,
+        max_tokens: int | None = 2048,
         temperature: float | None = None,
     ) -> None:
         numbers = {"timeout_s": timeout_s, "retries": retries, "token_budget": token_budget}

@@ -29,6 +29,14 @@ def decided(answer, space, observation=0, info=None, view=None, **settings):
         ("Action: 2", spaces.Discrete(3), 2),
         ("2", spaces.Discrete(3), 2),
         ("There are 2 walls, hence action 1.", spaces.Discrete(3), 1),
+        ("**Action:** 2 (Move right)", spaces.Discrete(3), 2),
+        ("Not action: 1\nAction: 2, as 1 is a wall", spaces.Discrete(3), 2),
+        ("Action: 1, 2", spaces.Discrete(3), None),
+        ("Action: 1 or 2", spaces.Discrete(3), None),
+        ("Action: 1/2", spaces.Discrete(3), None),
+        ("Action: 1.5", spaces.Discrete(3), None),
+        ("Action: 12 (right)", spaces.Discrete(3), None),
+        ("<think>Action: 1 (left)</think>Action: 2 (right)", spaces.Discrete(3), 2),
         ("Action: 3", spaces.Discrete(3), None),
         ("Action: 3", spaces.Discrete(3, start=3), 3),
         ("I don't know", spaces.Discrete(3), None),
@@ -48,9 +56,10 @@ def decided(answer, space, observation=0, info=None, view=None, **settings):
     ],
 )
 def test_answers_become_actions_of_the_space(answer, space, parsed):
-    decision, _ = decided(answer, space)
-    assert decision.parsed == parsed
-    assert decision.raw == answer
+    agent = EnvAgent(None, {})
+    agent.bind(None, space)
+    action = agent.parse(answer, {})
+    assert (None if action is None else agent.shown_action(action)) == parsed
 
 
 def test_without_an_answer_an_action_of_the_space_is_played():
