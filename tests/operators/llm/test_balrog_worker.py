@@ -84,19 +84,12 @@ def test_episodes_are_solved_in_a_batch(worker, env_id, n, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "arguments", "message"),
     [
-        ({}, (), "model: expected"),
         (
             {"model": "any"},
             ("--policy=random",),
             "--policy: expected none, as settings name the model",
         ),
         ({"model": "any", "turns": 3}, (), r"settings: expected some of .*, got \['turns'\]"),
-        ({"model": "any", "unparsed": "guess"}, (), "unparsed: expected one of error, random"),
-        (
-            {"model": "any", "api_key_env": "NO_SUCH_KEY_"},
-            (),
-            "the variable NO_SUCH_KEY_ is not set",
-        ),
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(settings, arguments, message):
