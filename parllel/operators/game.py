@@ -19,6 +19,7 @@ from parllel.envs import action_mask_of, draw_actions, zero_of
 from parllel.operators.chess_position import chess_position
 from parllel.operators.choosing import Asked, offered_actions
 from parllel.operators.drawing_games import close_game, opens
+from parllel.operators.frames import can_render
 from parllel.operators.given_action import GivenAction
 from parllel.operators.interactive_runtime import action_names
 from parllel.types import Closing, Tree
@@ -101,7 +102,7 @@ class Game(Closing, ABC):
         numbered: dict[str, int] | None = None
         if isinstance(space, gym.spaces.Discrete):
             numbered = {"n": int(space.n), "start": int(space.start)}
-        if text is None and getattr(self.env, "render_mode", None) != "rgb_array":
+        if text is None and not can_render(self.env):
             text = str(seen.observation)[:_LONGEST_TEXT]
         actions = offered_actions(
             numbered,

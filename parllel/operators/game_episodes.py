@@ -133,10 +133,11 @@ class GameEpisodes(Closing):
 
 
 def _made(config: MultiAgentConfig, *, draws: bool) -> Any:
-    """Return the game; one that draws pictures, if it can."""
+    """Return the game; one that draws pictures, or else text, if it can."""
     env = make_game_env(config.env_id, config.env_kwargs)
     modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
-    if not draws or getattr(env, "render_mode", None) is not None or "rgb_array" not in modes:
+    mode = next((mode for mode in ("rgb_array", "ansi") if mode in modes), None)
+    if not draws or getattr(env, "render_mode", None) is not None or mode is None:
         return env
     env.close()
-    return make_game_env(config.env_id, {**config.env_kwargs, "render_mode": "rgb_array"})
+    return make_game_env(config.env_id, {**config.env_kwargs, "render_mode": mode})

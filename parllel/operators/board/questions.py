@@ -4,6 +4,8 @@
     any other thread      answer: one of them; withdraw: all of them; as_json: shows those that are open
     one lock              over the open questions. An answer is checked under it, by what the card's thread
                           knows: that thread cannot go on, and change it, before it has the lock itself
+    the board's lock      may be held when this one is taken, never the other way round: `changed`, which
+                          takes it, is called without this one
 
 A number is given once: an answer that comes late finds its question gone, and is never taken for another's.
 """
@@ -40,6 +42,7 @@ class Questions:
     @property
     def is_open(self) -> bool:
         """Whether an answer is awaited."""
+        # Without the lock: it is read within the board's, by what may be called from `changed`.
         return bool(self._open)
 
     def ask(self, asked: Sequence[Asked], look: Callable[[], None] = lambda: None) -> list[Any]:
@@ -53,13 +56,14 @@ class Questions:
             Exception: what `withdraw` was given.
         """
         with self._condition:
+            # Even if they are withdrawn already: `_are_answered` says so, and none is left open.
             numbers = range(self._last + 1, self._last + 1 + len(asked))
             self._last += len(asked)
             self._open.update(zip(numbers, asked, strict=True))
         self._changed()
         try:
             while not self._are_answered(numbers):
-                look()
+                look()  # without the lock: it may wait for a process, or raise
             return [self._answers[number] for number in numbers]
         finally:
             with self._condition:
@@ -103,7 +107,7 @@ class Questions:
                 )
             _check(asked, action)
             self._answers[number] = action
-            del self._open[number]
+            del self._open[number]  # now, so that of two answers the second is refused
             self._condition.notify_all()
         self._changed()
 

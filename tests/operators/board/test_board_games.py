@@ -81,6 +81,29 @@ def test_programs_play_connect_four_a_step_at_a_time(tmp_path):
     assert len(steps_of(folder)) == card["step"]
 
 
+def test_a_game_without_pictures_shows_its_text(tmp_path):
+    game = tmp_path / "game.py"
+    game.write_text(
+        "from pettingzoo.classic.tictactoe import tictactoe\n"
+        "class Plain(tictactoe.raw_env):\n"
+        "    metadata = {**tictactoe.raw_env.metadata, 'render_modes': ['ansi']}\n"
+        "def game(render_mode=None):\n"
+        "    env = Plain(render_mode=render_mode)\n"
+        "    env.render = lambda: f'{sum(map(bool, env.board.squares))} of 9 squares'\n"
+        "    return env\n"
+    )
+    first = "def act(command):\n    return command['legal_actions'][0]"
+    players = {seat: player(tmp_path, f"op-{seat}", first) for seat in ("player_1", "player_2")}
+    with Board([config_of(f"{game}:game", players)], base=tmp_path) as board:
+        board.look("a page", ["game"])
+        board.reset(1)
+        until(board, lambda shown: shown["cards"][0]["text"] == "0 of 9 squares")
+        settled(board, "ready")
+        board.step()
+        until(board, lambda shown: shown["cards"][0]["text"] == "1 of 9 squares")
+        assert board.frame("game") is None
+
+
 def test_a_person_plays_chess_against_random_moves(tmp_path):
     random = OperatorConfig("chess", "random", policy="random")
     config = config_of(CHESS, {"player_0": PERSON, "player_1": random}, max_steps=6)
