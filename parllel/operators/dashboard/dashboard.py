@@ -32,6 +32,9 @@ class Dashboard(Closing):
         settings: of the server; default 127.0.0.1 and a free port. Without a token, that of the board's
             folder is used, as whoever is connected can start programs.
 
+    Attributes:
+        token: what clients send.
+
     Raises:
         OSError: if the address cannot be bound, or the token cannot be read.
         ValueError: if other users can read the token.
@@ -48,7 +51,7 @@ class Dashboard(Closing):
         settings = settings or ServerSettings()
         token = settings.token or token_of(board.folder)
         settings = replace(settings, token=token, cookie=True)
-        self._token = token
+        self.token = token
         folder = str(Path(board.folder).parent if base is None else base)
         wishes = Wishes(board, folder, trusted=trusted)
         self._server = WebServer(
@@ -67,7 +70,7 @@ class Dashboard(Closing):
     @property
     def login_url(self) -> str:
         """The address that lets a browser in; it holds the token."""
-        return f"{self.url}/?token={quote(self._token, safe='')}"
+        return f"{self.url}/?token={quote(self.token, safe='')}"
 
     def start(self) -> Dashboard:
         """Serve in a thread; return when requests are accepted.

@@ -15,8 +15,6 @@ from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.trusted_runs import check_runs
 from parllel.web import ServerSettings, check_address, read_token
 
-_STEPS_PER_S = 10.0  # of a new board: most episodes are over before one sees a step otherwise
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
@@ -35,10 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
                 base=arguments.dir,
                 folder=arguments.board,
                 scripts=arguments.files,
+                trusted=arguments.trust,
             )
         )
-        if arguments.board is None:
-            board.set_speed(_STEPS_PER_S)
         dashboard = Dashboard(board, base=arguments.dir, trusted=arguments.trust, settings=settings)
         # Not entered, as that would start it in a thread.
         stack.callback(dashboard.close)

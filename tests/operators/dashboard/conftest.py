@@ -19,7 +19,7 @@ class Opened:
     def __init__(self, stack, dashboard):
         self._stack = stack
         self.dashboard = dashboard
-        self.token = dashboard.login_url.partition("token=")[2]
+        self.token = dashboard.token
         self.headers = {"Authorization": f"Bearer {self.token}"}
         self.rest = stack.enter_context(
             httpx2.Client(
