@@ -1,52 +1,43 @@
-"""The command `parllel operators dashboard` in a process of its own, and clients that have its token."""
+"""A dashboard's process as a program uses it: over REST and WebSocket, with its token."""
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 
 import httpx2
+from dashboard_server import DashboardServer
 from websockets.sync.client import connect
 
 BASELINE = {"operator_type": "baseline", "policy": "random", "env_id": "CartPole-v1"}
 
 
-class ServedBoard:
-    """A dashboard's process, as a context; killed at the end unless `end` was called.
+class RestServer(DashboardServer):
+    """A server, as a context, and a client of it.
 
-    Args:
-        arguments: of the command.
+    Attributes:
+        base_url, token: the parts of `url`.
+        rest: a client that has the token.
     """
 
-    def __init__(self, *arguments, port=0, **options):
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "parllel.cli", "operators", "dashboard", "--port"),
-                *map(str, (port, *arguments)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
-        )
-        said = [self.process.stdout.readline(), self.process.stdout.readline()]
-        if not said[1]:
-            raise AssertionError(self.process.communicate()[1])
-        self.folder = said[0].strip().removeprefix("board: ")
-        self.login_url = said[1].strip().removeprefix("serving on ")
-        self.url, self.token = self.login_url.split("/?token=")
+    def __init__(self, folder, *arguments, port=0):
+        super().__init__(folder, *arguments, port=port)
+        self.base_url, self.token = self.url.split("/?token=")
         self.headers = {"Authorization": f"Bearer {self.token}"}
         self.rest = httpx2.Client(
-            base_url=self.url, headers=self.headers, timeout=60.0, trust_env=False
+            base_url=self.base_url,
+            headers=self.headers,
+            timeout=60.0,
+            trust_env=False,
+            # Or a test that shares it with others would leave a connection open.
+            limits=httpx2.Limits(max_keepalive_connections=0),
         )
 
     def socket(self, **arguments):
         """Return what opens a WebSocket, a context."""
-        url = "ws" + self.url.removeprefix("http") + "/api/ws"
+        url = "ws" + self.base_url.removeprefix("http") + "/api/ws"
         arguments = {"additional_headers": self.headers, "proxy": None, **arguments}
         return connect(url, **arguments)
 
@@ -64,27 +55,29 @@ class ServedBoard:
         assert reply.status_code == 200, reply.text
         return reply.json()
 
-    def state_where(self, true_of, timeout_s=40):
-        """Wait for a state, and return it."""
+    def cards_where(self, true_of, timeout_s=40):
+        """Wait until a function is true of the state of each card, and return these by their ids."""
         limit = time.monotonic() + timeout_s
-        while not true_of(state := self.state()):
-            assert time.monotonic() < limit, state
+        cards = self.state()["cards"]
+        while not all(true_of(card) for card in cards):
+            assert time.monotonic() < limit, cards
             time.sleep(0.02)
-        return state
+            cards = self.state()["cards"]
+        return {card["id"]: card for card in cards}
 
-    def end(self, timeout_s=60):
-        """Send SIGTERM; return the exit status, and what was said on standard error."""
-        self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=timeout_s)
-        return self.process.returncode, errors
+    def await_status(self, *statuses):
+        """Wait until each card has one of some statuses, and return the cards by their ids."""
+        return self.cards_where(lambda card: card["status"] in statuses)
 
-    def __enter__(self):
-        return self
+    def terminate(self, number=signal.SIGTERM):
+        """End it by a signal; return the exit status, and what was said on standard error."""
+        self.process.send_signal(number)
+        status, _, errors = self.end()
+        return status, errors
 
     def __exit__(self, *error):
         self.rest.close()
-        self.process.kill()
-        self.process.communicate()
+        super().__exit__(*error)
 
 
 class FrameReader:

@@ -14,7 +14,7 @@ from statistics import median
 import psutil
 import pytest
 from drawn_env import make
-from rest_and_socket import FrameReader, ServedBoard
+from rest_and_socket import FrameReader, RestServer
 
 from parllel.testing import private_memory
 
@@ -86,12 +86,12 @@ def len_of(card):
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS + 300)
 def test_eight_cards_at_ten_frames_a_second(tmp_path):
-    with ServedBoard("--dir", tmp_path) as served:
+    with RestServer(tmp_path) as served:
         server = psutil.Process(served.process.pid)
         for card in CARDS:
             served.launch(card, env_id=ENV)
         served.wish("reset", seed=0)
-        served.state_where(lambda one: all(c["status"] == "ready" for c in one["cards"]), 120)
+        served.cards_where(lambda card: card["status"] == "ready", 120)
         served.wish("speed", steps_per_s=PER_S)
         served.wish("play", go_on=True)
         slow = SlowPage(served)
@@ -132,7 +132,7 @@ def test_eight_cards_at_ten_frames_a_second(tmp_path):
             f"alone {own / passed:.2f}, beyond {(cpu - own) / passed:.2f}\n"
             f"stop answered in {stop_s * 1e3:.0f} ms"
         )
-        assert served.end()[0] == 0
+        assert served.terminate()[0] == 0
     assert growth < MOST_GROWTH
     # The slow page skips, and what it gets is the newest: the quick one keeps up beside it.
     assert max(slow.reader.most_missed.values()) > 3

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from fuzzed_requests import fuzzed_body, fuzzed_requests, send_fuzzed
-from rest_and_socket import BASELINE, FrameReader, ServedBoard
+from rest_and_socket import BASELINE, FrameReader, RestServer
 from websockets.exceptions import ConnectionClosed
 
 from parllel.testing import private_memory
@@ -84,7 +84,7 @@ def _message(rng):
 
 def send_frames(served, seed, n):
     """Send bytes that are hardly frames, after a right handshake, and wait for the end."""
-    rng, address = random.Random(seed), urlsplit(served.url)
+    rng, address = random.Random(seed), urlsplit(served.base_url)
     lines = [
         "GET /api/ws HTTP/1.1",
         f"Host: {address.netloc}",
@@ -120,13 +120,13 @@ def tidy(served):
 
 def fuzz(folder, seed, n):
     statuses, codes = Counter(), Counter()
-    with ServedBoard("--dir", folder) as served:
+    with RestServer(folder) as served:
         for card in OWN:
             served.launch(card, max_steps=30)
         before = 0
         for part in range(11):
             statuses.update(
-                send_fuzzed(served.url, requests_of(seed + part, n // 20, served.token))
+                send_fuzzed(served.base_url, requests_of(seed + part, n // 20, served.token))
             )
             codes.update(send_messages(served, seed + part, n * 7 // 200))
             send_frames(served, seed + part, n * 3 // 200)
@@ -136,7 +136,7 @@ def fuzz(folder, seed, n):
         for card in OWN:
             served.wish("restart", card=card)
         served.wish("reset", seed=5)
-        served.state_where(lambda one: all(c["status"] == "ready" for c in one["cards"]))
+        served.await_status("ready")
         with served.socket() as page:
             reader = FrameReader(page, list(OWN))
             served.wish("speed", steps_per_s=None)
@@ -145,7 +145,7 @@ def fuzz(folder, seed, n):
                 c["status"] != "ended" for c in reader.state["cards"]
             ):
                 reader.take()
-        status, errors = served.end()
+        status, errors = served.terminate()
     print(dict(statuses), dict(codes), f"{growth / 2**20:+.2f} MiB")
     # Nothing on standard error: each line there is a mistake that was logged.
     assert (status, errors) == (0, "")
