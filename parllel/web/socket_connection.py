@@ -34,6 +34,7 @@ _LOGGER = logging.getLogger("parllel.web.socket")
 _LOGGER.setLevel(logging.ERROR)
 _CLOSE_S = 2.0
 _MOST_PARTS = 1024  # of a message
+_PING_BYTES = 8  # of those that `confirm` sends; others have none
 _MOST_REASON = 120  # bytes; a close frame has room for 123
 
 
@@ -56,6 +57,8 @@ class SocketConnection(asyncio.Protocol):
         self._transport: Any = None
         self._messages: deque[str | bytes] = deque()
         self._changed = asyncio.Event()  # a message, or the end
+        self._n_asked = self._n_confirmed = 0
+        self._confirmed = asyncio.Event()  # a pong, or the end
         self._writable = asyncio.Event()
         self._writable.set()
         self._parts: list[bytes | bytearray | memoryview] = []
@@ -157,6 +160,18 @@ class SocketConnection(asyncio.Protocol):
                 self._protocol.close_reason or "",
             )
 
+    async def confirm(self) -> None:
+        """Wait until the client has taken all that was sent before."""
+        self._n_asked += 1
+        number = self._n_asked
+        self._raise_if_closed()
+        self._protocol.send_ping(number.to_bytes(_PING_BYTES, "big"))
+        self._flush()
+        while self._n_confirmed < number:
+            self._raise_if_closed()
+            self._confirmed.clear()
+            await self._confirmed.wait()
+
     # ------------------------------------------------------------------ for the transport
 
     def data_received(self, data: bytes) -> None:
@@ -174,6 +189,9 @@ class SocketConnection(asyncio.Protocol):
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
             self._is_text = frame.opcode is Opcode.TEXT
             self._parts = []
+        elif frame.opcode is Opcode.PONG:
+            self._take_pong(bytes(frame.data))
+            return
         elif frame.opcode is not Opcode.CONT:
             return
         self._parts.append(frame.data)
@@ -192,6 +210,13 @@ class SocketConnection(asyncio.Protocol):
             return
         self._changed.set()
         self._read(False)
+
+    def _take_pong(self, data: bytes) -> None:
+        number = int.from_bytes(data, "big")
+        # A client may send pongs that answer nothing.
+        if len(data) == _PING_BYTES and number <= self._n_asked:
+            self._n_confirmed = max(self._n_confirmed, number)
+            self._confirmed.set()
 
     def _fail(self, code: int, reason: str) -> None:
         self._failed = True
@@ -221,6 +246,7 @@ class SocketConnection(asyncio.Protocol):
 
     def _end_of_messages(self) -> None:
         self._changed.set()
+        self._confirmed.set()
         # `send` may wait for a client that has closed, and will read no more.
         self._writable.set()
 

@@ -46,6 +46,15 @@ class WebSocket(Protocol):
             SocketClosedError: if it has been closed, also while this waits.
         """
 
+    async def confirm(self) -> None:
+        """Wait until the client has taken all that was sent before, which it says by answering a ping.
+
+        `send` alone waits for the buffers between, which may hold what a slow client takes minutes to read.
+
+        Raises:
+            SocketClosedError: if it has been closed, also while this waits.
+        """
+
     def close(self, code: int = 1000, reason: str = "") -> None:
         """Begin to close it; does nothing if that has begun. What waits to be sent is sent before."""
 

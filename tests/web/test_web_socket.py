@@ -41,6 +41,15 @@ async def flood(socket):
         flood.sent += 1
 
 
+async def careful(socket):
+    """Send as much as is taken; leave the number of messages that the client is known to have."""
+    careful.confirmed = 0
+    while True:
+        await socket.send(bytes(1000))
+        await socket.confirm()
+        careful.confirmed += 1
+
+
 async def deaf(socket):
     await asyncio.sleep(60)
 
@@ -57,6 +66,7 @@ def serve_sockets():
                 sockets=[
                     SocketRoute("/ws", echo),
                     SocketRoute("/flood", flood),
+                    SocketRoute("/careful", careful),
                     SocketRoute("/deaf", deaf),
                 ],
             )
@@ -244,6 +254,24 @@ def test_a_client_that_answers_no_ping_is_dropped(serve_sockets):
         # Its library answers pings.
         live.send("1")
         assert live.recv(timeout=20) == "1"
+
+
+def test_what_is_confirmed_has_been_taken(serve_sockets):
+    server = serve_sockets()
+    # Its library reads no more than it has room for, and answers pings as it reads.
+    with opened(server, "/careful", max_queue=1) as socket:
+        n = 0
+        for _ in range(20):
+            socket.recv(timeout=20)
+            n += 1
+            time.sleep(0.01)
+            assert careful.confirmed <= n + 3
+        # Pongs that answer nothing confirm nothing.
+        for data in (b"", b"\xff" * 8, b"x"):
+            socket.pong(data)
+        socket.recv(timeout=20)
+        assert careful.confirmed <= n + 4
+    await_no_sockets(server)
 
 
 def test_messages_wait_until_they_are_taken(serve_sockets):

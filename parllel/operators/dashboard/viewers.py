@@ -212,6 +212,8 @@ class _Viewer:
             for card in self._cards:
                 if card in self._frames and card not in self._unseen:
                     await self._send_frame(card)
+            # Or what is sent would wait in the buffers between, and be old when it is read.
+            await self._socket.confirm()
 
     async def _send_frame(self, card: str) -> None:
         # Asked for now: what the state counted may be older than what there is.

@@ -148,7 +148,7 @@ def test_a_worker_that_is_killed_shows_on_its_card_alone(served):
     served.wish("step")
     cards = served.cards_where(lambda card: card["status"] == "died" or card["step"] == 1)
     assert (cards["dying"]["status"], cards["other"]["status"]) == ("died", "ready")
-    assert "killed by signal 9" in cards["dying"]["message"]
+    assert "killed by SIGKILL" in cards["dying"]["message"]
     assert "restart" in served.wish("step", status=409, cards=["dying"])["error"]
     served.wish("restart", card="dying")
     assert served.await_status("ready")["dying"]["seed"] == 0

@@ -27,22 +27,29 @@ SLOW_PAUSE_S = 0.5
 
 
 class SlowPage(threading.Thread):
-    """A page that takes a message twice a second, and notes how old frames are when they come."""
+    """A page that takes a message twice a second.
 
-    def __init__(self, served):
+    Attributes:
+        behind: versions between each state that it got and the newest that `quick` had then.
+    """
+
+    def __init__(self, served, quick):
         super().__init__(daemon=True)
-        self._served = served
+        self._served, self._quick = served, quick
         self.ended = threading.Event()
+        self.behind = []
         self.reader = None
         self.error = None
 
     def run(self):
         try:
-            # The buffers between are as small as the system allows, and its library takes one message.
-            with self._served.socket(max_queue=1) as socket:
+            # Its library holds one message, and then reads no more.
+            with self._served.socket(max_queue=1, ping_interval=None) as socket:
                 self.reader = FrameReader(socket, CARDS[:2])
                 while not self.ended.is_set():
-                    self.reader.take()
+                    if self.reader.take() is None:
+                        newest = self._quick.state["version"]
+                        self.behind.append(newest - self.reader.state["version"])
                     time.sleep(SLOW_PAUSE_S)
         except BaseException as error:
             self.error = error
@@ -94,12 +101,13 @@ def test_eight_cards_at_ten_frames_a_second(tmp_path):
         served.cards_where(lambda card: card["status"] == "ready", 120)
         served.wish("speed", steps_per_s=PER_S)
         served.wish("play", go_on=True)
-        slow = SlowPage(served)
         with served.socket() as socket:
             quick = FrameReader(socket, CARDS)
+            quick.take()
+            slow = SlowPage(served, quick)
             slow.start()
             _take_for(quick, min(30.0, SECONDS / 5))  # what is allocated once
-            begun, n_begun = time.monotonic(), n_of(served.state())
+            begun, first = time.monotonic(), served.state()
             cpu_begun, server_begun = cpu_s(server), sum(server.cpu_times()[:2])
             frames_begun = sum(quick.frames.values())
             memory, lags = [], []
@@ -109,13 +117,13 @@ def test_eight_cards_at_ten_frames_a_second(tmp_path):
             passed = time.monotonic() - begun
             cpu = cpu_s(server) - cpu_begun
             server_cpu = sum(server.cpu_times()[:2]) - server_begun
-            n_ended = n_of(served.state())
+            last = served.state()
             frames = sum(quick.frames.values()) - frames_begun
         slow.ended.set()
         slow.join(30)
-        if slow.error is not None:
-            raise slow.error
-        n_steps, n_frames = (after - before for after, before in zip(n_ended, n_begun, strict=True))
+        n_steps, n_frames = (b - a for a, b in zip(n_of(first), n_of(last), strict=True))
+        per_s = (last["version"] - first["version"]) / passed
+        behind_s = [n / per_s for n in slow.behind]
         own = own_cpu_s(n_steps, n_frames)
         third = len(memory) // 3 or 1
         growth = median(memory[-third:]) - median(memory[:third])
@@ -126,14 +134,19 @@ def test_eight_cards_at_ten_frames_a_second(tmp_path):
             f"\n{passed:.0f} s, {n_steps} steps, {n_frames} frames drawn ({n_frames / passed / 8:.1f}/s a "
             f"card), {frames} came ({frames / passed / 8:.1f}/s a card); newest minus shown: median "
             f"{median(lags)}, most {max(lags)}; slow page: {sum(slow.reader.frames.values())} frames, most "
-            f"missed between two {max(slow.reader.most_missed.values())}\n"
+            f"missed between two {max(slow.reader.most_missed.values())}, states {median(behind_s):.1f} s "
+            f"old, at most {max(behind_s):.1f}\n"
             f"server {median(memory) / 2**20:.1f} MiB private, growth {growth / 2**20:+.2f} MiB\n"
             f"CPU: {cpu / passed:.2f} cores, of these the server {server_cpu / passed:.2f}; environments "
             f"alone {own / passed:.2f}, beyond {(cpu - own) / passed:.2f}\n"
             f"stop answered in {stop_s * 1e3:.0f} ms"
         )
         assert served.terminate()[0] == 0
+    if slow.error is not None:
+        raise slow.error
     assert growth < MOST_GROWTH
+    # Of its two messages a second some are frames; one more may wait in its library.
+    assert median(behind_s) < 10 * SLOW_PAUSE_S
     # The slow page skips, and what it gets is the newest: the quick one keeps up beside it.
     assert max(slow.reader.most_missed.values()) > 3
     assert frames > 0.5 * n_frames
