@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+# Reentrant: a game that is refused after it was made is closed within `no_game_ends`.
 _lock = threading.RLock()
 _drawing: set[int] = set()  # by id, of those that are open
 _closing: list[Any] = []

@@ -1,7 +1,9 @@
 """What the players of a game do, as its card shows them.
 
 the card's thread    notice: who does what now;  record: what was played
-any other thread     as_json
+any other thread     as_json; died, when its card is restarted
+one lock             of its own, as `notice` comes in the middle of a step, without the board's; within it no
+                     other is taken
 """
 
 from __future__ import annotations
