@@ -18,6 +18,8 @@ from parllel.operators.local_url import is_local
 from parllel.operators.operator_config import OperatorConfig
 
 _PROXIES = ("ALL_PROXY", "FTP_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SOCKS_PROXY")
+# By which servers elsewhere are known.
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 # Where the workers of this package find their modules, and what they may use of the machine.
 _PYTHON = ("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
@@ -51,7 +53,7 @@ def passed_variables(config: OperatorConfig) -> list[str]:
         patterns += _PYTHON
     server = _server(config)
     if server is not None and not is_local(server):
-        patterns += [*_PROXIES, *(name.lower() for name in _PROXIES)]
+        patterns += [*_PROXIES, *(name.lower() for name in _PROXIES), *_CERTIFICATES]
     names = [name for name in os.environ if any(fnmatchcase(name, p) for p in patterns)]
     if server is not None and is_local(server):
         names = [name for name in names if name.upper() not in _PROXIES]

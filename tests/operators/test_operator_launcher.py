@@ -211,11 +211,12 @@ def test_proxies_are_kept_from_those_who_ask_this_machine(
     from parllel.operators.worker_environment import passed_variables
 
     proxies = {"ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "http_proxy", "https_proxy"}
-    for name in proxies:
+    for name in (*proxies, "SSL_CERT_FILE"):
         monkeypatch.setenv(name, "socks5://nowhere")
     settings = {} if url is None else {"base_url": url}
     config = OperatorConfig("llm", "o", settings=settings, passed=["*_proxy", "*_PROXY"])
     assert bool(proxies & set(passed_variables(config))) is are_passed
+    assert ("SSL_CERT_FILE" in passed_variables(config)) is are_passed
     if are_passed:
         assert proxies <= set(passed_variables(config))
     vllm = OperatorConfig("llm", "o", settings={"provider": "vllm"}, passed=["*_proxy", "*_PROXY"])
