@@ -21,7 +21,8 @@ export class QuestionPanel {
   #actions = this.form.querySelector(".actions");
   #shownActions = null;
   #answered = null; // the number that an answer was sent for, until the server has taken it
-  #question = null;
+  #question = null; // that is shown
+  #latest = null; // that the server asks; null: none
   #isList = false;
   #act;
 
@@ -42,6 +43,7 @@ export class QuestionPanel {
 
   /** Ask this question; null: none at the moment. */
   update(question) {
+    this.#latest = question;
     const isAsked = question !== null && question.number !== this.#answered;
     setData(this.form, "question", isAsked ? question.number : null);
     setData(this.form, "asked", isAsked ? (question.player_id ?? "") : null);
@@ -105,7 +107,7 @@ export class QuestionPanel {
     if (this.form.dataset.question === undefined) return;
     const question = this.#question;
     this.#answered = question.number;
-    this.update(question);
+    this.update(this.#latest);
     let refusal = null;
     try {
       await this.#act(question.number, action);
@@ -116,10 +118,8 @@ export class QuestionPanel {
       refusal = error;
     }
     this.#answered = null;
-    if (refusal !== null) {
-      this.update(question);
-      this.#say(refusal.message);
-    }
+    this.update(this.#latest);
+    if (refusal !== null) this.#say(refusal.message);
   }
 
   #say(text) {
