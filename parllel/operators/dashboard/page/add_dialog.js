@@ -4,6 +4,13 @@ import { copyOf, element, setText, show } from "./dom.js";
 import { FieldError, operatorBody, gameBody } from "./add_fields.js";
 import { RefusedError, get, post } from "./server.js";
 
+// Of the kinds that have settings.
+const SETTINGS = {
+  human: '{"action_names": ["rock", "paper", "scissors"]}',
+  llm: '{"model": "...", "base_url": "http://..."}',
+  rl: '{"best": true}',
+};
+
 const at = (id) => document.getElementById(id);
 
 export class AddDialog {
@@ -84,6 +91,7 @@ export class AddDialog {
       const [unlikely, likely] = kind.kind === "baseline" ? ["", "random"] : ["random", ""];
       if (at("policy").value === unlikely) at("policy").value = likely;
       setText(at("needs"), `Needs ${kind.needs}`);
+      at("settings").placeholder = kind.kind === "llm" ? '{"temperature": 0}' : (SETTINGS[kind.kind] ?? "{}");
     }
     at("add-player").disabled = this.#kinds.length === 0;
     if (isGame && this.#kinds.length && at("rows").children.length === 0) this.#setRows(this.#players() ?? ["player_0", "player_1"]);
@@ -137,8 +145,7 @@ export class AddDialog {
       show(policy.closest("label"), isProgram || kind?.policy === "needed");
       setText(row.querySelector(".policy span"), isProgram ? "Command" : "Policy");
       policy.placeholder = kind?.needs ?? "";
-      row.querySelector("[name=player-settings]").placeholder =
-        type.value === "llm" ? '{"model": "...", "base_url": "http://..."}' : "{}";
+      row.querySelector("[name=player-settings]").placeholder = SETTINGS[type.value] ?? "{}";
       if (!isNamed) name.value = `${type.value}-${[...at("rows").children].indexOf(row) + 1}`;
     };
     policy.value = "random";

@@ -54,7 +54,7 @@ export class Card {
     show(this.node.querySelector(".menu"), experiment === null);
     writeTerminalText(this.#fields.node("text"), card.text);
     this.#trouble(card, experiment);
-    this.#last.update(card.last);
+    this.#last.update(card.last, card.operator_type);
     this.#writeTotals(card.totals);
     this.#showPlayers(card.players ?? []);
     this.#panels.update(card, this.node.querySelector(":scope > .asked"), this.#players);

@@ -3,6 +3,9 @@
 import { Fields, copyOf, rememberOpen, show } from "./dom.js";
 import { numberText, secondsText, valueText } from "./words.js";
 
+const NAMED = new Set(["human", "chess"]);
+const LONGEST_NAME = 20;
+
 export class LastAction {
   #place;
   #fields = null;
@@ -13,19 +16,24 @@ export class LastAction {
     this.#name = name;
   }
 
-  update(last) {
+  /** type: of the operator; null for a game. */
+  update(last, type) {
     show(this.#place, last !== null);
     if (last === null) return;
     this.#fields ??= this.#build();
-    const hasAnswer = last.raw !== null && last.raw !== undefined;
+    const [raw, action] = [last.raw ?? "", valueText(last.action)];
+    // A move by its name, where that says more than the number, and there is nothing else to read.
+    const isName = NAMED.has(type) && raw.length <= LONGEST_NAME;
+    const hasAnswer = raw !== "" && !isName;
     this.#fields.write({
-      action: valueText(last.action),
+      action,
       latency: secondsText(last.latency_s),
       tokens: numberText(last.tokens),
-      raw: hasAnswer ? last.raw : "",
+      raw,
       parsed: valueText(last.parsed),
       executed: valueText(last.executed),
     });
+    this.#fields.writeOrHide("said", isName && raw !== action ? raw : null);
     this.#fields.writeOrHide("illegal", last.illegal ? "illegal" : null);
     show(this.#place.querySelector(".tokens"), (last.tokens ?? null) !== null);
     show(this.#place.querySelector(".answer"), hasAnswer);

@@ -27,6 +27,6 @@ export class Player {
       "total-reward": numberText(player.total_reward),
     });
     show(this.node.querySelector(".policy"), Boolean(player.policy));
-    this.#last.update(player.last);
+    this.#last.update(player.last, player.operator_type);
   }
 }

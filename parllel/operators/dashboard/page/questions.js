@@ -77,6 +77,9 @@ export class QuestionPanel {
       "free-label": this.#isList ? `Filter ${actions.length} actions` : `JSON of ${question.space ?? "the action"}`,
     });
     this.#actions.replaceChildren(...(actions ?? []).map(actionButton));
+    // Buttons of one width, also in a last row that is not full.
+    const longest = Math.max(1, ...[...this.#actions.children].map(lengthOf));
+    this.#actions.style.setProperty("--longest", longest);
   }
 
   #filter() {
@@ -141,6 +144,11 @@ function actionButton({ action, name, keys }) {
   const shown = keys.filter((key) => key !== text).map((key) => element("kbd", {}, KEYS[key] ?? key));
   if (shown.length) button.append(element("span", { "aria-hidden": "true" }, ...shown));
   return button;
+}
+
+/** Return about how many digits a button is wide: most letters are narrower, keys have a frame. */
+function lengthOf(button) {
+  return 0.85 * button.dataset.name.length + 2.7 * button.querySelectorAll("kbd").length;
 }
 
 /** Keys act on the question of the focused card, or on the only one that takes them. */
