@@ -1,0 +1,83 @@
+"""The page and the server: reloads, a second page, a server that comes back, a stranger."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+from chromium import expect
+from dashboard_server import SQUARES, DashboardServer
+from shown_board import ShownBoard
+
+# Each part of it has a time-out of its own.
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_a_reload_and_a_second_page_show_the_same(shown, pages, server):
+    shown.add("a", "baseline", SQUARES, policy="noop")
+    shown.reset(7)
+    shown.expect("a", status="ready")
+    shown.page.click("#step-all")
+    shown.expect("a", step=1)
+    drawn = shown.picture("a", 1)
+    shown.page.reload()
+    shown.expect("a", status="ready", step=1, seed=7, episode_reward=1)
+    assert (shown.picture("a", 1) == drawn).all()
+    other = ShownBoard(pages.open(server.url))
+    other.expect("a", status="ready", step=1, seed=7)
+    assert (other.picture("a", 1) == drawn).all()
+    # What one wishes, both see.
+    other.page.click("#step-all")
+    for one in (shown, other):
+        one.expect("a", step=2)
+        assert (one.picture("a", 2) != drawn).any()
+    other.page.select_option("#speed", "5")
+    expect(shown.page.locator("#speed")).to_have_value("5")
+    other.page.click("#play")
+    expect(shown.page.locator("#phase")).to_have_attribute("data-phase", "playing")
+    shown.page.click("#stop")
+    expect(other.page.locator("#phase")).to_have_attribute("data-phase", "stopped")
+
+
+def test_a_page_heals_when_the_server_comes_back(pages, tmp_path):
+    with DashboardServer(tmp_path) as server:
+        address = urlsplit(server.url)
+        shown = ShownBoard(pages.open(server.url))
+        shown.add("a", "baseline", SQUARES, policy="noop")
+        shown.reset(3)
+        shown.expect("a", status="ready")
+        shown.page.click("#step-all")
+        shown.expect("a", step=1)
+        server.process.terminate()
+        server.end()
+    expect(shown.page.locator("#connection")).to_have_attribute("data-state", "reconnecting")
+    (folder,) = (tmp_path / "board",)
+    with DashboardServer(tmp_path, "--board", folder, port=address.port) as server:
+        # The same token, so that the page need not be opened anew.
+        assert server.url.endswith(address.query)
+        expect(shown.page.locator("#connection")).to_have_attribute("data-state", "connected")
+        shown.expect("a", step=0)
+        shown.reset(3)
+        shown.expect("a", status="ready", seed=3)
+        shown.page.click("#step-all")
+        shown.expect("a", step=1)
+        server.process.terminate()
+        assert server.end()[0] == 0
+
+
+def test_a_stranger_sees_nothing(pages, server):
+    address = urlsplit(server.url)
+    page = pages.open()
+    answer = page.goto(f"http://{address.netloc}/")
+    assert answer.status in (401, 403)
+    assert page.locator("article").count() == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/#results"])
+def test_the_address_does_not_keep_the_token(pages, server, path):
+    page = pages.open(server.url)
+    expect(page.locator("#connection")).to_have_attribute("data-state", "connected")
+    address = urlsplit(page.url)
+    assert (address.path, address.query) == ("/", "")
+    page.goto(f"http://{address.netloc}{path}")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "connected")
