@@ -12,7 +12,8 @@ pytestmark = pytest.mark.timeout(180)
 
 PHONE = {"width": 360, "height": 740}
 BRIGHTNESS = """() => {
-    const [r, g, b] = getComputedStyle(document.documentElement).backgroundColor.match(/[0-9.]+/g).map(Number);
+    const color = getComputedStyle(document.documentElement).backgroundColor;
+    const [r, g, b] = color.match(/[0-9.]+/g).map(Number);
     return (r + g + b) / 765;
 }"""
 
