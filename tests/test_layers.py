@@ -31,7 +31,7 @@ RESERVED = {
     "torch": {"torch"},
     "ray": {"rollouts"},
     "uvicorn": {"web", "remote", "operators"},
-    "websockets": {"web"},
+    "websockets": {"web", "operators"},
     "httpx2": {"remote", "operators"},
     "google": {"remote"},
     "jsonschema": {"remote", "operators"},

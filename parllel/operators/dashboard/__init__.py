@@ -10,6 +10,16 @@ Raises:
     ImportError: if what the extra `operators` installs is missing.
 """
 
+try:
+    import uvicorn as _uvicorn  # noqa: F401
+    import websockets as _websockets  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name not in ("uvicorn", "websockets"):
+        raise
+    raise ImportError(
+        f"parllel.operators.dashboard needs {error.name}: pip install 'parllel[operators]'"
+    ) from error
+
 from parllel.operators.dashboard.dashboard import Dashboard
 
 __all__ = ["Dashboard"]

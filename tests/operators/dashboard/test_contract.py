@@ -249,6 +249,21 @@ def test_a_second_one_at_the_same_port_is_refused_and_leaves_nothing(tmp_path):
     assert not (tmp_path / "second").exists()
 
 
+@pytest.mark.parametrize("missing", ["uvicorn", "websockets"])
+def test_a_library_that_is_missing_is_named_with_its_extra(missing):
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+from parllel.cli import main
+sys.exit(main(["operators", "dashboard"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    said = f"needs {missing}: pip install 'parllel[operators]'\n"
+    assert done.stderr.endswith(said)
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_board_goes_on_after_a_restart(tmp_path):
     with RestServer(tmp_path) as served:
         served.launch("a", max_steps=3)
