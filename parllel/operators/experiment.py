@@ -20,7 +20,7 @@ from parllel.operators.film import Film
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_launcher import OperatorLauncher
-from parllel.operators.operator_session import Episodes, Onlooker, OperatorSession
+from parllel.operators.operator_session import Episodes, OperatorSession
 from parllel.operators.results import COMPARISONS
 from parllel.operators.seated_players import no_notice
 from parllel.operators.session_parts import episodes_of, labels_of, launch_of
@@ -159,14 +159,7 @@ class Experiment:
             )
             gate = self._gate() if watching is None else watching.gate(self._gate())
             sessions = [
-                self._session(
-                    config,
-                    one,
-                    folder,
-                    launcher,
-                    gate,
-                    None if watching is None else watching.onlooker(config.operator_id),
-                )
+                self._session(config, one, folder, launcher, gate, watching)
                 for config, one in zip(self.operators, episodes, strict=True)
             ]
             if watching is not None:
@@ -209,7 +202,7 @@ class Experiment:
         folder: ExperimentFolder,
         launcher: OperatorLauncher,
         gate: EpisodeGate,
-        onlooker: Onlooker | None,
+        watching: Watching | None,
     ) -> OperatorSession:
         run_id = folder.run_id(config.operator_id)
         return OperatorSession(
@@ -223,7 +216,7 @@ class Experiment:
             run_id=run_id,
             restarts=RestartBudget(self.restarts, within_s=math.inf),
             is_success=self._is_success(config.env_id),
-            onlooker=onlooker,
+            onlooker=None if watching is None else watching.onlooker(config.operator_id),
         )
 
     def _rounds(

@@ -3,7 +3,7 @@
     the card's thread   before_step     waits for `playing`, at its speed, or takes one of `permits`
     requests            play, stop, step, reset, remove change these under the board's lock, which wakes it
 
-Behind it is the gate that it would pass without a board, such as that of an experiment in lock-step.
+After it comes the gate that the card would pass without a board, such as that of an experiment in lock-step.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class CardGate(EpisodeGate):
         """Wait until the card plays or has a permit; raise EpisodeAbandonedError if it is reset."""
         card = self._cards[name]
         self._hold(card, "ready")
+        # Without the lock: in lock-step it waits for cards that are still held.
         self._inner.before_step(name)
         with self._changes:
             card.now("thinking")
@@ -90,6 +91,7 @@ class CardGate(EpisodeGate):
         """Return whether the card may go on now; wait for a while if not."""
         name = card.card_id
         with self._changes:
+            # Before the permits: a reset or the end comes before a step that was wished for earlier.
             self._raise_if_wished(card)
             left_s = self._pace.left_s(name) if card.playing else _LOOK_S
             if card.permits or (card.playing and left_s <= 0.0):
@@ -99,8 +101,10 @@ class CardGate(EpisodeGate):
             if status is not None and card.status != status:
                 card.now(status)
                 return False  # announced before it waits
+            # At most half a second, as nothing wakes it when its worker dies.
             self._changes.wait(min(left_s, _LOOK_S))
             self._raise_if_wished(card)
+        # Without the lock, as it asks the system. The step that follows finds out how the worker ended.
         return self._lost(name)
 
     def _raise_if_wished(self, card: Card) -> None:
@@ -123,6 +127,7 @@ class CardGate(EpisodeGate):
 
     def stop(self) -> None:
         """Let all calls, those that wait included, raise StoppedError."""
+        # First what is held here: woken by the inner gate alone, a card would be held again.
         with self._changes:
             self._is_stopped = True
             # They wait for a person, not here.

@@ -101,6 +101,7 @@ class CardPlayer:
         """Wish for another episode, in place of the one that is played; within the lock."""
         card = self.card
         card.wanted, card.permits = wanted, 0
+        # Within an episode alone: the mark would end the episode that is wished for now.
         if card.is_within:
             card.abandoned = True
             card.questions.withdraw(EpisodeAbandonedError())
@@ -110,6 +111,7 @@ class CardPlayer:
         """Wish for another worker, and an episode of it; within the lock."""
         card = self.card
         card.wanted, card.permits, card.playing = wanted, 0, False
+        # A count, not a flag: the thread may be about to fail, and would take the wish for an earlier one.
         self._n_restarts += 1
         self._give_up()
         if card.players is not None:
@@ -123,11 +125,11 @@ class CardPlayer:
 
     def _give_up(self) -> None:
         self._changes.note()
-        self.card.questions.withdraw(StoppedError())
         if self._gate is not None:
             self._gate.stop()
         if self._session is not None:
-            # The thread may be waiting for a reply.
+            # The card's thread may be waiting for a reply, and who wishes is not to wait for the end.
+            self._helpers = [one for one in self._helpers if one.is_alive()]
             helper = threading.Thread(target=self._session.close, name=f"end of {self._run_id}")
             self._helpers.append(helper)
             helper.start()
@@ -141,6 +143,7 @@ class CardPlayer:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        # Not by who launches: an earlier worker of this id may need seconds to end.
         for thread in self._after:
             thread.join()
         while not self._has_ended:
@@ -196,6 +199,7 @@ class CardPlayer:
         with self._changes:
             self._session, self._gate = session, gate
             card.questions.admit()
+            # `end` may have come before there was a gate that it could stop.
             if self._has_ended:
                 self._give_up()
         return session
@@ -213,6 +217,7 @@ class CardPlayer:
                     self._changes.wait(_LOOK_S)
                 # First: what is wished for after a restart is the next session's.
                 gate.pause(0.0)
+                # All under one lock: a reset that comes now finds the card within this episode.
                 wanted, card.wanted, card.abandoned = card.wanted, None, False
                 if wanted is not None:
                     card.is_within = True

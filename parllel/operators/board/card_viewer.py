@@ -45,6 +45,7 @@ class CardViewer:
 
     def wants(self, name: str, episode: int) -> bool:
         """Return whether a card is looked at, and its next picture is due."""
+        # The lock is for the looks and the card's state; it is held for microseconds before each command.
         with self._changes:
             if not any(name in shown for shown in self._looks.values()):
                 return False
@@ -66,6 +67,7 @@ class CardViewer:
                 card.text = payload["text"]
                 self._changes.note()
             return
+        # Without the lock: pictures of old workers take milliseconds to encode.
         png = _png(payload)
         if png is not None:
             card.drew(step, png)

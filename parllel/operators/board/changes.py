@@ -34,6 +34,7 @@ class Changes:
         self._is_announced = False  # since somebody looked
 
     def __enter__(self) -> Changes:
+        # Reentrant, as methods that change a card are called by those that change several.
         self._condition.acquire()
         self._depth += 1
         return self
@@ -47,14 +48,16 @@ class Changes:
         calls: list[Callable[[], None]] = []
         self._depth -= 1
         if not self._depth and self._changed:
+            # At the outermost exit alone: what is done within one `with` is seen as one change.
             self._changed = False
             self.version += 1
+            # All: each waits for something else, and the threads are few.
             self._condition.notify_all()
             if not self._is_announced:
                 self._is_announced = True
                 calls = list(self._listeners.values())
         self._condition.release()
-        # Without the lock: a listener may have one of its own, which is held by another who waits for this.
+        # Without the lock: a listener may have a lock of its own, whose holder may wait for this one.
         for changed in calls:
             changed()
 
@@ -64,6 +67,7 @@ class Changes:
 
     def wait(self, timeout_s: float) -> None:
         """Wait, within the lock and before any change, until another thread has changed something."""
+        # A change before it would be announced only after the wait, which may be long.
         assert not self._changed
         assert self._depth == 1
         self._depth = 0
@@ -76,6 +80,7 @@ class Changes:
     def look(self) -> Iterator[int]:
         """Hold the lock to look at all that is shown; gives the version."""
         with self:
+            # In one piece with what is looked at: a change that comes after is announced again.
             self._is_announced = False
             yield self.version
 
@@ -85,6 +90,7 @@ class Changes:
             self._n_listeners += 1
             number = self._n_listeners
             self._listeners[number] = changed
+            # Of the others too, at most once too often: it cannot be known who has looked.
             self._is_announced = False
 
         def end() -> None:

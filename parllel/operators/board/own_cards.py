@@ -99,6 +99,7 @@ class OwnCards(Closing):
         with self._changes:
             check()
             self._check_ids(config)
+        # Without the lock, which all cards need for each step.
         card = Card(config, self._changes)
         player = self._player(card, is_checked=is_checked)
         try:
@@ -174,7 +175,7 @@ class OwnCards(Closing):
             players = [*self._ending, *self._players.values()]
             for player in self._players.values():
                 player.end()
-        # Side by side; a thread that waits for a reply notices.
+        # After their gates were stopped: a thread whose worker ends before would record a failure.
         self._launcher.close()
         for player in players:
             player.join(_JOIN_S)

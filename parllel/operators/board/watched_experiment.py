@@ -43,6 +43,7 @@ class WatchedCard(Card):
     def ended(self, outcomes: list[EpisodeOutcome]) -> None:
         """Note what came of the episode; the next one takes permits, too."""
         with self._changes:
+            # Those that are left let its next episode begin.
             permits = self.permits
             super().ended(outcomes)
             self.is_within, self.permits = True, permits
@@ -60,6 +61,7 @@ class WatchedGate(CardGate):
 
     def leave(self, name: str) -> None:
         """Note that the operator has played all of its episodes."""
+        # First the others, who may wait for it.
         super().leave(name)
         self._cards[name].leaves()
 
@@ -112,6 +114,7 @@ class WatchedExperiment:
 
     def stop(self) -> None:
         """End it, and keep what was played; does not wait."""
+        # `look` ends it, within a tenth of a second; until then no card is to go on.
         with self._changes:
             self._is_stopped = True
             for card in self.cards.values():
@@ -163,7 +166,7 @@ class WatchedExperiment:
     # ------------------------------------------------------------------ what the experiment asks
 
     def gate(self, inner: EpisodeGate) -> EpisodeGate:
-        """Return the gate of the cards, with the experiment's own behind it."""
+        """Return the gate of the cards, with the experiment's own after it."""
         return WatchedGate(self._changes, self.cards, self._pace, inner, lost=self._lost)
 
     def _lost(self, name: str) -> bool:
@@ -194,5 +197,6 @@ class WatchedExperiment:
 
     def look(self) -> None:
         """Raise StoppedError once it is to be stopped."""
+        # Without the lock: it is set once, and looked at ten times a second.
         if self._is_stopped:
             raise StoppedError

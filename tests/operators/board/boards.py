@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
 import threading
 import time
@@ -94,3 +97,11 @@ class Held:
     def pid_of(self, name: str) -> int:
         """Return the process id of the operator's newest worker."""
         return int((self.folder / f"{name}.pid").read_text())
+
+    def kill(self, name: str) -> None:
+        """Kill the operator's newest worker if it runs."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            pid = self.pid_of(name)
+            # Its number may be another's by now.
+            if str(self.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)

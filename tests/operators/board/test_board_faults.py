@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 from boards import Held, card_of, settled, until
 
@@ -37,7 +34,7 @@ def stepped(name, n):
 
 
 def test_a_killed_worker_is_shown_by_its_card_alone_and_started_again(board, held):
-    os.kill(held.pid_of("b"), signal.SIGKILL)
+    held.kill("b")
     shown = until(board, lambda shown: card_of(shown, "b")["status"] == "died")
     assert "was killed by SIGKILL" in card_of(shown, "b")["message"]
     assert card_of(shown, "b")["totals"]["n_failed"] == 1
@@ -65,7 +62,7 @@ def test_a_killed_worker_is_shown_by_its_card_alone_and_started_again(board, hel
 def test_a_worker_that_dies_after_its_episode_is_noticed(board, held):
     board.play()
     settled(board, "ended")
-    os.kill(held.pid_of("a"), signal.SIGKILL)
+    held.kill("a")
     shown = until(board, lambda shown: card_of(shown, "a")["status"] == "died")
     assert {card["status"] for card in shown["cards"]} == {"died", "ended"}
     assert card_of(shown, "a")["totals"] == card_of(shown, "b")["totals"]
