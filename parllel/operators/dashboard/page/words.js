@@ -13,10 +13,10 @@ const STATUS = {
   died: "Died",
 };
 
-/** Return a number with at most four significant digits, or a dash for null. */
+/** Return a number with at most four significant digits, all of those before the point, or a dash for null. */
 export function numberText(value) {
   if (value === null || value === undefined) return "–";
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+  return String(Math.abs(value) >= 1000 ? Math.round(value) : Number(value.toPrecision(4)));
 }
 
 /** Return a JSON value as one line. */
