@@ -18,6 +18,7 @@ export class AddDialog {
   #form = at("add-form");
   #kinds = [];
   #games = [];
+  #envs = [];
   #taken = new Set();
   #isNamed = false; // by the person; until then the kind names it
   #apply;
@@ -61,11 +62,10 @@ export class AddDialog {
   #offer({ kinds, env_ids, games, illegal, seats }) {
     this.#kinds = kinds;
     this.#games = games;
+    this.#envs = env_ids;
     options(at("operator-type"), kinds.filter((one) => one.is_operator).map((one) => one.kind), "baseline");
     options(at("illegal"), illegal);
     options(at("seats"), seats);
-    at("env-ids").dataset.operator = JSON.stringify(env_ids);
-    at("env-ids").dataset.game = JSON.stringify(games.map((game) => game.env_id));
     this.#showFields();
   }
 
@@ -80,9 +80,8 @@ export class AddDialog {
     for (const node of this.#form.querySelectorAll(".game")) show(node, isGame);
     setText(at("add-title"), isGame ? "Add game" : "Add operator");
     at("env-id").placeholder = isGame ? "pettingzoo/classic/tictactoe_v3" : "CartPole-v1, or file.py:function";
-    at("env-ids").replaceChildren(
-      ...JSON.parse(at("env-ids").dataset[isGame ? "game" : "operator"] ?? "[]").map((value) => element("option", { value })),
-    );
+    const names = isGame ? this.#games.map((game) => game.env_id) : this.#envs;
+    at("env-ids").replaceChildren(...names.map((value) => element("option", { value })));
     if (!isGame && kind) {
       for (const node of this.#form.querySelectorAll(".llm")) show(node, kind.kind === "llm");
       show(this.#form.querySelector(".worker"), kind.kind === "program");
@@ -94,7 +93,9 @@ export class AddDialog {
       at("settings").placeholder = kind.kind === "llm" ? '{"temperature": 0}' : (SETTINGS[kind.kind] ?? "{}");
     }
     at("add-player").disabled = this.#kinds.length === 0;
-    if (isGame && this.#kinds.length && at("rows").children.length === 0) this.#setRows(this.#players() ?? ["player_0", "player_1"]);
+    if (isGame && this.#kinds.length && at("rows").children.length === 0) {
+      this.#setRows(this.#players() ?? ["player_0", "player_1"]);
+    }
     this.#suggestName();
   }
 

@@ -5,7 +5,7 @@ import { LastAction } from "./last_action.js";
 import { Panels } from "./panels.js";
 import { Player } from "./player.js";
 import { writeTerminalText } from "./terminal_text.js";
-import { numberText, shownStatus, statusText } from "./words.js";
+import { numberText, shortName, shownStatus, statusText } from "./words.js";
 
 export class Card {
   node = copyOf("card-template").firstElementChild;
@@ -40,14 +40,15 @@ export class Card {
     this.#fields.write({
       name: card.id,
       type: card.kind === "game" ? "game" : card.operator_type,
-      env: card.env_id ?? "–",
-      policy: card.policy ?? "",
       episode: numberText(card.episode),
       seed: numberText(card.seed),
       step: numberText(card.step),
       reward: numberText(card.reward),
       "episode-reward": numberText(card.episode_reward),
     });
+    const [env, policy] = [card.env_id ?? "–", card.policy ?? ""];
+    this.#fields.writeShort("env", shortName(env), env);
+    this.#fields.writeShort("policy", shortName(policy), policy);
     // Those that experiments derive have ten digits.
     this.#fields.node("seed").classList.toggle("long", card.seed > 999999);
     show(this.node.querySelector(".policy"), Boolean(card.policy));

@@ -16,7 +16,8 @@ export function intervalChart(label, rows, hasZero) {
   const bottom = ROW * rows.length + 6;
   const chart = shape("svg", { class: "chart", role: "img", "aria-label": label, height: bottom + AXIS });
   for (const tick of ticks) {
-    chart.append(shape("line", { class: tick === 0 && hasZero ? "zero" : "grid", x1: x(tick), x2: x(tick), y1: 0, y2: bottom }));
+    const name = tick === 0 && hasZero ? "zero" : "grid";
+    chart.append(shape("line", { class: name, x1: x(tick), x2: x(tick), y1: 0, y2: bottom }));
     chart.append(text("tick", x(tick), bottom + 18, numberText(tick)));
   }
   rows.forEach((row, i) => chart.append(...rowShapes(row, x, ROW * i)));

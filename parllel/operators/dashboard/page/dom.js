@@ -45,6 +45,12 @@ export class Fields {
     for (const [name, text] of Object.entries(values)) setText(this.#nodes.get(name), text);
   }
 
+  /** Show a text in place of a longer one, which the pointer shows. */
+  writeShort(name, short, whole) {
+    setText(this.#nodes.get(name), short);
+    this.#nodes.get(name).title = short === whole ? "" : whole;
+  }
+
   /** Show a text, or hide its place if there is none. */
   writeOrHide(name, text) {
     setText(this.#nodes.get(name), text ?? "");

@@ -2,7 +2,7 @@
 
 import { Fields, copyOf, show } from "./dom.js";
 import { LastAction } from "./last_action.js";
-import { numberText, statusName } from "./words.js";
+import { numberText, shortName, statusName } from "./words.js";
 
 export class Player {
   node = copyOf("player-template").firstElementChild;
@@ -23,9 +23,10 @@ export class Player {
       status: statusName(player.status),
       operator: player.operator_id,
       type: player.operator_type,
-      policy: player.policy ?? "",
       "total-reward": numberText(player.total_reward),
     });
+    const policy = player.policy ?? "";
+    this.#fields.writeShort("policy", shortName(policy), policy);
     show(this.node.querySelector(".policy"), Boolean(player.policy));
     this.#last.update(player.last, player.operator_type);
   }

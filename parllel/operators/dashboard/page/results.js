@@ -5,7 +5,7 @@ import { element, setData } from "./dom.js";
 import { RefusedError, get } from "./server.js";
 import { numberText, secondsText } from "./words.js";
 
-const NONE = "There are no experiments yet: what is played on the board, or by `parllel operators run`, is listed here.";
+const NONE = "There are none yet: what is played on the board, or by `parllel operators run`, is listed here.";
 const AGAIN_MS = 3000; // how often the results of what is still played are asked for
 
 export class ResultsView {
@@ -57,7 +57,8 @@ export class ResultsView {
 }
 
 function detail({ name, state, groups }) {
-  const header = element("header", { class: "line" }, element("h2", {}, name), element("span", { class: "muted" }, state ?? ""));
+  const said = element("span", { class: "muted" }, state ?? "");
+  const header = element("header", { class: "line" }, element("h2", {}, name), said);
   if (groups.length) return [header, ...groups.map(groupSection)];
   return [header, element("p", { class: "muted" }, "No episode has been played yet.")];
 }
@@ -77,7 +78,8 @@ function listed({ run, name, time, state, operators }, isChosen) {
 function groupSection(group) {
   const { operators, differences, sentences } = group;
   const section = element("section", { "data-group": group.group }, element("h3", {}, group.label));
-  if (sentences.length) section.append(element("ul", { class: "sentences" }, ...sentences.map((text) => element("li", {}, text))));
+  const said = sentences.map((text) => element("li", {}, text));
+  if (said.length) section.append(element("ul", { class: "sentences" }, ...said));
   const rewards = operators.map((one) => ({ name: one.operator_id, ...one.total_reward }));
   const paired = differences.map((one) => ({ name: differenceName(one), isClear: one.is_clear, ...one.total_reward }));
   const charts = element("div", { class: "charts" });
@@ -99,7 +101,8 @@ function figure(caption, rows, hasZero) {
 }
 
 function scrolled(table) {
-  return element("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": table.caption.textContent }, table);
+  const label = table.caption.textContent;
+  return element("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": label }, table);
 }
 
 function meansTable(operators) {
@@ -160,8 +163,8 @@ function differenceName({ operator_id, against }) {
 
 function intervalText(mean) {
   if (!mean || mean.mean === null) return "–";
-  const interval = mean.low === null || mean.high === null ? "" : ` [${numberText(mean.low)}, ${numberText(mean.high)}]`;
-  return `${numberText(mean.mean)}${interval}`;
+  if (mean.low === null || mean.high === null) return numberText(mean.mean);
+  return `${numberText(mean.mean)} [${numberText(mean.low)}, ${numberText(mean.high)}]`;
 }
 
 function percentText(mean) {

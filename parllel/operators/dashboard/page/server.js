@@ -40,7 +40,7 @@ export class Connection {
   #pause_s = 0;
   #handlers;
 
-  /** handlers: `state(snapshot, isFirst)`, `frame(ArrayBuffer)`, `changed("connected" | "reconnecting")`, `refused(error)`. */
+  /** handlers: `state(snapshot, isFirst)`, `frame(buffer)`, `changed("connected", "reconnecting")`, `refused(error)`. */
   constructor(handlers) {
     this.#handlers = handlers;
     this.#open();

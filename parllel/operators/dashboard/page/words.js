@@ -1,6 +1,7 @@
 // How values are written for people.
 
 const SOON_S = 0.5; // a step that takes less is not worth a change of words
+const MOST_PARTS = 3;
 const STATUS = {
   new: "Not started",
   starting: "Starting",
@@ -25,12 +26,19 @@ export function valueText(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-export function secondsText(seconds) {
-  if (seconds === null || seconds === undefined) return "";
-  return seconds < 1 ? `${numberText(Math.round(seconds * 1e4) / 10)} ms` : `${numberText(Math.round(seconds * 10) / 10)} s`;
+/** Return a name with no more than the last two parts of a long path. */
+export function shortName(name) {
+  const parts = name.split("/");
+  return parts.length <= MOST_PARTS || name.includes("://") ? name : `…/${parts.slice(-2).join("/")}`;
 }
 
-/** Return which status to show after `before`: steps that are taken at once all look the same, so that nothing flickers. */
+export function secondsText(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  const [number, unit] = seconds < 1 ? [1000 * seconds, "ms"] : [seconds, "s"];
+  return `${numberText(Math.round(10 * number) / 10)} ${unit}`;
+}
+
+/** Return which status to show after `before`: brief steps all look the same, so that nothing flickers. */
 export function shownStatus(card, phase, before) {
   const isBrief = elapsed(card) < SOON_S;
   if (card.status === "thinking" && isBrief) return before === "waiting" ? before : still(phase);
