@@ -115,7 +115,7 @@ def test_a_death_ends_the_wait(tmp_path):
         assert handle.wait(LONG_S) is not None
         look()
 
-    episodes = SingleEpisodes(config, start_timeout_s=LONG_S, step_timeout_s=1.0, choose=choose)
+    episodes = SingleEpisodes(config, start_timeout_s=LONG_S, step_timeout_s=LONG_S, choose=choose)
     with OperatorLauncher(tmp_path, terminal=False) as launcher:
         handle = launcher.launch_operator(config, "run", interactive=True)
         (outcome,) = episodes.play(

@@ -136,7 +136,7 @@ def test_a_person_plays_chess_against_random_moves(tmp_path):
     assert len(steps) == 6
 
 
-def test_a_person_is_both_players_of_a_game(tmp_path):
+def test_a_person_is_both_players_of_a_game(tmp_path, quick_people):
     players = {"player_0": PERSON, "player_1": OperatorConfig("human", "again")}
     columns = [3, 2, 3, 2, 3, 2, 3]
     with Board([config_of(FOUR, players)], base=tmp_path) as board:
@@ -184,7 +184,7 @@ def test_people_and_a_program_act_at_the_same_time(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["between steps", "while a person thinks", "after the episode"])
-def test_the_death_of_a_player_is_shown_on_its_card_alone(when, tmp_path):
+def test_the_death_of_a_player_is_shown_on_its_card_alone(when, tmp_path, quick_people):
     pid = tmp_path / "pid"
     said = f"import os\nopen({str(pid)!r}, 'w').write(str(os.getpid()))\n"
     program = player(tmp_path, "program", said + ONE)
@@ -231,7 +231,7 @@ def asked_on(board, after):
     return card_of(shown, "game")["questions"]
 
 
-def test_a_reset_gives_up_a_game_and_begins_another(tmp_path):
+def test_a_reset_gives_up_a_game_and_begins_another(tmp_path, quick_people):
     program = player(tmp_path, "program", ONE)
     config = config_of(RPS, {"player_0": PERSON, "player_1": program})
     with Board([config], base=tmp_path) as board:

@@ -59,9 +59,9 @@ def test_a_person_plays_an_episode_by_buttons(tmp_path):
     assert [step["executed"] for step in steps] == [2, 2, 1, 1, 1, 2]
 
 
-def test_a_person_thinks_as_long_as_it_takes_while_others_go_on(tmp_path):
+def test_others_go_on_while_a_person_thinks(tmp_path):
     random = OperatorConfig("baseline", "random", "CartPole-v1", policy="random")
-    with Board([person(), random], base=tmp_path, step_timeout_s=0.2) as board:
+    with Board([person(), random], base=tmp_path) as board:
         board.reset(1)
         settled(board, "ready")
         board.play()
@@ -76,7 +76,7 @@ def test_a_person_thinks_as_long_as_it_takes_while_others_go_on(tmp_path):
         assert card_of(shown, "me")["step"] == 1
 
 
-def test_a_step_by_hand_asks_once(tmp_path):
+def test_a_step_by_hand_asks_once(tmp_path, quick_people):
     with Board([person()], base=tmp_path) as board:
         board.reset(1)
         settled(board, "ready")
@@ -88,7 +88,7 @@ def test_a_step_by_hand_asks_once(tmp_path):
 
 
 @pytest.mark.parametrize("wish", ["reset", "restart", "remove", "close"])
-def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, wish):
+def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, quick_people, wish):
     with Board([person()], base=tmp_path) as board:
         board.reset(1)
         settled(board, "ready")

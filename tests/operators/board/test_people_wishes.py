@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 
 import pytest
 from boards import until
@@ -13,51 +12,7 @@ from parllel.errors import WrongStateError
 from parllel.operators import Board, OperatorConfig, read_telemetry
 from parllel.operators.board import UnknownCardError
 
-# A person's worker that starts fast, in place of one that imports an environment.
-WORKER = """
-import json, sys
-
-step = 0
-for line in sys.stdin:
-    command = json.loads(line)
-    cmd = command["cmd"]
-    replies = [{"type": "stopped"}]
-    if cmd == "reset":
-        step = 0
-        space = {"text": "Discrete(3)", "n": 3, "start": 0}
-        replies = [{"type": "ready", "action_space": space}]
-    elif cmd == "step":
-        step += 1
-        over = step == 3
-        flags = {"terminated": over, "truncated": False}
-        action = command["action"]
-        replies = [{"type": "step", "step_index": step, "action": action, "reward": 1.0,
-                    "episode_reward": float(step), **flags}]
-        if over:
-            replies.append({"type": "episode_end", "total_reward": 3.0, "episode_length": 3, **flags})
-    elif cmd == "init_agent":
-        replies = [{"type": "agent_ready", "player_id": command["player_id"]}]
-    elif cmd == "select_action":
-        replies = [{"type": "action_selected", "action": command["action"]}]
-    for reply in replies:
-        if "id" in command:
-            reply["id"] = command["id"]
-        print(json.dumps(reply), flush=True)
-    if replies[0]["type"] == "stopped":
-        break
-"""
 FIRST = "def act(command):\n    return command['legal_actions'][0]"
-
-
-@pytest.fixture
-def quick_people(tmp_path, monkeypatch):
-    """Let the workers of people be a small program."""
-    worker = tmp_path / "worker.py"
-    worker.write_text(WORKER)
-    monkeypatch.setattr(
-        "parllel.operators.operator_launcher.OperatorLauncher._build_human_command",
-        lambda *arguments: [sys.executable, "-S", str(worker)],
-    )
 
 
 def wish(board, drawn, configs):
@@ -102,7 +57,7 @@ def test_wishes_are_done_or_refused_and_nothing_waits_for_ever(seed, quick_peopl
         illegal="error",
     )
     refused = 0
-    with Board([me, duel], base=tmp_path, start_timeout_s=20.0) as board:
+    with Board([me, duel], base=tmp_path) as board:
         for _ in range(60):
             try:
                 wish(board, drawn, [me, duel])

@@ -84,7 +84,7 @@ def test_what_people_choose_is_written_as_what_programs_choose(tmp_path, mode):
         alone = experiment.run(tmp_path / "alone")
     assert not alone.failures
     script = script_of(tmp_path, "person", mode)
-    with Board(base=tmp_path / "runs", scripts=[script], step_timeout_s=0.5) as board:
+    with Board(base=tmp_path / "runs", scripts=[script]) as board:
         board.watch(script)
         settled(board, "ready")
         board.play()
@@ -103,7 +103,7 @@ def test_what_people_choose_is_written_as_what_programs_choose(tmp_path, mode):
     assert records_of(tmp_path / "runs" / "people") == records_of(alone.folder)
 
 
-def test_an_experiment_is_ended_while_a_person_thinks(tmp_path):
+def test_an_experiment_is_ended_while_a_person_thinks(tmp_path, quick_people):
     script = script_of(tmp_path, "person")
     with Board(base=tmp_path / "runs", scripts=[script]) as board:
         board.watch(script)
