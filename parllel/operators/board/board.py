@@ -100,7 +100,7 @@ class Board(Closing):
     # ------------------------------------------------------------------ looking
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that a page shows, as JSON values; docs/operators.md says what each is."""
+        """Return all that a page shows, as JSON values; docs/operators_dashboard.md says what each is."""
         with self._changes.look() as version:
             shown = self._shown()
             cards = [card.as_json() for card in shown.values()]
