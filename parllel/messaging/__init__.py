@@ -1,4 +1,15 @@
-"""Agents that talk over a broker, isolated by environment."""
+"""Agents that talk over a broker, isolated by environment.
+
+Raises:
+    ImportError: if msgspec is not installed.
+"""
+
+try:
+    import msgspec as _msgspec  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "msgspec":
+        raise
+    raise ImportError("parllel.messaging needs msgspec: pip install 'parllel[wire]'") from error
 
 from parllel.messaging.agent import Agent
 from parllel.messaging.delayed_transport import DelayedTransport

@@ -19,6 +19,12 @@ def test_without_the_client_the_error_names_the_extra():
     assert last_line == f"ImportError: {expected}"
 
 
+def test_without_msgspec_the_error_names_the_extra():
+    done = python("import sys; sys.modules['msgspec'] = None; import parllel.messaging")
+    expected = "parllel.messaging needs msgspec: pip install 'parllel[wire]'"
+    assert done.stderr.strip().splitlines()[-1] == f"ImportError: {expected}"
+
+
 def test_neither_the_client_nor_anything_else_that_is_heavy_is_imported():
     heavy = ("confluent_kafka", "torch", "ray", "numba", "pettingzoo")
     code = f"import sys, parllel.messaging; print([n for n in {heavy} if n in sys.modules])"
