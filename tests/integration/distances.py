@@ -30,6 +30,7 @@ from parllel.samplers import EvalSampler
 from parllel_patterns import allocate_eval_samples
 
 FILE = short_runs.__file__
+ROOT = Path(__file__).parents[2]
 N_SEEDS = 20
 # The episodes of `parllel.remote.evaluate`, whose configuration has the first seed.
 SEEDS = [7, *(Seeds(7).integer(f"episode {number}") for number in range(1, N_SEEDS))]
@@ -158,3 +159,15 @@ def as_operators(name: str, run: Path, url: str, base: Path) -> dict[str, Played
         one: {e["seed"]: (e["total_reward"], e["episode_length"]) for e in read_telemetry(file)}
         for one, file in files.items()
     }
+
+
+# ---------------------------------------------------------------------- messages
+
+
+def as_root_agent(name: str, run: Path, **settings: Any) -> Played:
+    """Play as the example does, which is a script."""
+    from parllel.runs import import_script
+
+    example = import_script(ROOT / "examples" / "messaging" / "pilot.py")
+    with load_policy(run) as policy:
+        return example.play(policy, partial(gym.make, NAMES[name]), SEEDS, **settings)

@@ -9,6 +9,7 @@ import pytest
 from distances import (
     SEEDS,
     as_operators,
+    as_root_agent,
     from_the_folder,
     in_games,
     in_process,
@@ -19,8 +20,9 @@ from distances import (
 from short_runs import Config, build
 
 from parllel.runners import train
+from parllel.testing import MockKafkaBroker
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 # By extra: what cannot be imported without it.
 NEEDED = {
     "remote": ("uvicorn", "google.protobuf", "msgspec"),
@@ -89,8 +91,6 @@ def test_a_policy_plays_alike_at_every_distance(name, runs, tmp_path, request):
                 for kind, of_kind in as_operators(name, run, url, tmp_path).items():
                     played[f"as an operator of kind {kind}"] = of_kind
     if "wire" not in left_out:
-        from root_agent import as_root_agent
-
         played["as root agent over memory"] = as_root_agent(name, run)
         if "kafka" not in left_out:
             played["as root agent over Kafka"] = over_kafka(name, run)
@@ -105,10 +105,6 @@ def test_a_policy_plays_alike_at_every_distance(name, runs, tmp_path, request):
 
 
 def over_kafka(name, run):
-    from root_agent import as_root_agent
-
-    from parllel.testing import MockKafkaBroker
-
     with MockKafkaBroker() as kafka:
         settings = {"kafka_mode": "kafka", "broker_kwargs": {"bootstrap": kafka.address}}
         return as_root_agent(name, run, **settings)

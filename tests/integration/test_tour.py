@@ -1,0 +1,89 @@
+"""The walk of docs/doors.md: its commands run from top to bottom, and what they lack is one sentence."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from shell_pages import ROOT, blocks_of, free_port, run_lines, variables
+
+PAGE = (ROOT / "docs" / "doors.md").read_text()
+PORT = "8081"  # which another program may have
+MARK = "--- block {}"
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(960)]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """Return a folder with the examples, as the reader's."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    return folder
+
+
+def returns_in(said):
+    """Return what `parllel play` and the pilot print of episodes."""
+    return re.findall(r"^seed (\d+): return (\S+) in (\d+) steps$", said, re.M)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")
+def test_the_walk(checkout, ray_folder):
+    blocks = blocks_of(PAGE, "sh")
+    # In one shell: a server that one block starts is asked in the next.
+    lines = "\n".join(f"echo '{MARK.format(i)}'\n{block}" for i, block in enumerate(blocks))
+    said = run_lines(lines.replace(PORT, str(free_port())), checkout, timeout_s=900)
+    parts = re.split(r"^--- block \d\n", said, flags=re.M)[1:]
+    train, _, serve, compare, scale, broker = parts
+    expected = returns_in(train)
+    assert [int(seed) for seed, *_ in expected] == list(range(3))
+    first = float(expected[0][1])
+    assert re.findall(r"\[\[(\S+)\]\]", serve) == [str(first)] * 2
+    assert re.search(r"^served - trained +3 +0 +0 \[0, 0\]$", compare, re.M), compare
+    assert len(returns_in(scale)) == 3
+    assert returns_in(broker) == expected * 2
+
+
+TRAIN = "python examples/cartpole/train_ppo.py"
+SERVE = "parllel http-server --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0"
+EVALUATE = "parllel evaluate --environment gymnasium/CartPole-v1 --agents http://127.0.0.1:1"
+CLUSTER = "python examples/cartpole_cluster/train_ppo.py --ray"
+PILOT = "python examples/messaging/pilot.py runs/cartpole/ppo-seed0"
+
+
+@pytest.mark.parametrize(
+    ("command", "library", "extra"),
+    [
+        (TRAIN, "torch", "torch"),
+        (TRAIN, "tyro", "cli"),
+        (SERVE, "uvicorn", "remote"),
+        (SERVE, "msgspec", "remote"),
+        (EVALUATE, "jsonschema", "remote"),
+        (EVALUATE, "google", "remote"),
+        ("parllel operators run distances.toml", "msgspec", "operators"),
+        (CLUSTER, "ray", "rollouts"),
+        (PILOT, "msgspec", "wire"),
+        (f"{PILOT} --kafka mock", "confluent_kafka", "kafka"),
+    ],
+)
+def test_what_is_missing_is_named_in_one_sentence(command, library, extra, checkout, tmp_path):
+    # What Python imports before anything else.
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{library!r}] = None\n")
+    given = variables()
+    given["PYTHONPATH"] = f"{tmp_path}:{given['PYTHONPATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=checkout,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    *traceback, sentence = done.stderr.strip().splitlines()
+    assert re.search(rf": [\w .]+ needs? \S+: pip install 'parllel\[{extra}\]'$", sentence), (
+        done.stderr
+    )
+    assert done.returncode
+    # Python itself prints what a script raises.
+    assert not traceback or command.startswith("python")
