@@ -79,6 +79,7 @@ class Section:
 def sections() -> list[Section]:
     """Return the sections whose results have been committed, in the order of their pages."""
     from benchmarks import figures, summary
+    from benchmarks.distances import report as distances
     from benchmarks.end_to_end import report
     from benchmarks.messaging import report as messaging
     from benchmarks.operators import report as operators
@@ -88,11 +89,13 @@ def sections() -> list[Section]:
 
     all_sections = [
         Section("summary", README, ("peers", "end_to_end"), summary.table),
+        Section("distances", README, ("distances",), distances.short_table),
         Section("peers", MEASURED, ("peers",), peers.figures),
         Section("end_to_end", MEASURED, ("end_to_end",), report.markdown),
         Section("rollouts", MEASURED, ("rollouts",), rollouts.markdown),
         Section("remote", MEASURED, ("remote",), remote.markdown),
         Section("operators", MEASURED, ("operators",), operators.markdown),
+        Section("distances", MEASURED, ("distances",), distances.markdown),
         Section("messaging", MEASURED, ("messaging",), messaging.markdown),
         Section("foundation", MEASURED, ("foundation",), figures.figures),
         Section("scaling", CLUSTER, ("rollouts",), rollouts.scaling_markdown),
@@ -110,6 +113,7 @@ def update_pages() -> None:
 
 def update_charts() -> None:
     """Draw the charts of the committed results."""
+    from benchmarks.distances import report as distances
     from benchmarks.end_to_end import report
     from benchmarks.peers import figures as peers
     from benchmarks.rollouts import report as rollouts
@@ -118,6 +122,8 @@ def update_charts() -> None:
     report.draw(load("end_to_end"), results_of("end_to_end").with_suffix(".png"))
     if results_of("rollouts").exists():
         rollouts.draw(load("rollouts"), results_of("rollouts").with_suffix(".png"))
+    if results_of("distances").exists():
+        distances.draw(load("distances"), results_of("distances").with_suffix(".png"))
 
 
 if __name__ == "__main__":

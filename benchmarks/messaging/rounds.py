@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import resource
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks.messaging.brokers import brokers
 from benchmarks.messaging.sides import (
@@ -23,9 +21,9 @@ from benchmarks.messaging.sides import (
     Steps,
     delayed,
     references,
-    seconds_per_unit,
 )
 from benchmarks.messaging.workload import FOUR_FLOATS, MESSAGES, N_ENVS, ROOT, SCALAR
+from benchmarks.turns import Work, in_turn, opened
 from parllel.messaging import KafkaBroker, TopicManager
 
 CALLS = "calls"
@@ -34,18 +32,6 @@ ENCODED = "encoded"
 CALLS_FOUR = "calls, four floats"
 ENCODED_FOUR = "encoded, four floats"
 SIZES = (1, N_ENVS, 8192)
-
-
-class Work(Protocol):
-    """Something to repeat."""
-
-    def __call__(self) -> int:
-        """Do some, and return how many units that was."""
-        ...
-
-    def close(self) -> None:
-        """Give up what it holds."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -124,35 +110,6 @@ def sizes(effort: Effort) -> dict[str, dict[int, list[float]]]:
 
 def _of_size(side: type[Steps], n: int) -> Steps:
     return side(KafkaBroker(), n=n)
-
-
-@contextlib.contextmanager
-def opened(sides: Mapping[str, Callable[[], Work]]) -> Iterator[dict[str, Work]]:
-    """Make all sides, and close them."""
-    with contextlib.ExitStack() as stack:
-        works = {}
-        for name, make in sides.items():
-            works[name] = make()
-            stack.callback(works[name].close)
-        gc.collect()
-        gc.freeze()  # or each collection looks at the other sides' environments too
-        stack.callback(gc.unfreeze)
-        yield works
-
-
-def in_turn(
-    effort: Effort,
-    works: Mapping[str, Work],
-    clock: Callable[[], float] = time.process_time,
-) -> dict[str, list[float]]:
-    """Return the seconds of a unit of each work, a value for each round."""
-    for work in works.values():
-        seconds_per_unit(work, effort.turn_s / 4, clock)
-    found: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(effort.rounds):
-        for name, work in works.items():
-            found[name].append(seconds_per_unit(work, effort.turn_s, clock))
-    return found
 
 
 def wire() -> dict[str, float]:

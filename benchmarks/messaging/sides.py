@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.messaging.workload import N_ENVS, ROOT, SCALAR, make_envs
@@ -19,21 +19,6 @@ from parllel.messaging import (
 
 WAIT_S = 30.0
 ALONE, ENVIRONMENT = "alone", "environment"
-
-
-def seconds_per_unit(
-    work: Callable[[], int], turn_s: float, clock: Callable[[], float] = time.process_time
-) -> float:
-    """Return how many seconds a unit of work takes, from doing it for about `turn_s`.
-
-    work: does some, and returns how many units that was.
-    """
-    units, began = 0, clock()
-    while True:
-        units += work()
-        passed = clock() - began
-        if passed >= turn_s:
-            return passed / units
 
 
 class Steps:

@@ -129,10 +129,18 @@ class Echo:
 
     def step(self) -> None:
         """Take a step."""
+        self.send()
+        self.receive()
+
+    def send(self) -> None:
+        """Ask for a step."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"cmd": "step"}).encode() + b"\n")
         self._process.stdin.flush()
+
+    def receive(self) -> None:
+        """Have the result of it."""
+        assert self._process.stdout is not None
         reply = json.loads(self._process.stdout.readline())
         assert reply["type"] == "step", reply
 

@@ -1,0 +1,1 @@
+"""What a step of an environment costs at each distance."""

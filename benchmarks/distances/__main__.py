@@ -1,0 +1,22 @@
+"""Measure what a step costs at each distance: print the table, write JSON, a chart, and the figures in docs.
+
+    python -m benchmarks.distances [--quick] [--rounds N] [--output FILE]
+
+A quick run shows that everything works; its figures say nothing.
+"""
+
+from __future__ import annotations
+
+from benchmarks.command import Command
+from benchmarks.distances.report import markdown
+from benchmarks.distances.rounds import FULL, QUICK, Effort, distances
+from benchmarks.pages import Report
+
+
+def measure(effort: Effort) -> Report:
+    """Return what the rounds came to."""
+    return {"seconds": distances(effort)}
+
+
+if __name__ == "__main__":
+    Command("distances", "a policy at each distance", FULL, QUICK, measure, markdown).run()

@@ -1,0 +1,106 @@
+"""What a step costs at each distance, as a table and a chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.distances.rounds import IDEALS
+from benchmarks.interval import estimate
+from benchmarks.words import number
+
+OURS, IDEAL = "#1f6fb4", "#b8b8b8"
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Return the table, with what it was measured on."""
+    machine, settings, found = report["machine"], report["settings"], report["seconds"]
+    sizes = [str(n) for n in settings["sizes"]]
+    heads = [f"{n} environment{'s' * (n != '1')}" for n in sizes]
+    lines = [
+        "Microseconds for a step of one environment, CartPole-v1 with a policy that costs next to "
+        "nothing, at each distance; beside it the least that the wire takes, with the same environments "
+        f"and policy. On {machine['cores']} cores of an {machine['cpu']}, {machine['python']}; medians "
+        f"of {settings['rounds']} interleaved rounds of {settings['turn_s']:g} s, and of the ratio its "
+        "95 % interval.",
+        "",
+        f"| the policy acts | {' | '.join(f'{head} | ideal' for head in heads)} | the ideal is |",
+        f"| --- | {' | '.join(['---: | ---'] * len(sizes))} | --- |",
+    ]
+    for distance, ideal in IDEALS.items():
+        cells = [_cells(found[n], distance, ideal) for n in sizes if distance in found[n]]
+        if cells:
+            lines.append(f"| {distance} | {' | '.join(cells)} | {ideal} |")
+    return "\n".join(lines) + "\n"
+
+
+def short_table(report: dict[str, Any]) -> str:
+    """Return the medians alone, and the chart."""
+    settings, found = report["settings"], report["seconds"]
+    sizes = [str(n) for n in settings["sizes"]]
+    heads = [f"{n} environment{'s' * (n != '1')}, ideal of the wire" for n in sizes]
+    lines = [
+        "Microseconds for a step of one environment, CartPole-v1 with a policy that costs next to "
+        "nothing, and the least that the wire takes.",
+        "",
+        f"| the policy acts | {' | '.join(heads)} |",
+        f"| --- | {' | '.join(['---:'] * len(sizes))} |",
+    ]
+    for distance, ideal in IDEALS.items():
+        cells = [
+            f"{microseconds(found[n][distance])}, {microseconds(found[n][ideal])}"
+            for n in sizes
+            if distance in found[n]
+        ]
+        if cells:
+            lines.append(f"| {distance} | {' | '.join(cells)} |")
+    lines += ["", "![A step at each distance](benchmarks/results/distances.png)"]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(found: dict[str, list[float]], distance: str, ideal: str) -> str:
+    ours, theirs = found[distance], found[ideal]
+    ratio = estimate([one / other for one, other in zip(ours, theirs, strict=True)])
+    words = f"{number(ratio.median)}x ({number(ratio.low)} to {number(ratio.high)})"
+    return f"{microseconds(ours)} | {microseconds(theirs)}, {words}"
+
+
+def microseconds(seconds: list[float]) -> str:
+    """Return the median with three digits."""
+    value = 1e6 * median(seconds)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def draw(report: dict[str, Any], path: Path) -> None:
+    """Draw a panel for each number of environments: bars of each distance and of its ideal."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    found, sizes = report["seconds"], [str(n) for n in report["settings"]["sizes"]]
+    figure = Figure(figsize=(6.0 * len(sizes), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(sizes), squeeze=False, sharey=True)[0]
+    for panel, n in zip(panels, sizes, strict=True):
+        names = [name for name in reversed(IDEALS) if name in found[n]]
+        for of_ideal in (False, True):
+            sides = [IDEALS[name] if of_ideal else name for name in names]
+            values = [1e6 * median(found[n][side]) for side in sides]
+            places = [i - 0.2 if of_ideal else i + 0.2 for i in range(len(names))]
+            label, colour = ("ideal of the wire", IDEAL) if of_ideal else ("parllel", OURS)
+            panel.barh(places, values, 0.4, label=label, color=colour)
+            for place, side, value in zip(places, sides, values, strict=True):
+                panel.text(
+                    value, place, f" {microseconds(found[n][side])}", va="center", fontsize=7
+                )
+        panel.set_yticks(range(len(names)), names, fontsize=8)
+        panel.set_xscale("log")
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.margins(x=0.15)
+        panel.set_title(f"µs per environment step, {n} environment{'s' * (n != '1')}", fontsize=9)
+        panel.tick_params(labelsize=8)
+    panels[-1].legend(fontsize=8, loc="upper right")
+    figure.savefig(path, dpi=110)
