@@ -20,6 +20,8 @@ export class Card {
   /** wish: takes a path of the server and its body, such as ("api/step", {"cards": [id]}). */
   constructor(id, wish) {
     this.node.dataset.card = id;
+    this.node.setAttribute("aria-label", id);
+    this.node.querySelector("summary").setAttribute("aria-label", `Menu of ${id}`);
     this.#last = new LastAction(this.node.querySelector(".last"), id);
     this.#panels = new Panels(id, wish);
     const one = { cards: [id] };
