@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances docs wheel train clean
+.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -92,6 +92,9 @@ bench-messaging: install $(TANSU)  ## compare messages between agents with calls
 
 bench-distances: install  ## measure a step of an environment at each distance from the policy, write benchmarks/results/distances.*
 	$(BIN)/python -m benchmarks.distances $(ARGS)
+
+pictures: install  ## take the pictures of the dashboard in docs/pictures anew, in Chromium
+	$(BIN)/python tests/operators/dashboard/take_pictures.py
 
 docs: install  ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

@@ -196,3 +196,14 @@ def test_the_tutorial_explains_the_script_of_the_readme():
     lines = [line for part in parts for line in part.code.splitlines() if not AFTER.match(line)]
     script = [line for line in readme.splitlines() if line]
     assert [line for line in lines if line][: len(script)] == script
+
+
+def test_pictures_of_the_documents_are_there_and_all_are_shown():
+    shown = set()
+    for document in DOCUMENTS:
+        path = ROOT / document
+        for place in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", path.read_text("utf-8")):
+            if not place.startswith("http"):
+                shown.add((path.parent / place).resolve())
+    assert [path for path in shown if not path.is_file()] == []
+    assert set((ROOT / "docs" / "pictures").iterdir()) <= shown

@@ -74,7 +74,8 @@ def _described(base: Path, record: RunRecord) -> dict[str, Any]:
         "folder": str(path),
         "time": datetime.fromisoformat(str(record.created)).timestamp(),
         "state": run_state(RunFolder.open(path), record),
-        "operators": [operator for source in sources for operator in source.operators],
+        # A person may have a seat in several games of a board.
+        "operators": list(dict.fromkeys(name for source in sources for name in source.operators)),
         "n_done": sum(_lines(telemetry_path(telemetry, one.run_id, EPISODES)) for one in sources),
         "n_episodes": None if None in asked else sum(n for n in asked if n is not None),
     }
