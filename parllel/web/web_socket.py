@@ -50,6 +50,7 @@ class WebSocket(Protocol):
         """Wait until the client has taken all that was sent before, which it says by answering a ping.
 
         `send` alone waits for the buffers between, which may hold what a slow client takes minutes to read.
+        Another task has to receive meanwhile: while messages wait, nothing is read, and so no answer.
 
         Raises:
             SocketClosedError: if it has been closed, also while this waits.

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from parllel.testing import private_memory
 
 MOST_GROWTH = 8 << 20
-OWN = ("a", "b")
+OWN, AFTER = ("a", "b"), ("after-1", "after-2")
 WISHES = {
     "cards": {"operator": {**BASELINE, "operator_id": "c", "settings": {}, "max_steps": 9}},
     "remove": {"card": "c"},
@@ -110,11 +110,11 @@ def send_frames(served, seed, n):
             assert received.startswith(b"HTTP/1.1 101 "), received[:200]
 
 
-def tidy(served):
-    """Take away the cards that were launched by chance."""
+def tidy(served, kept):
+    """Take away all other cards, some of which were launched by chance."""
     served.wish("stop")
     for card in served.state()["cards"]:
-        if card["id"] not in OWN:
+        if card["id"] not in kept:
             served.wish("remove", card=card["id"])
 
 
@@ -130,15 +130,16 @@ def fuzz(folder, seed, n):
             )
             codes.update(send_messages(served, seed + part, n * 7 // 200))
             send_frames(served, seed + part, n * 3 // 200)
-            tidy(served)
+            tidy(served, OWN)
             before = before or private_memory(served.process.pid)  # the first part warms up
         growth = private_memory(served.process.pid) - before
-        for card in OWN:
-            served.wish("restart", card=card)
+        tidy(served, ())
+        for card in AFTER:
+            served.launch(card, max_steps=30)
         served.wish("reset", seed=5)
         served.await_status("ready")
         with served.socket() as page:
-            reader = FrameReader(page, list(OWN))
+            reader = FrameReader(page, list(AFTER))
             served.wish("speed", steps_per_s=None)
             served.wish("play", go_on=False)
             while reader.state is None or any(
