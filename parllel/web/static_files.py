@@ -17,7 +17,7 @@ _TYPES = {
 }
 # Scripts and styles of this server alone, none within the page, and no page of another site around it.
 _POLICY = (
-    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
+    "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = (

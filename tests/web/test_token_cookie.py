@@ -109,7 +109,9 @@ def test_files_come_with_a_policy(server, client):
     assert script.headers["content-type"] == "text/javascript; charset=utf-8"
     assert script.text == "run()"
     for reply in (page, script):
-        assert "default-src 'self'" in reply.headers["content-security-policy"]
+        assert (
+            "default-src 'self'; img-src 'self' blob:;" in reply.headers["content-security-policy"]
+        )
         assert "frame-ancestors 'none'" in reply.headers["content-security-policy"]
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert reply.headers["cache-control"] == "no-store"
