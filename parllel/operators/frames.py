@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import base64
-import io
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-# Of zlib, from 0 to 9: more costs several times the time, and saves little of a picture that is drawn.
-_COMPRESSION = 1
 _MODES = ("rgb_array", "ansi")
 
 
@@ -37,7 +34,6 @@ def frame_of(env: Any, mode: str) -> dict[str, Any]:
 
     Raises:
         ValueError: if it returns no picture: uint8 [H, W, 3], [H, W, 4] or [H, W].
-        ImportError: for "png" without Pillow.
     """
     if env.render_mode == "ansi":
         return text_frame(str(env.render()))
@@ -46,6 +42,9 @@ def frame_of(env: Any, mode: str) -> dict[str, Any]:
     if mode == "rgb":
         shown: dict[str, Any] = {"mode": "rgb", "rgb": picture.tolist()}
     else:
+        # Here, as few commands ask for a picture.
+        from parllel.pictures import png_bytes
+
         shown = {"mode": "png", "data": base64.b64encode(png_bytes(picture)).decode()}
     return {**shown, "width": width, "height": height}
 
@@ -53,20 +52,6 @@ def frame_of(env: Any, mode: str) -> dict[str, Any]:
 def text_frame(text: str) -> dict[str, Any]:
     """Return text in place of a picture, as `render_payload` of a reply."""
     return {"mode": "text", "text": text}
-
-
-def png_bytes(picture: NDArray[np.uint8]) -> bytes:
-    """Return a picture, uint8 [H, W, 3], as a PNG file."""
-    try:
-        # A third of a second, for those who look.
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "frame: PNG needs Pillow: pip install 'parllel[operators]'; the mode rgb does not"
-        ) from error
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG", compress_level=_COMPRESSION)
-    return file.getvalue()
 
 
 def _checked(shown: Any) -> NDArray[np.uint8]:

@@ -7,6 +7,7 @@ from parllel.pictures.learning_curve import (
     plot_learning_curve,
     read_curve,
 )
+from parllel.pictures.png import png_bytes
 from parllel.pictures.rendered_columns import RenderedColumns
 from parllel.pictures.rendered_env import DEFAULT_FPS, Frame, RenderedEnv, RenderingError
 from parllel.pictures.video_file import VideoFile, check_video_path, write_video
@@ -29,6 +30,7 @@ __all__ = [
     "curve_with_band",
     "has_display",
     "plot_learning_curve",
+    "png_bytes",
     "read_curve",
     "write_video",
 ]

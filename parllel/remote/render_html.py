@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.pictures import png_bytes
 from parllel.remote.games import Game, Position
 from parllel.remote.games.game import Picture
-from parllel.remote.png import png_bytes
 from parllel.wire import json_bytes
 
 _LARGEST = 400  # pixels of a side: larger pictures are reduced

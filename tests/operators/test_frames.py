@@ -8,7 +8,7 @@ import pytest
 from asked_runtime import Counting
 from PIL import Image
 
-from parllel.operators.frames import frame_of, png_bytes
+from parllel.operators.frames import frame_of
 
 
 class Showing(Counting):
@@ -48,7 +48,3 @@ def test_both_modes_show_the_same_picture(picture, expected):
 def test_what_is_no_picture_is_refused(picture, mode):
     with pytest.raises(ValueError, match=r"frame: expected uint8 \[height, width, 3\]"):
         frame_of(Showing(picture), mode)
-
-
-def test_png_is_what_every_reader_expects():
-    assert png_bytes(np.zeros((2, 2, 3), np.uint8)).startswith(b"\x89PNG\r\n\x1a\n")

@@ -9,9 +9,9 @@ import numpy as np
 from chromium import expect
 from playing import always, script
 
+from parllel.pictures import png_bytes
 from parllel.remote import make
 from parllel.remote.games import Position
-from parllel.remote.png import png_bytes
 from parllel.remote.render_html import _LARGEST, episode_page
 
 HOSTILE = "</script><script>document.title = 'taken'</script><!-- \u2028 & \\ \"'"
