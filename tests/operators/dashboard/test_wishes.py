@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from drawn_env import make
 from scripted_board import WRONG_MOMENT
 
 from parllel.errors import ClosedError
 from parllel.operators import MultiAgentConfig, OperatorConfig
 from parllel.operators.board import UnknownCardError
+from parllel.runs import RunFolder
 
 RANDOM = {
     "operator_type": "baseline",
@@ -102,6 +104,23 @@ def test_wrong_fields_are_refused_in_one_sentence(opened, board, name, body, sai
     reply = opened(board).rest.post(f"/api/{name}", json=body)
     assert (reply.status_code, reply.json()) == (400, {"error": said})
     assert not board.asked
+
+
+def test_the_script_of_a_run_elsewhere_is_executed_for_those_who_trust_it(
+    opened, board, tmp_path, monkeypatch
+):
+    folder = RunFolder(tmp_path / "runs", "trained")
+    folder.write_record(make, {})
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    operator = {**RANDOM, "operator_type": "rl", "policy": str(folder.path)}
+    refused = opened(board).rest.post("/api/cards", json={"operator": operator})
+    assert refused.status_code == 400
+    assert "give --trust" in refused.json()["error"]
+    assert not board.asked
+    taken = opened(board, trusted=True).rest.post("/api/cards", json={"operator": operator})
+    assert taken.status_code == 200
+    assert [name for name, _ in board.asked] == ["launch"]
 
 
 @pytest.mark.parametrize(
