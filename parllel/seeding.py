@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+_MOST_NAMED = 1_000_000  # seeds of a command line
 
 
 class Seeds:
@@ -105,3 +108,22 @@ class Seeds:
         except json.JSONDecodeError as error:
             raise ValueError(f"Seeds: {path} is not JSON: {error}") from error
         return cls.from_state(state)
+
+
+def seeds_named(text: str) -> list[int]:
+    """Return the seeds that "0-99", "3,5,8-10" or "0:100" names; a colon leaves out the end, as in Python.
+
+    Raises:
+        ValueError: for another form, or more than a million.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:([-:])(\d+))?", part.strip())
+        first = int(match[1]) if match else 0
+        end = (int(match[3]) + (match[2] == "-") if match[2] else first + 1) if match else 0
+        if first >= end:
+            raise ValueError(f"expected seeds such as 0-99, 0:100 or 3,5,8-10, got {text!r}")
+        if len(seeds) + end - first > _MOST_NAMED:  # before memory is taken for them
+            raise ValueError(f"expected at most {_MOST_NAMED:,} seeds, got {text!r}")
+        seeds += range(first, end)
+    return seeds

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.seeding import Seeds
+from parllel.seeding import Seeds, seeds_named
 
 NAMES = ["agent", "environments", "model", "algorithm", "décorrélation"]
 
@@ -116,3 +116,16 @@ def test_other_files_are_refused(tmp_path, text):
     (tmp_path / "seeds.json").write_text(text)
     with pytest.raises(ValueError, match=r"not JSON|not a saved state|must not be negative"):
         Seeds.load(tmp_path / "seeds.json")
+
+
+def test_seeds_of_a_command_line():
+    assert seeds_named("0-2, 5,9-9,20:22") == [0, 1, 2, 5, 9, 20, 21]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "-1", "3:", ":3", "3:3", "5:2", "5-2", "1,,2", "1.5", "0:1000001", "0-1,2-1000001"],
+)
+def test_other_seeds_are_refused(text):
+    with pytest.raises(ValueError, match=r"expected (seeds such as|at most 1,000,000 seeds)"):
+        seeds_named(text)

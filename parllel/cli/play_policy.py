@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,15 @@ import numpy as np
 from parllel.cages import EnvFactory
 from parllel.policies import Episode, Policy, RunPolicy, code_of, play_episodes, policy_of
 from parllel.runs import check_source
-
-MOST_SEEDS = 1_000_000
+from parllel.seeding import seeds_named
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Play and print the episodes; return the exit status."""
-    seeds = seeds_of(arguments.seeds)
+    try:
+        seeds = seeds_named(arguments.seeds)
+    except ValueError as mistake:
+        raise ValueError(f"--seeds: {mistake}") from None
     code = code_of(arguments.spec)
     # The other code is a file, which the user chose by its name.
     if code is not None and code.is_dir():
@@ -41,20 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
         spread = "" if error is None else f" ± {error:.2f} (standard error)"
         print(f"mean return {mean:.2f}{spread} of {len(episodes)} episodes")
     return 0
-
-
-def seeds_of(text: str) -> list[int]:
-    """Return the seeds that "0-9,20" names; ValueError for another form, or too many."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        first, last = (0, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
-        if last < first:
-            raise ValueError(f"--seeds: expected seeds such as 0-99 or 3,5,8-10, got {text!r}")
-        if len(seeds) + last - first >= MOST_SEEDS:  # before memory is taken for them
-            raise ValueError(f"--seeds: expected at most {MOST_SEEDS:,} seeds, got {text!r}")
-        seeds += range(first, last + 1)
-    return seeds
 
 
 def _policy_and_env(spec: str, env_id: str | None) -> tuple[Policy, EnvFactory]:

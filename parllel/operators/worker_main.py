@@ -18,9 +18,9 @@ import gymnasium as gym
 from parllel.operators.named_env import env_named
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.serving import load_failed, serve
+from parllel.seeding import seeds_named
 
 EnvFactory = Callable[[], gym.Env[Any, Any]]
-MOST_SEEDS = 1_000_000
 
 
 class Loaded(NamedTuple):
@@ -52,7 +52,7 @@ def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
     add("--max-steps", type=_at_least_one, metavar="N", help="truncate episodes after N steps")
     batch = parser.add_argument_group("without --interactive")
     batch.add_argument(
-        "--seeds", type=seeds_of, metavar="0:50", help="or 3,5,8:11; one episode each"
+        "--seeds", type=seeds_of, metavar="0-49", help="or 3,5,8-10; one episode each"
     )
     batch.add_argument("--episodes", type=_at_least_one, metavar="N", help="default 1")
     batch.add_argument(
@@ -123,27 +123,15 @@ def _batch() -> ModuleType:
 
 
 def seeds_of(text: str) -> list[int]:
-    """Return the seeds that "0:50", "3,5" or "0:3,9" names; the end of a range is left out, as in Python.
+    """Return the seeds of a command line, see `seeds_named`.
 
     Raises:
         argparse.ArgumentTypeError: for another form, or too many.
     """
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, colon, last = part.partition(":")
-        try:
-            begin = int(first)
-            some = range(begin, int(last) if colon else begin + 1)
-        except ValueError:
-            some = range(0)
-        if not some or begin < 0:
-            raise argparse.ArgumentTypeError(
-                f"expected seeds such as 0:50 or 3,5,8:11, got {text!r}"
-            )
-        if len(seeds) + len(some) > MOST_SEEDS:  # before memory is taken for them
-            raise argparse.ArgumentTypeError(f"expected at most {MOST_SEEDS:,} seeds, got {text!r}")
-        seeds += some
-    return seeds
+    try:
+        return seeds_named(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _check_settings(given: dict[str, Any], known: Collection[str]) -> None:

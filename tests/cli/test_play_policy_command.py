@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 
-from parllel.cli.play_policy import seeds_of
-
 
 def returns_of(output):
     return [
@@ -65,7 +63,3 @@ def test_what_cannot_be_played(mistake):
         assert "--seeds: expected seeds such as 0-99" in said
     said = mistake("play", "random", "--env", "CartPole-v1", "--seeds", "0-9,10-99999999999")
     assert "--seeds: expected at most 1,000,000 seeds" in said
-
-
-def test_seeds():
-    assert seeds_of("0-2, 5,9-9") == [0, 1, 2, 5, 9]
