@@ -67,6 +67,9 @@ class Board(Closing):
         start_timeout_s: float = 60.0,
         step_timeout_s: float = 30.0,
     ) -> None:
+        _check_rate("frames_per_s", frames_per_s)
+        if speed is not None:
+            _check_rate("speed", speed)
         self.scripts = tuple(os.fspath(script) for script in scripts)
         self._base, self._trusted, self._frames_per_s = base, trusted, frames_per_s
         self._watched: WatchedExperiment | None = None
@@ -258,15 +261,8 @@ class Board(Closing):
         Raises:
             ValueError: for a number that is not finite and above 0.
         """
-        if steps_per_s is not None and (
-            isinstance(steps_per_s, bool)
-            or not isinstance(steps_per_s, (int, float))
-            or not 0 < steps_per_s < math.inf
-        ):
-            raise ValueError(
-                f"steps_per_s: expected a number above 0, or None for as fast as possible, got "
-                f"{steps_per_s!r}"
-            )
+        if steps_per_s is not None:
+            _check_rate("steps_per_s", steps_per_s)
         with self._changes:
             self._pace.steps_per_s = steps_per_s
             self._changes.note()
@@ -386,3 +382,8 @@ class Board(Closing):
                 f"{'restart' if card.status == 'died' else 'reset'} it first"
             )
         return found
+
+
+def _check_rate(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{name}: expected a number above 0, got {value!r}")

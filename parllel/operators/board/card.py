@@ -81,7 +81,7 @@ class Card:
         changes: the board's lock.
 
     Attributes:
-        status, message: as shown; see the snapshot in docs/operators.md.
+        status, message: as shown; docs/operators_dashboard.md says what each means.
         is_within: whether an episode has begun, and has not ended.
         playing: whether it takes its steps by itself.
         permits: how many steps it may take although it does not play.

@@ -48,3 +48,16 @@ def test_three_operators_are_launched_reset_stepped_and_played(tmp_path):
     records = list(read_telemetry(folder / "telemetry" / "board_b_episodes.jsonl"))
     assert [(one["episode"], one["seed"], one["status"]) for one in records] == [(0, 42, "ended")]
     assert (folder / "results.json").is_file()
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), True, "fast"])
+def test_a_rate_is_a_number_above_zero(tmp_path, value):
+    for name in ("frames_per_s", "speed"):
+        with pytest.raises(ValueError, match=f"{name}: expected a number above 0, got"):
+            Board(base=tmp_path / "runs", **{name: value})
+    assert not (tmp_path / "runs").exists()
+    with Board(base=tmp_path) as board:
+        with pytest.raises(ValueError, match="steps_per_s: expected a number above 0, got"):
+            board.set_speed(value)
+        with pytest.raises(ValueError, match="seed: expected an int of at least 0, got"):
+            board.reset(value if value else -1)

@@ -51,7 +51,7 @@ def test_cards_that_go_on_by_themselves_play_the_same_seeds(tmp_path, held):
     record = open_experiment(folder)
     (group,) = read_results(folder, record.config)
     assert [one.operator_id for one in group.operators] == ["a", "b", "c"]
-    assert group.differences[0].total_reward.n == len(b)
+    assert group.differences[0].total_reward.n == len({*a} & {*b}) >= 3
     assert json.loads((folder / "results.json").read_text())["results"][0]["group"] == group.group
 
 
