@@ -42,13 +42,13 @@ class ShownBoard:
         """Return the row of a player on the card of a game."""
         return self.card(name).locator(f"[data-player='{player}']")
 
-    def expect(self, name, **fields):
-        """Wait until a card shows some values; `status` is that of the protocol, not its words."""
+    def expect(self, name, status=None, **fields):
+        """Wait until a card shows some values, and then has a status, that of the protocol."""
         for field, value in fields.items():
-            if field == "status":
-                expect(self.card(name)).to_have_attribute("data-status", value)
-            else:
-                expect(self.field(name, field.replace("_", "-"))).to_have_text(str(value))
+            expect(self.field(name, field.replace("_", "-"))).to_have_text(str(value))
+        # Last: it may be that of the step before until the values have come.
+        if status is not None:
+            expect(self.card(name)).to_have_attribute("data-status", status)
 
     def number(self, name, field):
         """Return a number that a card shows now; None for a dash."""
