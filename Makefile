@@ -55,10 +55,10 @@ test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 4 lint type docs test-side-by-side
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(ALONE)
 
-# One process more than there are cores, as many tests wait; at most eight.
+# Two processes more than there are cores, as many tests wait; at most eight.
 test-side-by-side: install
 	$(BIN)/python -m pytest -m "not alone and not soak" --dist worksteal \
-	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 1, 8))") $(ARGS)
+	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
 	$(BIN)/python -m pytest tests/remote/server/test_multiserver.py $(ARGS)

@@ -35,10 +35,4 @@ def experiment(model: str = "", provider: str = "", n_seeds: int = 20) -> Iterat
             OperatorConfig("llm", "model", LAKE, settings=settings, **lake),
             OperatorConfig("baseline", "random", LAKE, policy="random", **lake),
         ]
-        yield Experiment(
-            "llm",
-            operators,
-            seeds=range(n_seeds),
-            step_timeout_s=150.0,  # a decision may take several answers
-            success=1.0,
-        )
+        yield Experiment("llm", operators, seeds=range(n_seeds), success=1.0)

@@ -43,7 +43,8 @@ class Experiment:
         episodes: of each operator; default as many as there are seeds in a list.
         mode: "free", where each goes on at its own speed, or "lockstep", where all take their steps together.
         pace_s: seconds from a step to the next, at least.
-        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step.
+        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step; default of the latter 30,
+            for a language model 600, and for a person 3600.
         restarts: of each operator, after its worker died or did not answer; the episode counts as failed.
         success: total reward from which an episode is one, also by env_id; what a worker says goes before it.
         comparisons: "first", of each operator with the first, or "pairs", of each with each.
@@ -61,7 +62,7 @@ class Experiment:
     mode: str = "free"
     pace_s: float = 0.0
     start_timeout_s: float = 60.0
-    step_timeout_s: float = 30.0
+    step_timeout_s: float | None = None
     restarts: int = 2
     success: float | Mapping[str, float] | None = None
     comparisons: str = "first"
@@ -80,8 +81,9 @@ class Experiment:
         _one_of("mode", self.mode, MODES)
         _one_of("comparisons", self.comparisons, COMPARISONS)
         _number("pace_s", self.pace_s, 0.0)
-        for name in ("start_timeout_s", "step_timeout_s"):
-            _number(name, getattr(self, name), 0.001)
+        _number("start_timeout_s", self.start_timeout_s, 0.001)
+        if self.step_timeout_s is not None:
+            _number("step_timeout_s", self.step_timeout_s, 0.001)
         for name in ("restarts", "video"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:

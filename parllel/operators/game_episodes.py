@@ -22,6 +22,7 @@ from parllel.operators.seated_players import (
     SeatedPlayers,
     no_notice,
 )
+from parllel.operators.step_patience import step_timeout_of
 from parllel.operators.viewers import Looking, Viewer
 from parllel.types import Closing
 
@@ -32,7 +33,7 @@ class GameEpisodes(Closing):
     Args:
         config: of the game.
         start_timeout_s: seconds for all players to begin an episode; the first includes their start.
-        step_timeout_s: seconds for all answers to one question.
+        step_timeout_s: seconds for all answers to one question; default by the kinds of the players.
         viewers: get the pictures that they want.
         choose: asks the players of kind "human"; None leaves that to their workers, who ask at a terminal.
         notice: is called when a player has something else to do.
@@ -50,14 +51,15 @@ class GameEpisodes(Closing):
         config: MultiAgentConfig,
         *,
         start_timeout_s: float = 60.0,
-        step_timeout_s: float = 30.0,
+        step_timeout_s: float | None = None,
         viewers: Sequence[Viewer] = (),
         choose: Choose | None = None,
         notice: Notice = no_notice,
     ) -> None:
         self._config, self._viewers = config, viewers
         self._choose, self._notice = choose, notice
-        self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._step_timeout_s = step_timeout_of(config.players.values(), step_timeout_s)
         with no_game_ends():
             self._game = game_of(
                 _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))

@@ -21,7 +21,7 @@ def episodes_of(
     config: OperatorConfig | MultiAgentConfig,
     *,
     start_timeout_s: float,
-    step_timeout_s: float,
+    step_timeout_s: float | None,
     viewers: Sequence[Viewer],
     choose: Choose | None = None,
     notice: Notice = no_notice,

@@ -14,6 +14,7 @@ from parllel.operators.choosing import Choose
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
+from parllel.operators.step_patience import step_timeout_of
 from parllel.operators.token_counts import TokenCounts
 from parllel.operators.viewers import Looking, Viewer
 
@@ -28,7 +29,7 @@ class SingleEpisodes:
     Args:
         config: of the operator.
         start_timeout_s: seconds for the reply to a reset; the first includes the start of the worker.
-        step_timeout_s: seconds for the reply to a step.
+        step_timeout_s: seconds for the reply to a step; default by the kind of the operator.
         viewers: get the pictures that they want.
         choose: asks the person of an operator of kind "human"; None leaves that to the worker, at a terminal.
     """
@@ -38,13 +39,14 @@ class SingleEpisodes:
         config: OperatorConfig,
         *,
         start_timeout_s: float,
-        step_timeout_s: float,
+        step_timeout_s: float | None = None,
         viewers: Sequence[Viewer] = (),
         choose: Choose | None = None,
     ) -> None:
         self.config = config
         self._choose = choose if config.operator_type == "human" else None
-        self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._step_timeout_s = step_timeout_of([config], step_timeout_s)
         self._viewers = viewers
         self.draws = True  # until the worker says that its environment does not
 

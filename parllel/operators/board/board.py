@@ -43,7 +43,7 @@ class Board(Closing):
         trusted: whether the scripts of runs that experiments act by may be anywhere.
         speed: of a new board, as `set_speed` takes it.
         frames_per_s: pictures of each card that is looked at, at most.
-        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step.
+        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step, as for an Experiment.
 
     Attributes:
         folder: of the run.
@@ -65,7 +65,7 @@ class Board(Closing):
         speed: float | None = 10.0,
         frames_per_s: float = 10.0,
         start_timeout_s: float = 60.0,
-        step_timeout_s: float = 30.0,
+        step_timeout_s: float | None = None,
     ) -> None:
         _check_rate("frames_per_s", frames_per_s)
         if speed is not None:

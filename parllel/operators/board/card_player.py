@@ -59,7 +59,7 @@ class CardPlayer:
         run_id: str,
         *,
         start_timeout_s: float,
-        step_timeout_s: float,
+        step_timeout_s: float | None,
         next_round: Callable[[Card], tuple[int, int] | None],
         makes_game: bool = True,
     ) -> None:

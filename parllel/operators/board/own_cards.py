@@ -56,11 +56,14 @@ class OwnCards(Closing):
         viewer: CardViewer,
         *,
         start_timeout_s: float,
-        step_timeout_s: float,
+        step_timeout_s: float | None,
     ) -> None:
         self._changes, self._cards, self._folder = changes, cards, folder
         self._pace, self._viewer = pace, viewer
-        self._timeouts = {"start_timeout_s": start_timeout_s, "step_timeout_s": step_timeout_s}
+        self._timeouts: dict[str, Any] = {
+            "start_timeout_s": start_timeout_s,
+            "step_timeout_s": step_timeout_s,
+        }
         self.rounds = Rounds(folder.seeds)
         self.go_on = bool(folder.state.get("go_on", False))
         self._players: dict[str, CardPlayer] = {}
