@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from parllel.errors import ParllelError, WrongStateError
 from parllel.operators.board.board_folder import BoardFolder, is_another
