@@ -41,8 +41,9 @@ def short_table(report: dict[str, Any]) -> str:
     sizes = [str(n) for n in settings["sizes"]]
     heads = [f"{n} environment{'s' * (n != '1')}, ideal of the wire" for n in sizes]
     lines = [
-        "Microseconds for a step of one environment, CartPole-v1 with a policy that costs next to "
-        "nothing, and the least that the wire takes.",
+        "One policy at each [distance](docs/doors.md) from its environment: microseconds for a step of "
+        "one environment, CartPole-v1 with a policy that costs next to nothing, and the least that the "
+        "wire takes.",
         "",
         f"| the policy acts | {' | '.join(heads)} |",
         f"| --- | {' | '.join(['---:'] * len(sizes))} |",
