@@ -40,6 +40,7 @@ class Command(Generic[EffortT]):
         full, quick: how long; a quick run shows that everything works, and its figures say nothing.
         measure: returns what the report holds besides machine and settings; "answers" as dicts.
         markdown: returns the tables of a report.
+        draw: draws its chart to a path; None: it has none.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Command(Generic[EffortT]):
     quick: EffortT
     measure: Callable[[EffortT], Report]
     markdown: Callable[[Report], str]
+    draw: Callable[[Report, Path], None] | None = None
 
     def run(self, arguments: Sequence[str] | None = None) -> None:
         """Parse the arguments, measure, print and write."""
@@ -68,6 +70,8 @@ class Command(Generic[EffortT]):
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(report, indent=1) + "\n")
         print(f"figures: {options.output}")
+        if self.draw is not None:
+            self.draw(report, options.output.with_suffix(".png"))
         if options.output == results_of(self.name) and not options.quick:
             update_pages()
 

@@ -8,7 +8,7 @@ A quick run shows that everything works; its figures say nothing.
 from __future__ import annotations
 
 from benchmarks.command import Command
-from benchmarks.distances.report import markdown
+from benchmarks.distances.report import draw, markdown
 from benchmarks.distances.rounds import FULL, QUICK, Effort, distances
 from benchmarks.pages import Report
 
@@ -19,4 +19,4 @@ def measure(effort: Effort) -> Report:
 
 
 if __name__ == "__main__":
-    Command("distances", "a policy at each distance", FULL, QUICK, measure, markdown).run()
+    Command("distances", "a policy at each distance", FULL, QUICK, measure, markdown, draw).run()
