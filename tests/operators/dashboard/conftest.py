@@ -48,7 +48,10 @@ def opened():
 
 @pytest.fixture
 def board(tmp_path):
-    return ScriptedBoard(tmp_path)
+    # A server lists the runs beside a board's folder: only this test's.
+    folder = tmp_path / "runs" / "board"
+    folder.mkdir(parents=True)
+    return ScriptedBoard(folder)
 
 
 @pytest.fixture(scope="module")
