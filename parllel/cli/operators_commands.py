@@ -79,7 +79,7 @@ def _add_dashboard(commands: Any) -> None:
     )
     dashboard.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     dashboard.add_argument(
-        "--port", type=int, default=8265, help="0 takes a free one; default: 8265"
+        "--port", type=int, default=8700, help="0 takes a free one; default: 8700"
     )
     dashboard.add_argument(
         "--token-file",
