@@ -34,7 +34,7 @@ NAMES = (
     "dashboard_results",
     "dashboard_phone",
 )
-DESK = {"width": 1240, "height": 860}
+DESK = {"width": 1240, "height": 900}
 TALL = {"width": 1240, "height": 1150}
 PHONE = {"width": 360, "height": 720}
 CHESS = "pettingzoo/classic/chess_v6"
