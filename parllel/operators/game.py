@@ -23,7 +23,7 @@ from parllel.operators.frames import can_render
 from parllel.operators.given_action import GivenAction
 from parllel.operators.interactive_runtime import action_names
 from parllel.types import Closing, Tree
-from parllel.wire import from_json, to_json
+from parllel.wire import action_from_json, to_json
 
 _LONGEST_TEXT = 2000  # characters of an observation that people choose by
 _LONGEST_SPACE = 200
@@ -120,10 +120,7 @@ class Game(Closing, ABC):
 
         Unlike `action_of`, nothing is clipped: a person can be asked again.
         """
-        action = self._readers[player].from_json(values)
-        legal = self._legal[player]
-        if legal is not None and action not in legal:
-            raise ValueError(f"expected a legal action, got {action}")
+        self._legal_action(player, values, clip=False)
 
     def action_of(self, player: str, values: Any) -> Tree:
         """Return the action that JSON values stand for, clipped to the bounds of a Box.
@@ -131,10 +128,13 @@ class Game(Closing, ABC):
         Raises:
             ValueError: if they stand for none, or for one that is not legal now.
         """
-        space, legal = self._spaces[player], self._legal[player]
-        action = self._readers[player].of(from_json(space, values))
-        if not space.contains(action):
-            raise ValueError(f"expected one of {space}, got {str(values)[:200]}")
+        return self._legal_action(player, values, clip=True)
+
+    def _legal_action(self, player: str, values: Any, *, clip: bool) -> Tree:
+        action, legal = (
+            action_from_json(self._spaces[player], values, clip=clip),
+            self._legal[player],
+        )
         if legal is not None and action not in legal:
             raise ValueError(f"expected a legal action, got {action}")
         return action

@@ -46,14 +46,14 @@ class GivenAction:
         return to_json(self._space, action)
 
     def from_json(self, values: Any) -> Any:
-        """Return the action that JSON values stand for.
+        """Return the action that JSON values stand for; nothing is clipped.
 
         Raises:
             ValueError: if they stand for no action of the space.
         """
-        from parllel.wire import from_json
+        from parllel.wire import action_from_json
 
-        return self.of(from_json(self._space, values, check_bounds=True))
+        return action_from_json(self._space, values)
 
 
 def _reader(space: gym.Space[Any]) -> Callable[[Any], Any]:

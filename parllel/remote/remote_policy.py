@@ -141,7 +141,7 @@ class RemotePolicy(Policy):
         one = buffer_map(lambda leaf: np.asarray(leaf)[i], observation)
         try:
             value = to_json(self._observed, one)
-        except (WireError, ValueError) as error:
+        except ValueError as error:
             raise ValueError(f"observation of environment {number}: {error}") from error
         step = self._steps.get(number, 0)
         return json_bytes({"observation": value, "step": step, "env_index": self._offset + number})
@@ -165,17 +165,11 @@ class RemotePolicy(Policy):
                 f"{self.url}: no action for environment {number}: {answer.status}: {answer.reason}"
             )
         try:
-            action = from_json(self._space, answer)
-        except (WireError, ValueError) as error:
-            problem: Any = error
-        else:
-            # Numbers have the right types now, and may still be beyond the bounds.
-            if self._space.contains(action):
-                return action
-            problem = f"got {answer!r:.200}"
-        raise RemoteError(
-            f"{self.url}: expected an action of {self._space} for environment {number}: {problem}"
-        )
+            return from_json(self._space, answer, check_bounds=True)
+        except ValueError as error:
+            raise RemoteError(
+                f"{self.url}: expected an action of {self._space} for environment {number}: {error}"
+            ) from None
 
     # ------------------------------------------------------------------ requests
 

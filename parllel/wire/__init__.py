@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("parllel.wire needs msgspec: pip install 'parllel[wire]'") from error
 
+from parllel.wire.action_json import action_from_json
 from parllel.wire.digest import digest
 from parllel.wire.json_text import json_bytes, parse_json
 from parllel.wire.limits import Limits
@@ -21,6 +22,7 @@ from parllel.wire.wire_error import WireError
 __all__ = [
     "Limits",
     "WireError",
+    "action_from_json",
     "decode",
     "digest",
     "encode",

@@ -15,13 +15,12 @@ from parllel.pictures import RenderedEnv
 from parllel.remote.games.game import Game
 from parllel.remote.games.position import Position, Seat
 from parllel.remote.games.space_schema import (
-    action_of,
     action_schema,
     check_mask,
     space_schema,
 )
 from parllel.types import Tree
-from parllel.wire import to_json
+from parllel.wire import action_from_json, to_json
 
 _STEPS = 10_000  # where the environment does not say
 _MOST_STEPS = 99_999  # of any game
@@ -99,7 +98,7 @@ class GymnasiumGame(Game):
 
     def check_action(self, number: int, action: Any) -> None:
         """Raise ValueError for what is no action of the space, or one that the mask forbids."""
-        self._action = action_of(self._action_space, action)
+        self._action = action_from_json(self._action_space, action, clip=True)
         check_mask(self._action_space, self._mask, action)
 
     def _see(self, seat: Seat, observation: Tree, info: dict[str, Any]) -> None:

@@ -20,14 +20,13 @@ from parllel.remote.games.game import Game
 from parllel.remote.games.gymnasium_game import finite, random_action
 from parllel.remote.games.position import Position
 from parllel.remote.games.space_schema import (
-    action_of,
     action_schema,
     check_mask,
     default_action,
     space_schema,
 )
 from parllel.types import Tree
-from parllel.wire import to_json
+from parllel.wire import action_from_json, to_json
 
 
 class PettingZooGame(Game):
@@ -90,7 +89,7 @@ class PettingZooGame(Game):
     def check_action(self, number: int, action: Any) -> None:
         """Raise ValueError for what is no action of the agent's space, or one that its mask forbids."""
         space = self._spaces[number][1]
-        self.chosen[number] = action_of(space, action)
+        self.chosen[number] = action_from_json(space, action, clip=True)
         check_mask(space, self._masks[number], action)
 
     def see(self, position: Position, number: int, observation: Tree, info: Any) -> None:
@@ -124,7 +123,7 @@ class PettingZooGame(Game):
             first = int(space.start)
             if not mask[values - first] and any(mask):
                 values = first + mask.index(1)
-        return action_of(space, values)
+        return action_from_json(space, values, clip=True)
 
     def _random_action(self, observation: Any, configuration: Any) -> Any:
         space = self._spaces[self.names.index(observation["agent"])][1]

@@ -1,16 +1,14 @@
-"""Spaces of gymnasium as JSON schemas, and actions in them."""
+"""Spaces of gymnasium as JSON schemas, and the default of an action."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import spaces
 
 from parllel.envs import zero_of
-from parllel.types import Tree
-from parllel.wire import from_json, to_json
+from parllel.wire import to_json
 
 
 def space_schema(space: gym.Space[Any]) -> dict[str, Any]:
@@ -25,9 +23,9 @@ def space_schema(space: gym.Space[Any]) -> dict[str, Any]:
         first = int(space.start)
         return {"type": "integer", "minimum": first, "maximum": first + int(space.n) - 1}
     if isinstance(space, spaces.Box):
-        # Those that are not finite are texts.
-        kind = "integer" if space.dtype.kind in "iu" else ["number", "string"]
-        return _nested({"type": kind}, space.shape)
+        # Floats that are not finite are texts.
+        kinds = {"b": "boolean", "f": ["number", "string"]}
+        return _nested({"type": kinds.get(space.dtype.kind, "integer")}, space.shape)
     if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
         return _nested({"type": "integer"}, space.shape)
     if isinstance(space, spaces.Text):
@@ -63,30 +61,6 @@ def default_action(space: gym.Space[Any]) -> Any:
         TypeError: for spaces whose elements have no fixed size.
     """
     return to_json(space, zero_of(space))
-
-
-def action_of(space: gym.Space[Any], values: Any) -> Tree:
-    """Return an action of the space that JSON values stand for, clipped to the bounds of Boxes.
-
-    Raises:
-        ValueError: if they stand for none.
-    """
-    # As cages do with what an agent chooses: a Gaussian policy exceeds every bound now and then.
-    action = _clipped(space, from_json(space, values))
-    if not space.contains(action):
-        raise ValueError(f"expected one of {space}, got {str(values)[:200]}")
-    return action
-
-
-def _clipped(space: gym.Space[Any], action: Tree) -> Tree:
-    if isinstance(space, spaces.Box):
-        return np.clip(action, space.low, space.high)
-    if isinstance(space, spaces.Dict):
-        return {name: _clipped(part, action[name]) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_clipped(part, a) for part, a in zip(space.spaces, action, strict=True))
-    # As cages hand them to environments.
-    return int(action) if isinstance(space, spaces.Discrete) else action
 
 
 def check_mask(space: gym.Space[Any], mask: list[int] | None, action: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from playing import always
 
 from parllel.remote import evaluate, make
-from parllel.remote.games.space_schema import action_of, space_schema
+from parllel.remote.games.space_schema import space_schema
 from parllel.wire import from_json
 
 
@@ -144,14 +144,3 @@ def test_environments_whose_values_have_no_json_are_refused():
     space = gym.spaces.Graph(gym.spaces.Discrete(2), None)
     with pytest.raises(ValueError, match="whose values have JSON, got Graph"):
         space_schema(space)
-
-
-def test_nested_actions_reach_the_environment_as_cages_give_them():
-    space = gym.spaces.Dict(
-        {"gear": gym.spaces.Discrete(3, start=1), "force": gym.spaces.Box(-1, 1, (2,), np.float32)}
-    )
-    action = action_of(space, {"gear": 3, "force": [5, -0.5]})
-    assert type(action["gear"]) is int
-    np.testing.assert_array_equal(action["force"], np.array([1, -0.5], np.float32))
-    with pytest.raises(ValueError, match="expected one of Dict"):
-        action_of(space, {"gear": 0, "force": [0, 0]})
