@@ -199,7 +199,7 @@ class AgentProcess(Closing):
             )
         except (EOFError, BrokenPipeError, ConnectionResetError):
             answers = AgentFailure("ERROR", f"its process {self._child.exit_text()}")
-        except (WireError, ValueError) as error:
+        except ValueError as error:
             answers = AgentFailure("ERROR", f"its process did not answer as it should: {error}")
         if isinstance(answers, AgentFailure):
             # Whatever it is doing, and may still write, belongs to no other act. What it has printed is

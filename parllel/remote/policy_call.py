@@ -13,7 +13,7 @@ from parllel.buffers import buffer_map
 from parllel.policies import Policy
 from parllel.remote.call_agent import failure_of
 from parllel.remote.failure import AgentFailure
-from parllel.wire import WireError, from_json, to_json
+from parllel.wire import from_json, to_json
 
 _MOST_EPISODES = 4096  # that a recurrent policy remembers at a time
 
@@ -50,7 +50,7 @@ class PolicyCall:
             try:
                 rows.append((place, *self._read(observation, place)))
                 answers.append(None)
-            except (WireError, ValueError) as error:
+            except ValueError as error:
                 answers.append(AgentFailure("ERROR", f"observation: {error}"))
         if not rows:
             return answers

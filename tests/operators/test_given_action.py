@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -43,16 +41,6 @@ def test_the_environment_is_given_what_cages_would_give_it(space):
         chosen = space.sample()
         assert same(given.of(chosen), one.of(chosen))
         assert space.contains(given.of(chosen))
-
-
-@pytest.mark.parametrize("space", SPACES, ids=str)
-def test_what_a_reply_shows_stands_for_the_same_action(space):
-    given = GivenAction(space)
-    space.seed(1)
-    for _ in range(5):
-        action = given.of(space.sample())
-        values = json.loads(json.dumps(given.to_json(action), allow_nan=False))
-        assert same(given.from_json(values), action)
 
 
 @pytest.mark.parametrize(
