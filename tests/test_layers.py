@@ -20,7 +20,7 @@ ROWS = (
     ("samplers", "replays"),
     ("algos", "runs", "pictures"),
     ("runners",),
-    ("torch", "web", "policies"),
+    ("torch", "web", "policies", "env_names"),
     ("messaging", "remote", "operators", "rollouts", "vector"),
     ("cli",),
     ("testing",),

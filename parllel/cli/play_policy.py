@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from parllel.cages import EnvFactory
+from parllel.env_names import env_named
 from parllel.policies import Episode, Policy, RunPolicy, code_of, play_episodes, policy_of
 from parllel.runs import check_source
 from parllel.seeding import seeds_named
@@ -52,11 +50,8 @@ def _policy_and_env(spec: str, env_id: str | None) -> tuple[Policy, EnvFactory]:
         # Asked for one that its cages made, and not by name: it may have no name.
         assert isinstance(policy, RunPolicy)
         return policy, policy.make_env
-    make_env: Any = partial(gym.make, env_id)
-    try:
-        env = make_env()
-    except gym.error.Error as error:
-        raise ValueError(f"--env {env_id}: {error}") from error
+    make_env = env_named(env_id)
+    env = make_env()
     spaces = env.observation_space, env.action_space
     env.close()
     return policy_of(spec, *spaces), make_env

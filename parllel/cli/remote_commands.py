@@ -167,7 +167,10 @@ def _call(parser: argparse.ArgumentParser, function: str) -> None:
 
 def _add_environment(parser: Any, *, required: bool = True) -> None:
     parser.add_argument(
-        "--environment", required=required, metavar="NAME", help="one that `parllel list` names"
+        "--environment",
+        required=required,
+        metavar="NAME",
+        help="one that `parllel list` names, or gymnasium/NAME",
     )
 
 

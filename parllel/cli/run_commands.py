@@ -80,7 +80,11 @@ def _add_play(commands: Any) -> None:
     play.add_argument(
         "spec", metavar="SPEC", help="folder of a run, file.py, file.py:name, random or noop"
     )
-    play.add_argument("--env", metavar="ID", help="of gymnasium; default: that of the run")
+    play.add_argument(
+        "--env",
+        metavar="NAME",
+        help="an id of gymnasium, module:id or file.py:function; default: that of the run",
+    )
     play.add_argument(
         "--seeds", default="0-9", metavar="N-M", help="0-99 or 3,5,8-10; default: 0-9"
     )

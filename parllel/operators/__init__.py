@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from parllel.env_names import env_named
     from parllel.operators.board.board import Board
     from parllel.operators.cleanrl_policy import CleanRlPolicy
     from parllel.operators.dashboard.dashboard import Dashboard
@@ -29,7 +30,6 @@ if _TYPE_CHECKING:
     from parllel.operators.message_lines import MessageError
     from parllel.operators.multi_agent_config import MultiAgentConfig
     from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
-    from parllel.operators.named_env import env_named
     from parllel.operators.operator_config import OperatorConfig
     from parllel.operators.operator_launcher import OperatorLauncher
     from parllel.operators.operator_process_handle import OperatorProcessHandle
@@ -109,7 +109,7 @@ _PLACES = {
     "Telemetry": "telemetry",
     "WorkerAgent": "worker_agent",
     "await_replies": "several_operators",
-    "env_named": "named_env",
+    "env_named": ".env_names",
     "load_experiment": "experiment_file",
     "load_failed": "serving",
     "mean_with_interval": "intervals",
@@ -126,7 +126,7 @@ def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = _import_module(f"parllel.operators.{_PLACES[name]}")
+        module = _import_module(f".{_PLACES[name]}", __name__)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

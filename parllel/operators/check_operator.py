@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-import gymnasium as gym
-
+from parllel.env_names import check_env_name
 from parllel.operators.llm.llm_settings import check_llm_settings
 from parllel.operators.llm_routing import OWN_SETTINGS, llm_worker
-from parllel.operators.named_env import env_named, module_of
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.worker_environment import missing_keys
 
@@ -65,21 +63,15 @@ def _check_program(name: str, worker: Sequence[str]) -> None:
 
 
 def _check_env(name: str, env_id: str) -> None:
+    if _GAME.fullmatch(env_id):
+        raise ValueError(
+            f"{name}: environment {env_id!r}: it is a game of several players; give them to a "
+            "MultiAgentConfig"
+        )
     try:
-        env_named(env_id)
-        if _FILE.fullmatch(env_id):
-            return  # it is executed by the worker alone
-        if _GAME.fullmatch(env_id):
-            raise ValueError("it is a game of several players; give them to a MultiAgentConfig")
-        module = module_of(env_id)
-        if not module:
-            gym.spec(env_id)
-        elif find_spec(module.partition(".")[0]) is None:
-            raise ValueError(f"needs {module}, which is not installed")
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{name}: {error}") from None
-    except (ValueError, gym.error.Error) as error:
-        raise ValueError(f"{name}: env_id {env_id!r}: {error}") from None
+        check_env_name(env_id)
+    except (ValueError, FileNotFoundError) as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 def _check_llm(name: str, config: OperatorConfig, env_id: str) -> None:

@@ -27,8 +27,8 @@ class OperatorConfig:
             of an agent), "baseline" ("random", "noop", or "file.py:name"), "human", "llm", "chess" (a policy
             that plays PettingZoo's chess), or "program" (a worker of your own).
         operator_id: its name: 1 to 64 letters, digits, ".", "_" and "-".
-        env_id: of the environment: an id of gymnasium, or "file.py:function". A player of a game has none, as
-            the game names its environment.
+        env_id: the name of the environment, see `parllel.env_names`. A player of a game has none, as the game
+            names its environment.
         env_kwargs: arguments of the environment, JSON values.
         policy: what decides, as text or a path; needed by "rl", "policy", "baseline" and "chess".
         worker: the command line of a "program", a list of words.

@@ -5,10 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import gymnasium as gym
-
+from parllel.env_names import check_env_name
 from parllel.operators.multi_agent_config import ILLEGAL_RULES, SEATS
-from parllel.operators.named_env import module_of
 
 
 class OperatorKind(NamedTuple):
@@ -120,8 +118,11 @@ def kinds_as_json() -> dict[str, Any]:
 
 
 def _is_there(env_id: str) -> bool:
-    module = module_of(env_id)
-    return _is_installed(module) if module else env_id in gym.registry
+    try:
+        check_env_name(env_id)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_installed(module: str) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
+from parllel.env_names import file_of, function_named
 from parllel.envs import pettingzoo_maker
 
-_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
 _MODULE = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)+")
 
 
@@ -63,24 +62,11 @@ def player_spaces(
 
 
 def _maker(env_id: str) -> Any:
-    match = _FILE.fullmatch(env_id)
-    if match:
-        return _function_in(Path(match["file"]), match["name"])
+    if file_of(env_id) is not None:
+        return function_named(env_id)
     if _MODULE.fullmatch(env_id):
         return pettingzoo_maker(env_id).make
     raise ValueError(
         f"game {env_id!r}: expected a module such as pettingzoo/classic/chess_v6 or "
         "mpe2/simple_spread_v3, or file.py:function"
     )
-
-
-def _function_in(file: Path, name: str) -> Any:
-    if not file.is_file():
-        raise FileNotFoundError(f"game {str(file)!r}: there is no such file")
-    # Here, as most games need none of it.
-    from parllel.runs import import_script
-
-    make = getattr(import_script(file), name, None)
-    if not callable(make):
-        raise ValueError(f"game: {file} defines no function {name!r}")
-    return make

@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from parllel.env_names import env_named, file_of
 from parllel.operators.interactive_runtime import action_names
-from parllel.operators.named_env import env_named
 
 
 class TextView:
@@ -31,7 +31,7 @@ class TextView:
         self._make_env, self._prefers_text = make_env, prefers_text
         self._make_text: Callable[[], gym.Env[Any, Any]] | None = None
         # A function of a file may take no mode, and has chosen one itself.
-        if "render_mode" not in env_kwargs and ".py:" not in env_id:
+        if "render_mode" not in env_kwargs and file_of(env_id) is None:
             self._make_text = env_named(env_id, {**env_kwargs, "render_mode": "ansi"})
         self._env: gym.Env[Any, Any] | None = None
 

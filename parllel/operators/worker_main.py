@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from parllel.operators.named_env import env_named
+from parllel.env_names import env_named
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.serving import load_failed, serve
 from parllel.seeding import seeds_named

@@ -57,7 +57,8 @@ def test_a_file_is_executed_wherever_it_is(call, tmp_path, monkeypatch):
 def test_what_cannot_be_played(mistake):
     assert "random: expected --env, as only a run has environments" in mistake("play", "random")
     assert "nonsense" in mistake("play", "nonsense", "--env", "CartPole-v1")
-    assert "--env None-v1" in mistake("play", "random", "--env", "None-v1")
+    said = mistake("play", "random", "--env", "None-v1")
+    assert "environment 'None-v1': Environment `None` doesn't exist" in said
     for seeds in ("", "3-1", "a", "1-", "1,,2"):
         said = mistake("play", "random", "--env", "CartPole-v1", "--seeds", seeds)
         assert "--seeds: expected seeds such as 0-99" in said

@@ -53,18 +53,20 @@ def test_nothing_is_started_for_an_operator_that_lacks_something(
         "there is no folder 'nothing'": OperatorConfig(
             "policy", "o", "CartPole-v1", policy="nothing"
         ),
-        "env_id .*policy.py: there is no such file": OperatorConfig("human", "o", f"{file}:make"),
+        "environment .*policy.py: there is no such file": OperatorConfig(
+            "human", "o", f"{file}:make"
+        ),
         "env_id: expected the id of an env": OperatorConfig("baseline", "o", policy="random"),
-        "env_id 'pettingzoo/classic/chess_v6': it is a game of several players": OperatorConfig(
+        "environment 'pettingzoo/classic/chess_v6': it is a game of several players": OperatorConfig(
             "chess", "o", "pettingzoo/classic/chess_v6", policy="random"
         ),
-        "env_id 'CartPoel-v1': Environment `CartPoel` doesn't exist": OperatorConfig(
+        "environment 'CartPoel-v1': Environment `CartPoel` doesn't exist": OperatorConfig(
             "human", "o", "CartPoel-v1"
         ),
-        "env_id 'nowhere:X-v0': needs nowhere, which is not installed": OperatorConfig(
+        "environment 'nowhere:X-v0': needs nowhere, which is not installed": OperatorConfig(
             "human", "o", "nowhere:X-v0"
         ),
-        "env_id 'a b': env_id: expected an id of gymnasium": OperatorConfig("human", "o", "a b"),
+        "environment 'a b': expected an id of gymnasium": OperatorConfig("human", "o", "a b"),
         "there is no program '/no/worker'": OperatorConfig("program", "o", worker=["/no/worker"]),
         "settings: the variable NO_KEY is not set": model(api_key_env="NO_KEY"),
         "settings: the variable OPENAI_API_KEY is not set": model(),

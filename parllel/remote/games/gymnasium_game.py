@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.env_names import env_named, file_of
 from parllel.envs import action_mask_of
 from parllel.pictures import RenderedEnv
 from parllel.remote.games.game import Game
@@ -33,11 +34,12 @@ class GymnasiumGame(Game):
     its info has one. The info of a step has its "reward", "terminated" and "truncated".
 
     Args:
-        env_id: of an environment that is registered with gymnasium.
-        kwargs: of `gymnasium.make`, which must be JSON values if they change what observations mean.
+        env_id: an id, module:id or file.py:function, see `parllel.env_names`.
+        kwargs: of `gymnasium.make`, or the function, which must be JSON values if they change what
+            observations mean.
 
     Raises:
-        ValueError: for an environment that gymnasium does not know or cannot make, or with a space that has
+        ValueError: for an environment that there is not or gymnasium cannot make, or with a space that has
             no JSON.
     """
 
@@ -127,12 +129,10 @@ class GymnasiumGame(Game):
 
     def _make(self, mode: str | None) -> gym.Env[Any, Any]:
         self.close()
-        try:
-            self._env = env = gym.make(
-                self._id, render_mode=mode, disable_env_checker=True, **self._kwargs
-            )
-        except gym.error.Error as error:
-            raise ValueError(f"environment gymnasium/{self._id}: {error}") from error
+        name = f"gymnasium/{self._id}"
+        # A function of a file may take neither.
+        options = {} if file_of(name) else {"render_mode": mode, "disable_env_checker": True}
+        self._env = env = env_named(name, {**options, **self._kwargs})()
         self._modes = list((env.metadata or {}).get("render_modes") or [])
         return env
 

@@ -47,10 +47,11 @@ def environments() -> list[str]:
 
 
 def new_game(name: str) -> Game:
-    """Return a new game of this name.
+    """Return a new game of this name; one with a colon says which module is imported or file executed.
 
     Raises:
         ValueError: if there is none, or its library knows no such environment.
+        FileNotFoundError: if it is a function of a file that is not there.
         ImportError: if its library is not installed; names the extra.
     """
     if name in _games:
@@ -59,8 +60,8 @@ def new_game(name: str) -> Game:
             raise TypeError(f"{name}: expected a Game, got {game!r}")
         return game
     family, _, rest = name.partition("/")
-    # Only plain names: gymnasium would import whatever stands before a colon.
-    if rest and family in _FAMILIES and _NAME.fullmatch(name):
+    # What gymnasium's may be, its own reader says.
+    if rest and family in _FAMILIES and (family == "gymnasium" or _NAME.fullmatch(name)):
         module, function = _FAMILIES[family]
         made: Game = getattr(importlib.import_module(module), function)(name)
         return made

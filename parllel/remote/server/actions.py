@@ -189,7 +189,7 @@ class Actions(Closing):
         name = given.session()
         self._sessions.check_room(name)
         session = self._new_session(
-            raw, given.environment(), given.mapping("configuration"), self._permissions
+            raw, given.environment_to_make(), given.mapping("configuration"), self._permissions
         )
         session.asked = given.mapping("configuration")
         self._sessions.put(name, session)
@@ -244,7 +244,7 @@ class Actions(Closing):
         try:
             with self._refusing():
                 environment = make(
-                    given.environment(),
+                    given.environment_to_make(),
                     given.mapping("configuration"),
                     info=given.mapping("info"),
                     steps=given.steps(),

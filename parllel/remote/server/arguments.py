@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parllel.env_names import names_code
 from parllel.remote.server.sessions import checked_name
 from parllel.web import WebError
 
@@ -28,6 +29,13 @@ class Arguments:
         name = self._args.get("environment")
         if not isinstance(name, str) or not name:
             raise WebError(400, "environment: expected a name; the action list returns them")
+        return name
+
+    def environment_to_make(self) -> str:
+        """Return the environment's name, which is one that leads to no code that the request chooses."""
+        name = self.environment()
+        if names_code(name):
+            raise WebError(400, f"environment {name!r}: a request may name no module and no file")
         return name
 
     def session(self) -> str:

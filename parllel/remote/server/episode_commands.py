@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from parllel.env_names import names_code
 from parllel.remote.environment import Environment, make
 from parllel.remote.evaluate import evaluate as evaluate_agents
 from parllel.remote.games import environments, import_module_of_user
@@ -105,6 +106,11 @@ def _environment(arguments: argparse.Namespace) -> Environment:
     if arguments.call.endswith(":load") and arguments.log is not None:
         logs = read_json_file(arguments.log, "--log")
     name = arguments.environment or found.get("name")
+    if arguments.environment is None and names_code(str(name)):
+        raise ValueError(
+            f"--in {path}: environment {name!r}: a file may name no module and no file; if you trust "
+            "this name, give it as --environment"
+        )
     if name is None:
         raise ValueError("expected --environment NAME, or --in FILE with an episode")
     return make(

@@ -164,6 +164,8 @@ def test_one_step_is_made_by_actions_or_by_agents(actions):
         ({"action": ["act"]}, "action: expected one of act, dispose"),
         ({"action": "run"}, "environment: expected a name"),
         ({"action": "run", "environment": "chess"}, "chess"),
+        ({"action": "run", "environment": "gymnasium/broken.py:make"}, "may name no module and no"),
+        (initialize("rock", environment="gymnasium/a:CartPole-v1"), "may name no module and no"),
         (initialize("rock", agents=[]), "exactly one agent"),
         (initialize("rock", agents=["rock", "paper"]), "exactly one agent"),
         (initialize(None), "expected an agent, got null"),

@@ -89,6 +89,15 @@ def test_an_episode_is_loaded_and_shown(printed, tmp_path):
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+def test_what_a_replay_names_is_not_imported(printed, tmp_path):
+    replay = tmp_path / "replay.json"
+    replay.write_text(json.dumps({"name": "gymnasium/antigravity:CartPole-v1"}))
+    status, _, err = printed("load", "--in", replay)
+    assert status == 2
+    assert "a file may name no module and no file" in err
+    assert "antigravity" not in sys.modules
+
+
 def test_an_episode_is_stepped(printed, tmp_path):
     status, out, _ = printed("step", *EPISODE, "--actions", "[1, 0]")
     assert status == 0

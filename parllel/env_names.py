@@ -1,0 +1,170 @@
+"""What a name of an environment means, for all that take one.
+
+"CartPole-v1", "ALE/Pong-v5"              an id of gymnasium
+"minigrid:MiniGrid-Empty-5x5-v0"          one that a module registers
+"MiniGrid-...", "BabyAI-...", "ALE/..."   the module is known
+"file.py:function"                        what a function of the file returns; the file is executed
+"gymnasium/..."                           the same without it; names of games have other beginnings
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import gymnasium as gym
+
+_FAMILY = "gymnasium/"
+_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
+_ID = re.compile(r"(\w+(\.\w+)*:)?[\w./-]+")
+_MODULES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid", "ALE/": "ale_py"}
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def env_named(name: str, kwargs: Mapping[str, Any] = _NONE) -> Callable[[], gym.Env[Any, Any]]:
+    """Return what makes the environment of a name; only then is anything imported.
+
+    Environments are made with the render mode "rgb_array" if they have it and none is given: it costs nothing
+    until a frame is asked for.
+
+    Args:
+        name: see the top of this module.
+        kwargs: for `gymnasium.make`, or the function.
+
+    Raises:
+        ValueError: for text that cannot be a name; from what is returned, if there is no such environment.
+        FileNotFoundError: for a file that is not there.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"environment: expected a name, got {name!r}")
+    given = dict(kwargs)
+    file = file_of(name)
+    if file is not None:
+        _check_file(name, file)
+        return partial(_from_file, name, given)
+    text = name.removeprefix(_FAMILY)
+    if text.endswith(".py") or not _ID.fullmatch(text):
+        raise ValueError(
+            f"environment {name!r}: expected an id of gymnasium, module:id or file.py:function"
+        )
+    return partial(_from_gymnasium, name, given)
+
+
+def check_env_name(name: str) -> None:
+    """Raise for a name what `env_named` and its function raise, as far as that is known without its code.
+
+    No module is imported and no file executed.
+    """
+    # Here, as workers make environments and check no names.
+    from importlib.util import find_spec
+
+    env_named(name)
+    if file_of(name) is not None:
+        return
+    module, env_id = _module_and_id(name)
+    if not module or env_id in gym.registry:
+        _spec(name, env_id)
+    elif find_spec(module.partition(".")[0]) is None:
+        raise _not_installed(name, module)
+
+
+def file_of(name: str) -> Path | None:
+    """Return the file of a "file.py:function"; None for other names."""
+    match = _FILE.fullmatch(name.removeprefix(_FAMILY))
+    return None if match is None else Path(match["file"])
+
+
+def names_code(name: str) -> bool:
+    """Return whether a name says which module is imported or which file is executed.
+
+    For those who are given names by strangers.
+    """
+    return ":" in name
+
+
+def function_named(name: str) -> Callable[..., Any]:
+    """Return the function of a "file.py:function"; the file is executed, once in this process.
+
+    Raises:
+        ValueError: if it cannot be imported, or defines no such function.
+        FileNotFoundError: if it is not there.
+    """
+    # Here, as most names need none of it.
+    from parllel.runs import import_script
+
+    file, function = file_of(name), name.rpartition(":")[2]
+    assert file is not None
+    _check_file(name, file)
+    found = getattr(import_script(file), function, None)
+    if not callable(found):
+        raise ValueError(f"environment {name!r}: {file} defines no function {function!r}")
+    made: Callable[..., Any] = found
+    return made
+
+
+def _check_file(name: str, file: Path) -> None:
+    if not file.is_file():
+        raise FileNotFoundError(f"environment {name!r}: {file}: there is no such file")
+
+
+def _from_file(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    make = function_named(name)
+    if "render_mode" not in kwargs and _takes_render_mode(make):
+        kwargs = {**kwargs, "render_mode": "rgb_array"}
+    env = make(**kwargs)
+    if not isinstance(env, gym.Env):
+        function = name.rpartition(":")[2]
+        raise ValueError(
+            f"environment {name!r}: expected a gymnasium.Env from {function}, got {env!r}"
+        )
+    return env
+
+
+def _takes_render_mode(make: Callable[..., Any]) -> bool:
+    try:
+        return "render_mode" in inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _from_gymnasium(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    module, env_id = _module_and_id(name)
+    if module and env_id not in gym.registry:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise _not_installed(name, str(error.name)) from error
+    spec = _spec(name, env_id)
+    try:
+        creator = gym.envs.registration.load_env_creator(spec.entry_point)
+        modes = getattr(creator, "metadata", {}).get("render_modes") or ()
+        if "render_mode" not in {**spec.kwargs, **kwargs} and "rgb_array" in modes:
+            kwargs = {**kwargs, "render_mode": "rgb_array"}
+        env: gym.Env[Any, Any] = gym.make(env_id, **kwargs)
+    except (gym.error.Error, ModuleNotFoundError) as error:
+        raise ValueError(f"environment {name!r}: {error}") from error
+    return env
+
+
+def _module_and_id(name: str) -> tuple[str, str]:
+    """Return the module that registers an id, "" if that is gymnasium or unknown; and the id."""
+    module, _, env_id = name.removeprefix(_FAMILY).rpartition(":")
+    known = (of for start, of in _MODULES.items() if env_id.startswith(start))
+    return module or next(known, ""), env_id
+
+
+def _spec(name: str, env_id: str) -> Any:
+    try:
+        return gym.spec(env_id)
+    except (gym.error.Error, ModuleNotFoundError) as error:
+        raise ValueError(f"environment {name!r}: {error}") from error
+
+
+def _not_installed(name: str, module: str) -> ValueError:
+    return ValueError(f"environment {name!r}: needs {module}, which is not installed")
