@@ -120,15 +120,16 @@ def settle(left: Callable[[], Holdings], grace_s: float) -> Holdings:
     if not found:
         return found
     deadline = time.monotonic() + grace_s
-    pause_s = 0.001
-    # Not before the first check, as a collection takes far longer; then repeatedly, since a thread or
+    pause_s, collected_at = 0.001, time.monotonic()
+    # Not before the first check, as a collection takes far longer; then now and then, since a thread or
     # process that ends may leave another reference cycle.
     gc.collect()
     while (found := left()) and time.monotonic() < deadline:
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.1)
-        if pause_s == 0.1:
+        if time.monotonic() - collected_at > grace_s / 4:
             gc.collect()
+            collected_at = time.monotonic()
     return found
 
 

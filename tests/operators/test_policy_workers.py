@@ -201,7 +201,10 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(
     ("words", "said"),
     [
         (["--policy", "gone"], "Failed to load policy: FileNotFoundError: gone: expected"),
-        (["--policy", "gone", "--env-id", "a b"], "Failed to load environment: ValueError: env_id"),
+        (
+            ["--policy", "gone", "--env-id", "a b"],
+            "Failed to load environment: ValueError: environment 'a b'",
+        ),
         (
             ["--policy", "gone", "--settings", '{"wise": 1}'],
             "Failed to load policy: ValueError: settings: expected some of best, greedy, normalize, got",

@@ -211,7 +211,7 @@ def test_program_that_reads_nothing_does_not_block_for_ever(run_either_way: Run)
 
 
 def test_message_that_was_not_begun_may_be_repeated(run: Run) -> None:
-    program = run("trap : USR1; echo; sleep 60 & wait; exec cat")
+    program = run('trap go=1 USR1; echo; until [ "$go" ]; do sleep 0.05; done; exec cat')
     program.read_line(LONG_S)
     program.write(bytes(2**16))
     with pytest.raises(
@@ -255,7 +255,7 @@ def test_end_ends_a_write_of_another_thread(run: Run) -> None:
 
 
 def test_threads_write_one_after_the_other(run: Run) -> None:
-    program = run("trap : USR1; echo; sleep 60 & wait; exec wc -c")
+    program = run('trap go=1 USR1; echo; until [ "$go" ]; do sleep 0.05; done; exec wc -c')
     program.read_line(LONG_S)
     errors: list[Exception] = []
 
