@@ -220,7 +220,8 @@ class CardPlayer:
                 # All under one lock: a reset that comes now finds the card within this episode.
                 wanted, card.wanted, card.abandoned = card.wanted, None, False
                 if wanted is not None:
-                    card.is_within = True
+                    # Here, not when the session says so: a restart may come between, and has the last word.
+                    card.begins(*wanted)
                     # Together with `abandoned`: a reset that comes later withdraws them again.
                     card.questions.admit()
                 elif card.status != "died" and self._lost(card.card_id):
@@ -239,8 +240,7 @@ class CardPlayer:
     # ------------------------------------------------------------------ what the session says
 
     def begins(self, episode: int, seed: int) -> None:
-        """Show that an episode begins."""
-        self.card.begins(episode, seed)
+        """Do nothing: it was shown when it was taken."""
 
     def stepped(self, record: Record) -> None:
         """Show a step."""

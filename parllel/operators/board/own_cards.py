@@ -136,7 +136,9 @@ class OwnCards(Closing):
 
     def restart(self, card_id: str) -> None:
         """End a card's worker, and play the seed that it had in another; within the lock."""
-        seed = self._cards[card_id].seed
+        card = self._cards[card_id]
+        # An episode may have been wished for a moment ago.
+        seed = card.seed if card.wanted is None else card.wanted[1]
         self._players[card_id].restart(None if seed is None else self.rounds.new(seed))
         self.keep()
 

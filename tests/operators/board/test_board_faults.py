@@ -179,3 +179,13 @@ def test_a_board_is_closed_in_the_midst_of_everything(tmp_path, held):
             call()
     board.stop()
     assert board.snapshot()["phase"] == "stopped"
+
+
+def test_a_restart_that_follows_a_reset_at_once_plays_its_seed(tmp_path):
+    held = Held(tmp_path)
+    with Board([held.config("a")], base=tmp_path) as board:
+        for seed in range(10):
+            board.reset(seed)
+            board.restart("a")
+            shown = settled(board, "ready")
+            assert card_of(shown, "a")["seed"] == seed
