@@ -42,10 +42,12 @@ class InterruptError(Exception):
 @pytest.fixture
 def interrupt_soon() -> Iterator[Any]:
     def raise_it(number: int, frame: Any) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise InterruptError
 
     before = signal.signal(signal.SIGALRM, raise_it)
-    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.05)
+    # Again and again: a signal that comes just before a read begins to wait is seen after it.
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
