@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import sys
 import weakref
 from contextlib import ExitStack
 
@@ -101,6 +103,25 @@ def test_a_hundred_episodes_are_those_of_the_evaluation(trained, kind):
             np.ravel(action)[0] for column in found for episode in column for action, _ in episode
         }
         assert len(actions) > 1
+
+
+PLAY = """
+import sys
+import numpy as np
+from parllel.policies import load_policy
+
+with load_policy(sys.argv[1]) as policy:
+    policy.act_one(np.zeros(policy.observation_space.shape, policy.observation_space.dtype))
+print(sorted({"torch", "torch._dynamo", "sympy"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("kind", ["normalized", "recurrent", "fragments", "frames"])
+def test_what_only_learning_needs_is_not_imported(trained, kind):
+    done = subprocess.run(
+        [sys.executable, "-c", PLAY, str(trained(kind))], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("['torch']\n", "")
 
 
 @pytest.mark.timeout(180)  # processes that import torch

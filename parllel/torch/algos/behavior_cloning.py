@@ -14,8 +14,8 @@ from parllel.algos import Algorithm
 from parllel.buffers import Samples, buffer_map
 from parllel.torch.agents import EnsembleAgent, PgAgent
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
+from parllel.torch.algos.lazy_adam import LazyAdam
 from parllel.torch.algos.ppo_inputs import flat_tensors
-from parllel.torch.module_state import load_optimizer_state, optimizer_state
 from parllel.types import BatchSpec, State
 
 
@@ -70,7 +70,12 @@ class BehaviorCloning(Algorithm):
         self.labels = labels
         self._generator = np.random.default_rng(seed)
         self._parameters = list(agent.model.parameters())
-        self.optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, fused=True)
+        self._adam = LazyAdam(self._parameters, lr=learning_rate, fused=True)
+
+    @property
+    def optimizer(self) -> torch.optim.Adam:
+        """What takes the steps."""
+        return self._adam.optimizer
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Raise ValueError if batches of this size have fewer steps than there are minibatches."""
@@ -143,11 +148,11 @@ class BehaviorCloning(Algorithm):
     def state(self) -> State:
         """Return the optimiser and the state of the shuffling."""
         return {
-            "optimizer": optimizer_state(self.optimizer),
+            "optimizer": self._adam.state(),
             "generator": self._generator.bit_generator.state,
         }
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
-        load_optimizer_state(self.optimizer, state["optimizer"])
+        self._adam.load_state(state["optimizer"])
         self._generator.bit_generator.state = state["generator"]

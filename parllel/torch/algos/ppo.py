@@ -16,8 +16,8 @@ from parllel.algos import Algorithm
 from parllel.buffers import Samples
 from parllel.torch.agents import PgAgent
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
+from parllel.torch.algos.lazy_adam import LazyAdam
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps
-from parllel.torch.module_state import load_optimizer_state, optimizer_state
 from parllel.types import BatchSpec, State
 
 
@@ -103,7 +103,12 @@ class PPO(Algorithm):
         # Fused: a quarter of the time that the default takes for small networks on a CPU.
         # Epsilon 1e-5, not torch's 1e-8, as in the usual implementations of PPO (Huang et al. 2022, detail
         # 3).
-        self.optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
+        self._adam = LazyAdam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
+
+    @property
+    def optimizer(self) -> torch.optim.Adam:
+        """What takes the steps."""
+        return self._adam.optimizer
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Raise ValueError if batches of this size have fewer steps than there are minibatches."""
@@ -262,14 +267,14 @@ class PPO(Algorithm):
     def state(self) -> State:
         """Return the optimiser and the state of the shuffling."""
         return {
-            "optimizer": optimizer_state(self.optimizer),
+            "optimizer": self._adam.state(),
             # Without it a resumed run would shuffle its batches as the first ones of the run were.
             "generator": self._generator.bit_generator.state,
         }
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
-        load_optimizer_state(self.optimizer, state["optimizer"])
+        self._adam.load_state(state["optimizer"])
         self._generator.bit_generator.state = state["generator"]
 
     def _run_epoch(self, inputs: PpoInputs, history: dict[str, list[float]]) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from parllel.torch.models.mlp_model import HIDDEN_GAIN
-from parllel.torch.models.orthogonal import orthogonal_
+from parllel.torch.models.orthogonal import orthogonal_layer
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,22 @@ class CnnEncoder(nn.Module):
                     f"{len(self.convolutions)}, got {sides} from images {tuple(image_shape)}; "
                     "take fewer or smaller kernels"
                 )
-            # A plain layer would first draw weights from the global generator.
-            layer = nn.utils.skip_init(nn.Conv2d, n_channels, n_outputs, size, stride)  # type: ignore[no-untyped-call]
-            self.convolutions.append(_orthogonal(layer, generator))
+            self.convolutions.append(
+                orthogonal_layer(
+                    nn.Conv2d,
+                    n_channels,
+                    n_outputs,
+                    size,
+                    stride,
+                    gain=HIDDEN_GAIN,
+                    generator=generator,
+                )
+            )
             n_channels, sides = n_outputs, [(side - size) // stride + 1 for side in sides]
-        layer = nn.utils.skip_init(nn.Linear, n_channels * sides[0] * sides[1], self.n_features)  # type: ignore[no-untyped-call]
-        self.last = _orthogonal(layer, generator)
+        n_inputs = n_channels * sides[0] * sides[1]
+        self.last = orthogonal_layer(
+            nn.Linear, n_inputs, self.n_features, gain=HIDDEN_GAIN, generator=generator
+        )
 
     def _layout(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
         """Note where the channels are, and return channels, height and width."""
@@ -123,9 +133,3 @@ class CnnEncoder(nn.Module):
         # In place for bytes alone: the cast has made a copy of them, while floats may be the batch's own
         # memory.
         return x.mul_(1 / 255) if is_bytes else x
-
-
-def _orthogonal(layer: nn.Module, generator: torch.Generator) -> nn.Module:
-    orthogonal_(layer.weight, HIDDEN_GAIN, generator=generator)  # type: ignore[arg-type]
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer

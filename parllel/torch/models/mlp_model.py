@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from parllel.torch.models.orthogonal import orthogonal_
+from parllel.torch.models.orthogonal import orthogonal_layer
 from parllel.torch.models.tanh import tanh_
 
 # As in the implementations of PPO that results are compared with (Huang et al. 2022, detail 2).
@@ -50,11 +50,8 @@ class MlpModel(nn.Module):
             raise ValueError(f"MlpModel: every size must be at least 1, got {sizes}")
         self.layers = nn.ModuleList()
         for i, (n_inputs, n_outputs) in enumerate(pairwise(sizes)):
-            # A plain Linear would first draw weights from the global generator.
-            layer = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
             gain = output_gain if i == len(hidden_sizes) else HIDDEN_GAIN
-            orthogonal_(layer.weight, gain, generator=generator)
-            nn.init.zeros_(layer.bias)
+            layer = orthogonal_layer(nn.Linear, n_inputs, n_outputs, gain=gain, generator=generator)
             self.layers.append(layer)
 
     def forward(self, observation: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from parllel.buffers import NamedTuple
 from parllel.torch.distributions.gaussian import GaussianParams
+from parllel.torch.models.orthogonal import orthogonal_layer
 from parllel.torch.models.pg_output import PgOutput
-from parllel.torch.models.recurrent_trunk import Cell, RecurrentTrunk, head
+from parllel.torch.models.recurrent_trunk import Cell, RecurrentTrunk
 from parllel.types import Tree
 
 
@@ -52,8 +53,10 @@ class CategoricalRecurrentPgModel(nn.Module):
             n_actions if prev_action else 0,
             generator,
         )
-        self.policy = head(rnn_size, n_actions, 0.01, generator)
-        self.critic = head(rnn_size, 1, 1.0, generator)
+        self.policy = orthogonal_layer(
+            nn.Linear, rnn_size, n_actions, gain=0.01, generator=generator
+        )
+        self.critic = orthogonal_layer(nn.Linear, rnn_size, 1, gain=1.0, generator=generator)
 
     def initial_state(self, N: int) -> NamedTuple:
         """Return the state at the start of an episode, leaves [N, rnn_size]."""
@@ -114,8 +117,8 @@ class GaussianRecurrentPgModel(nn.Module):
             size if prev_action else 0,
             generator,
         )
-        self.policy = head(rnn_size, size, 0.01, generator)
-        self.critic = head(rnn_size, 1, 1.0, generator)
+        self.policy = orthogonal_layer(nn.Linear, rnn_size, size, gain=0.01, generator=generator)
+        self.critic = orthogonal_layer(nn.Linear, rnn_size, 1, gain=1.0, generator=generator)
         self.log_std = nn.Parameter(torch.full(self.action_shape, float(initial_log_std)))
 
     def initial_state(self, N: int) -> NamedTuple:

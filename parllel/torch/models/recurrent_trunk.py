@@ -59,9 +59,9 @@ class RecurrentTrunk(nn.Module):
             self.layers = MlpModel(
                 n_inputs, hidden, n_features, output_gain=HIDDEN_GAIN, generator=generator
             )
-        # Made without memory first: a plain LSTM would draw weights from the global generator.
-        unmade = CELLS[cell](n_features + n_actions, rnn_size, device="meta")
-        self.rnn: Any = unmade.to_empty(device="cpu")
+        # See `orthogonal_layer`.
+        with torch.random.fork_rng(devices=()):
+            self.rnn: Any = CELLS[cell](n_features + n_actions, rnn_size)
         for name, parameter in self.rnn.named_parameters():
             if name.startswith("bias"):
                 nn.init.zeros_(parameter)
@@ -105,12 +105,3 @@ class RecurrentTrunk(nn.Module):
         leaves = after if self.cell == "lstm" else (after,)
         state = {name: leaf[0] for name, leaf in zip(rnn_state._fields, leaves, strict=True)}
         return features, NamedTuple(**state)
-
-
-def head(n_inputs: int, n_outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    """Return a linear layer with orthogonal weights and no bias at first."""
-    # A plain Linear would first draw weights from the global generator.
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, n_inputs, n_outputs)  # type: ignore[no-untyped-call]
-    orthogonal_(layer.weight, gain, generator=generator)
-    nn.init.zeros_(layer.bias)
-    return layer
