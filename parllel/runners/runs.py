@@ -196,7 +196,8 @@ def rebuild(
     checkpoints = folder.best if best else folder.checkpoints
     checkpoint, state = checkpoints.load_newest(warn=warnings.append)
     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="parllel-"))
-    runner: Runner = build(config, stack, RunFolder(scratch, folder.path.resolve().name), console)
+    temporary = RunFolder(scratch, folder.path.resolve().name, trains=False)
+    runner: Runner = build(config, stack, temporary, console)
     _load(runner, checkpoint, state)
     for warning in warnings:
         runner.logger.warn(warning)

@@ -47,12 +47,20 @@ class RunFolder:
     Args:
         base: folder of all runs; made if needed.
         name: of this run; default the date and time.
+        trains: see below.
+
+    Attributes:
+        path: of the folder.
+        trains: False for the temporary folder of a run that is put together again for inspection or for its
+            policy (`rebuild`, `load_policy`): what only training needs, such as a cluster, may be left out.
 
     Raises:
         OSError: if the folder cannot be made or written to; the message names it.
     """
 
-    def __init__(self, base: str | os.PathLike[str], name: str | None = None) -> None:
+    def __init__(
+        self, base: str | os.PathLike[str], name: str | None = None, *, trains: bool = True
+    ) -> None:
         name = name or datetime.now().strftime("%Y-%m-%d-%H%M%S")
         base = Path(base)
         self._made = [folder for folder in (base, *base.parents) if not folder.exists()]
@@ -68,7 +76,7 @@ class RunFolder:
                 break
             except FileExistsError:
                 number += 1
-        self.path = path
+        self.path, self.trains = path, trains
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
@@ -80,7 +88,7 @@ class RunFolder:
         """
         # Past `__init__`, which makes a new folder.
         folder = cls.__new__(cls)
-        folder.path, folder._made = Path(path), []
+        folder.path, folder.trains, folder._made = Path(path), True, []
         if folder.path.is_file():
             raise ValueError(f"{path}: expected the folder of a run, got a file")
         if not folder.path.is_dir():

@@ -12,7 +12,6 @@ from shell_pages import ROOT, blocks_of, free_port, run_lines, variables
 PAGE = (ROOT / "docs" / "doors.md").read_text()
 PORT = "8081"  # which another program may have
 MARK = "--- block {}"
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(960)]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +27,26 @@ def returns_in(said):
     return re.findall(r"^seed (\d+): return (\S+) in (\d+) steps$", said, re.M)
 
 
+def bash(command, checkout, *, lacks, folder):
+    """Run a command where a library cannot be imported."""
+    # What Python imports before anything else.
+    (folder / "sitecustomize.py").write_text(f"import sys\nsys.modules[{lacks!r}] = None\n")
+    given = variables()
+    given["PYTHONPATH"] = f"{folder}:{given['PYTHONPATH']}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=checkout,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(960)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")
-def test_the_walk(checkout, ray_folder):
+def test_the_walk(checkout, ray_folder, tmp_path):
     blocks = blocks_of(PAGE, "sh")
     # In one shell: a server that one block starts is asked in the next.
     lines = "\n".join(f"echo '{MARK.format(i)}'\n{block}" for i, block in enumerate(blocks))
@@ -43,6 +60,10 @@ def test_the_walk(checkout, ray_folder):
     assert re.search(r"^served - trained +3 +0 +0 \[0, 0\]$", compare, re.M), compare
     assert len(returns_in(scale)) == 3
     assert returns_in(broker) == expected * 2
+    # What was trained on a cluster needs none to be played.
+    play = "parllel play runs/cartpole_cluster/ppo-seed0 --seeds 0-2"
+    done = bash(play, checkout, lacks="ray", folder=tmp_path)
+    assert returns_in(done.stdout) == returns_in(scale), done.stderr
 
 
 TRAIN = "python examples/cartpole/train_ppo.py"
@@ -52,6 +73,7 @@ CLUSTER = "python examples/cartpole_cluster/train_ppo.py --ray"
 PILOT = "python examples/messaging/pilot.py runs/cartpole/ppo-seed0"
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("command", "library", "extra"),
     [
@@ -68,18 +90,7 @@ PILOT = "python examples/messaging/pilot.py runs/cartpole/ppo-seed0"
     ],
 )
 def test_what_is_missing_is_named_in_one_sentence(command, library, extra, checkout, tmp_path):
-    # What Python imports before anything else.
-    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{library!r}] = None\n")
-    given = variables()
-    given["PYTHONPATH"] = f"{tmp_path}:{given['PYTHONPATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=checkout,
-        env=given,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = bash(command, checkout, lacks=library, folder=tmp_path)
     *traceback, sentence = done.stderr.strip().splitlines()
     assert re.search(rf": [\w .]+ needs? \S+: pip install 'parllel\[{extra}\]'$", sentence), (
         done.stderr

@@ -579,6 +579,7 @@ def test_a_run_is_put_together_as_it_was(stopped):
         assert runner.result.elapsed_steps == 30
         _, state = stopped.checkpoints.load_newest()
         np.testing.assert_array_equal(runner.algorithm.mean, state["parts"]["algorithm"]["mean"])
+        assert (runner.folder.trains, stopped.trains) == (False, True)
         scratch = runner.folder.path
         assert scratch.is_dir()
         runner.logger.notice("this goes nowhere")

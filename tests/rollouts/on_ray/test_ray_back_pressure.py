@@ -20,7 +20,7 @@ from ray_setup import (
 
 from parllel.testing.dummy_envs import CountingEnv
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
 CAPACITY, QUEUE = 4, 2
 MAY_GROW = 4 * 2**20
 

@@ -19,7 +19,7 @@ from parllel.rollouts.on_ray import (
 )
 from parllel.rollouts.on_ray.ray_episode_statistics import StatisticsActor
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
 
 
 class ScriptError(Exception):

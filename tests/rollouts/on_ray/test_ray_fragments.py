@@ -8,7 +8,7 @@ from worker_setup import SEED, B, digests, make_cages, ready, rows
 
 from parllel.rollouts import FragmentSender, ReplayBuffer, RolloutWorker
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 WHOLE = 5  # fragments of each environment that are compared
 
 

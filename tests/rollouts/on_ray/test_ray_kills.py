@@ -30,7 +30,7 @@ from parllel.rollouts import EpisodeStatistics, ReplayBuffer, WorkerPlace
 from parllel.rollouts.on_ray import WorkerOptions
 from parllel.testing.dummy_envs import CountingEnv
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
 
 
 def pid_of(actor):

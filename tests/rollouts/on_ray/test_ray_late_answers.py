@@ -12,7 +12,7 @@ from fragments import make_fragment
 from parllel.errors import WorkerTimeoutError
 from parllel.rollouts.on_ray import RayReplayBuffer, ray_replay_buffer
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_here")]
 
 
 def test_fragments_that_come_too_late_are_handed_out_next(monkeypatch):

@@ -13,7 +13,7 @@ import ray
 
 from parllel.rollouts.on_ray import RaySession
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 
 def run(code, **environment):
