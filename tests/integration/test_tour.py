@@ -12,6 +12,11 @@ from shell_pages import ROOT, blocks_of, free_port, run_lines, variables
 PAGE = (ROOT / "docs" / "doors.md").read_text()
 PORT = "8081"  # which another program may have
 MARK = "--- block {}"
+TRAIN = "python examples/cartpole/train_ppo.py"
+SERVE = "parllel http-server --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0"
+EVALUATE = "parllel evaluate --environment gymnasium/CartPole-v1 --agents http://127.0.0.1:1"
+CLUSTER = "python examples/cartpole_cluster/train_ppo.py --ray"
+PILOT = "python examples/messaging/pilot.py runs/cartpole/ppo-seed0"
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +48,16 @@ def bash(command, checkout, *, lacks, folder):
     )
 
 
+def assert_named(extra, done):
+    """Check that a command failed with a sentence that names an extra; return what it said before."""
+    *before, sentence = done.stderr.strip().splitlines()
+    assert re.search(rf": [\w .]+ needs? \S+: pip install 'parllel\[{extra}\]'$", sentence), (
+        done.stderr
+    )
+    assert done.returncode
+    return before
+
+
 @pytest.mark.heavy
 @pytest.mark.timeout(960)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")
@@ -64,13 +79,8 @@ def test_the_walk(checkout, ray_folder, tmp_path):
     play = "parllel play runs/cartpole_cluster/ppo-seed0 --seeds 0-2"
     done = bash(play, checkout, lacks="ray", folder=tmp_path)
     assert returns_in(done.stdout) == returns_in(scale), done.stderr
-
-
-TRAIN = "python examples/cartpole/train_ppo.py"
-SERVE = "parllel http-server --environment gymnasium/CartPole-v1 --agent runs/cartpole/ppo-seed0"
-EVALUATE = "parllel evaluate --environment gymnasium/CartPole-v1 --agents http://127.0.0.1:1"
-CLUSTER = "python examples/cartpole_cluster/train_ppo.py --ray"
-PILOT = "python examples/messaging/pilot.py runs/cartpole/ppo-seed0"
+    done = bash(f"{PILOT} --kafka mock", checkout, lacks="confluent_kafka", folder=tmp_path)
+    assert_named("kafka", done)
 
 
 @pytest.mark.timeout(180)
@@ -86,15 +96,10 @@ PILOT = "python examples/messaging/pilot.py runs/cartpole/ppo-seed0"
         ("parllel operators run distances.toml", "msgspec", "operators"),
         (CLUSTER, "ray", "rollouts"),
         (PILOT, "msgspec", "wire"),
-        (f"{PILOT} --kafka mock", "confluent_kafka", "kafka"),
     ],
 )
 def test_what_is_missing_is_named_in_one_sentence(command, library, extra, checkout, tmp_path):
     done = bash(command, checkout, lacks=library, folder=tmp_path)
-    *traceback, sentence = done.stderr.strip().splitlines()
-    assert re.search(rf": [\w .]+ needs? \S+: pip install 'parllel\[{extra}\]'$", sentence), (
-        done.stderr
-    )
-    assert done.returncode
+    traceback = assert_named(extra, done)
     # Python itself prints what a script raises.
     assert not traceback or command.startswith("python")
