@@ -60,10 +60,10 @@ test-peers: install
 	-$(BIN)/python benchmarks/peers/venvs.py kaggle
 	-$(MAKE) --no-print-directory $(TANSU)
 
-# Some processes more than there are cores, as many tests wait; at most eight.
+# Two processes more than there are cores, as many tests wait; at most eight.
 test-side-by-side: install
 	$(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal \
-	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 3, 8))") $(ARGS)
+	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
 	$(BIN)/python -m pytest tests/remote/server/test_multiserver.py $(ARGS)

@@ -17,6 +17,10 @@ from hypothesis import settings
 settings.register_profile("any machine", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("any machine")
 
+# Tests run side by side: threads of torch that wait for each other's cores cost a sixth of the time.
+# Before torch is imported, here and in what tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 FAILED = pytest.StashKey[bool]()
 N_TESTS = pytest.StashKey[int]()
 SLOWEST = 10  # files, named at the end

@@ -2,7 +2,7 @@
 
     main process                                     worker
     import ale_py: fills gymnasium's registry
-    pack_registry() -------- when the cage starts -------> adopt_registry(packed)
+    pack_registry() -------- when the cage starts -------> adopt_registry(packed), unless it is a fork
                                                      gymnasium.make("ALE/Pong-v5"): not registered
                                                      register_adopted(), then make it again
 
@@ -32,15 +32,22 @@ _not_sent: dict[str, str] = {}
 
 
 class WithRegistry:
-    """A target of a child process, which adopts the registry of the process that made this object."""
+    """A target of a child process, which adopts the registry of the process that started it."""
 
     def __init__(self, target: Callable[..., None]) -> None:
         self._target = target
-        self._packed = pack_registry()
+        self._packed: bytes | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        adopt_registry(self._packed)
+        if self._packed is not None:  # a fork has the registry itself
+            adopt_registry(self._packed)
         self._target(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For the first child that is sent this object, as it was then for all others.
+        if self._packed is None:
+            self._packed = pack_registry()
+        return vars(self)
 
 
 class LateEntryPoint:

@@ -122,7 +122,7 @@ def start_pool(
     def makes(process: int) -> list[Callable[[], RowEnvironments] | None]:
         return [make(share) if share.start < share.stop else None for share in shares[process]]
 
-    # Made once, as it packs what is registered with gymnasium at this moment, for all workers alike.
+    # Made once, as it packs what is registered with gymnasium for all workers alike.
     target = WithRegistry(serve)
     try:
         for w in range(n_workers):
