@@ -50,7 +50,9 @@ def plot_learning_curve(
     with _needing_matplotlib():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    # With margins that fit any numbers: finding those that fit best takes longer than all else.
+    figure = Figure(figsize=(7, 4.2))
+    figure.subplots_adjust(left=0.13, right=0.97, bottom=0.13, top=0.92)
     # Not pyplot: it would choose a backend for the whole program, and keep each figure until it is closed.
     FigureCanvasAgg(figure)
     axes: Any = figure.add_subplot()
