@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-peers test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances pictures docs wheel train clean
+.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -17,14 +17,17 @@ help:  ## list the targets
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-$(VENV)/.train: setup.cfg setup.py pyproject.toml constraints.txt
+# The pip that older Pythons bring takes twice as long for all that follows.
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	-$(PIP) --upgrade pip
+
+$(VENV)/.train: setup.cfg setup.py pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable ".[cli,plot,tensorboard,torch]"
 	touch $@
 
 # All at once, not on top of the above: each call of pip resolves anew, and builds in an environment of its own.
-$(VENV)/.installed: setup.cfg setup.py pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.installed: setup.cfg setup.py pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable ".[dev]"
 	touch $(VENV)/.train $@
 
@@ -48,9 +51,12 @@ $(TANSU): $(VENV)/.installed
 
 # Collecting all tests takes longer than these few.
 marked = $(shell grep -rlw mark.$(1) tests)
+# A process that has imported torch or Ray takes twice as long to fork: tests of folders that import them when
+# they are collected run after the others.
+LEARNING = $(shell grep -rlwE --include=*.py "^(from|import) (torch|ray|parllel\.torch)" tests | cut -d/ -f1,2 | sort -u)
 
 test: install  ## lint, types, docs, all tests
-	$(MAKE) --no-print-directory --jobs 4 lint type docs test-peers
+	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled
 	$(MAKE) --no-print-directory test-side-by-side
 	$(BIN)/python -m pytest -m "heavy and not soak" -n 2 --dist loadfile $(ARGS) $(call marked,heavy)
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(call marked,alone)
@@ -60,10 +66,16 @@ test-peers: install
 	-$(BIN)/python benchmarks/peers/venvs.py kaggle
 	-$(MAKE) --no-print-directory $(TANSU)
 
+# Once: each process of the tests would compile the tests, and what they import, at the same time.
+test-compiled: install
+	$(BIN)/python -m pytest --collect-only -qq --no-summary > /dev/null
+
 # Two processes more than there are cores, as many tests wait; at most eight.
+SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal \
+    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
 test-side-by-side: install
-	$(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal \
-	    -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
+	$(SIDE_BY_SIDE) $(LEARNING:%=--ignore=%)
+	$(SIDE_BY_SIDE) $(LEARNING)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
 	$(BIN)/python -m pytest tests/remote/server/test_multiserver.py $(ARGS)
