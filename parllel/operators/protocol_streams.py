@@ -48,7 +48,7 @@ class ProtocolStreams:
             chunk = os.read(self.stdin, _CHUNK)
             # As the driver awaits each answer, nearly always one whole line comes.
             if not rest and chunk.find(b"\n") == len(chunk) - 1 and chunk:
-                return chunk[:-1] if len(chunk) <= self._longest else self._refuse()
+                return chunk[:-1] if len(chunk) <= self._longest + 1 else self._refuse()
             return self._long_line(rest, chunk)
         self._rest = rest[end + 1 :]
         return rest[:end] if end <= self._longest else self._refuse()

@@ -55,6 +55,20 @@ def test_lines_are_the_same_in_whatever_chunks_they_come(lines, rest, data):
     assert read_all([chunk for chunk in chunks if chunk]) == expected
 
 
+def test_a_line_of_the_limit_that_comes_alone_is_read():
+    inner, outer = os.pipe()
+    streams = ProtocolStreams(inner, -1, max_line_bytes=LONGEST)
+    try:
+        os.write(outer, b"a" * LONGEST + b"\n")
+        assert streams.read_line() == b"a" * LONGEST
+        os.write(outer, b"a" * (LONGEST + 1) + b"\n")
+        with pytest.raises(MessageError, match="at most 12 bytes"):
+            streams.read_line()
+    finally:
+        os.close(outer)
+        os.close(inner)
+
+
 def test_a_line_above_the_limit_is_left_out_and_the_next_one_read():
     chunks = [b"a" * 200_000, b"b" * 200_000 + b"\nnext\n", b"c" * 300_001]
     first, second, last = read_all(chunks, longest=300_000)
