@@ -57,19 +57,36 @@ def descendants(pid: int) -> list[ProcessEntry]:
     """Return the children of a process, their children, and so on, zombies included."""
     if not PROC.is_dir():
         return []
+    known: set[int] = set()
+    # Children of one that ends after it was listed are in no list that is still to be read: their new parent
+    # may be `pid`, whose children are read first. Ten looks, as processes may start and end all the time.
+    for _ in range(10):
+        found, ended = _look_below(pid)
+        if ended <= known:
+            break
+        known |= ended
+    return found
+
+
+def _look_below(pid: int) -> tuple[list[ProcessEntry], set[int]]:
+    """Return the descendants of a process, and the ids of those that have ended or changed their parent."""
     # Two sources: most kernels list children by parent; others need a look at every process of the machine.
     children = _listed_children if _lists_children() else _table_of_children().__getitem__
     found: list[ProcessEntry] = []
+    ended: set[int] = set()
     parents = [pid]
     while parents:
         parent = parents.pop()
-        entries = [process_entry(child) for child in children(parent)]
-        # A child may have ended since it was listed, and its id may belong to an unrelated process by now,
-        # which the caller might kill.
-        below = [entry for entry in entries if entry is not None and entry.parent == parent]
-        found += below
-        parents += [entry.pid for entry in below]
-    return found
+        for child in children(parent):
+            entry = process_entry(child)
+            # It may have ended since it was listed, and its id may belong to an unrelated process by now,
+            # which the caller might kill.
+            if entry is not None and entry.parent == parent:
+                found.append(entry)
+                parents.append(child)
+            if entry is None or entry.parent != parent or not entry.runs:
+                ended.add(child)
+    return found, ended
 
 
 @cache
