@@ -13,7 +13,17 @@ PACKAGE = ROOT / "parllel"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # From top to bottom: a package imports from rows above its own.
 ROWS = (
-    ("errors", "types", "seeding", "compilation", "limits", "counted_time", "logging", "version"),
+    (
+        "errors",
+        "types",
+        "seeding",
+        "compilation",
+        "limits",
+        "counted_time",
+        "logging",
+        "program",
+        "version",
+    ),
     ("arrays", "processes", "waits"),
     ("buffers", "envs", "env_states"),
     ("cages", "agents", "transforms", "wire"),

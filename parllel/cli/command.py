@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from parllel.cli.declaration import DECLARATIONS, CommandParser, add_declared, load_command
 from parllel.errors import ParllelError
+from parllel.program import start_program
 from parllel.version import __version__
 
 INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
@@ -29,6 +30,8 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
     Raises:
         SystemExit: with status 2 if the command line is wrong, 0 after `--help`.
     """
+    if argv is None:
+        start_program()
     arguments = _parse(argv, declarations)
     try:
         status = load_command(arguments.call, getattr(arguments, "extra", None))(arguments)

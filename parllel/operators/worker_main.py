@@ -18,6 +18,7 @@ import gymnasium as gym
 from parllel.env_names import env_named
 from parllel.operators.protocol_streams import take_streams
 from parllel.operators.serving import load_failed, serve
+from parllel.program import start_program
 from parllel.seeding import seeds_named
 
 EnvFactory = Callable[[], gym.Env[Any, Any]]
@@ -81,6 +82,8 @@ def run_worker(
         settings: names that `load` understands.
         arguments: of the command line; default those of this process.
     """
+    if arguments is None:
+        start_program()
     given = parser.parse_args(arguments)
     if given.seeds is not None and (given.episodes is not None or given.seed is not None):
         parser.error("--seeds: expected it without --episodes and --seed, which name the seeds too")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import gc
+
+if {start}:
+    from parllel.program import start_program
+    start_program()
+
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
+kept = [[] for _ in range(5_000)]
+while_it_runs = len(collections)
+import atexit
+atexit.register(lambda: print(while_it_runs, end=" "))
+
+class Cycle:
+    def __init__(self):
+        self.own = self
+
+    def __del__(self):
+        print("searched", end=" ")
+
+Cycle()
+"""
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_a_program_is_not_searched_for_cycles_as_it_starts_and_ends(start):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(start=start)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    n_collections, *searched = done.stdout.split()
+    assert (int(n_collections) > 0, searched) == (not start, [] if start else ["searched"])
