@@ -51,9 +51,10 @@ $(TANSU): $(VENV)/.installed
 
 # Collecting all tests takes longer than these few.
 marked = $(shell grep -rlw mark.$(1) tests)
-# A process that has imported torch or Ray takes twice as long to fork: tests of folders that import them when
-# they are collected run after the others.
-LEARNING = $(shell grep -rlwE --include=*.py "^(from|import) (torch|ray|parllel\.torch)" tests | cut -d/ -f1,2 | sort -u)
+# A process that has imported torch, Ray or EnvPool takes twice as long to fork: tests of folders that import
+# them when they are collected run after the others.
+LARGE = torch|ray|parllel\.torch
+WITH_LARGE = $(shell grep -rlwE --include=*.py "^((from|import) ($(LARGE))|envpool =)" tests | cut -d/ -f1,2 | sort -u)
 
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled
@@ -74,8 +75,8 @@ test-compiled: install
 SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal \
     -n $$($(BIN)/python -c "import os; print(min(os.cpu_count() + 2, 8))") $(ARGS)
 test-side-by-side: install
-	$(SIDE_BY_SIDE) $(LEARNING:%=--ignore=%)
-	$(SIDE_BY_SIDE) $(LEARNING)
+	$(SIDE_BY_SIDE) $(WITH_LARGE:%=--ignore=%)
+	$(SIDE_BY_SIDE) $(WITH_LARGE)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
 	$(BIN)/python -m pytest tests/remote/server/test_multiserver.py $(ARGS)

@@ -118,7 +118,8 @@ def create(venv: str) -> None:
 
 
 def _create(folder: Path, venv: str) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    command = [sys.executable, "-m", "venv", "--without-pip", "--clear", str(folder)]
+    subprocess.run(command, check=True)
     with tempfile.TemporaryDirectory() as scratch:
         constraints = Path(scratch) / "constraints.txt"
         constraints.write_text("".join(f"{pin}\n" for pin in shared_pins()))
@@ -144,9 +145,10 @@ def _install(python: Path, step: Step, constraints: Path) -> None:
     if step.start_up:
         (constraints.parent / "sitecustomize.py").write_text(step.start_up)
         variables["PYTHONPATH"] = str(constraints.parent)
-    # Files are compiled when they are first imported: most never are.
-    command = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", *step.options]
-    command += ["--constraint", str(constraints), *step.packages]
+    # By the pip that runs here: the one that Python brings is slower. Files are compiled when they are first
+    # imported: most never are.
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    command += ["--no-compile", *step.options, "--constraint", str(constraints), *step.packages]
     done = subprocess.run(
         command, env=variables, capture_output=True, text=True, timeout=INSTALL_S, check=False
     )
