@@ -25,9 +25,16 @@ FAILED = pytest.StashKey[bool]()
 N_TESTS = pytest.StashKey[int]()
 SLOWEST = 10  # files, named at the end
 
-
 # Nothing that is imported for the tests is garbage; to find that out takes a fifth of the time.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the fork server import what most children of tests need, which each of them would."""
+    from parllel.processes import preload_in_forkserver
+
+    for name in ("hypothesis", "pytest", "parllel.testing"):
+        preload_in_forkserver(name)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

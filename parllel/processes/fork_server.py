@@ -31,7 +31,7 @@ from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.limits import limits_text
 
 START_S = 60.0  # for each fork; cages allow their workers as long for the first answer
-_GUARD = "parllel.processes.in_fork_server"
+_FIRST, _LAST = "parllel.processes.in_fork_server", "parllel.processes.frozen_imports"
 # Linux can open a socket as a path (O_PATH), and reach it by /proc although its name is gone.
 _HAS_PATHS = hasattr(os, "O_PATH") and Path("/proc/self/fd").is_dir()
 
@@ -52,7 +52,7 @@ class ForkServer:
         self.owner = os.getpid()
         # An instance of our own, as the user may configure and use multiprocessing's global one.
         self._server: Any = forkserver.ForkServer()
-        self._server.set_forkserver_preload([_GUARD, *preload])
+        self._server.set_forkserver_preload([_FIRST, *preload, _LAST])
         # An O_PATH descriptor of the server's socket, by which we connect after its name is removed.
         self._socket = -1
 

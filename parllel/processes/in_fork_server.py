@@ -6,12 +6,14 @@
 
 The kernel kills a worker and its process group with the parent, but not what runs in a session of its own.
 Only the fork server may import this module. It takes effect on import because multiprocessing's server can
-be asked to import modules, and to do nothing else.
+be asked to import modules, and to do nothing else. For the same reason the collector, which is off from here
+on, is turned on by `frozen_imports`, the last module that the server imports.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 import time
@@ -47,6 +49,7 @@ def _lost(parent: int) -> bool:
     return True
 
 
+gc.disable()
 if adopt_orphans():
     atexit.register(_end_descendants, os.getpid(), os.getppid())
     # The server also collects the orphans, and would warn of each as a process that it does not know.

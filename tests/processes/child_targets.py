@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import struct
@@ -173,6 +174,11 @@ def tell_environment(connection: Connection) -> None:
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PARLLEL_TEST")
     told = [os.environ.get(name, "") for name in names]
     connection.send_bytes(",".join(told).encode())
+
+
+def tell_collector(connection: Connection) -> None:
+    """Send whether the garbage collector is on, and how many objects it never looks at."""
+    connection.send_bytes(b"%d %d" % (gc.isenabled(), gc.get_freeze_count()))
 
 
 def meet_sibling(connection: Connection, *, inherited: Connection) -> None:

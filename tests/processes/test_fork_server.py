@@ -112,6 +112,15 @@ def test_children_outlive_a_fork_server_that_fails() -> None:
     child.kill()
 
 
+def test_what_the_fork_server_imports_is_not_searched_for_garbage() -> None:
+    """Or each child would copy it all with its first collection; of its own objects it does collect."""
+    child = Child(targets.tell_collector, start_method="forkserver")
+    enabled, n_frozen = map(int, child.receive(LONG_S, "collector").split())
+    child.kill()
+    assert enabled
+    assert n_frozen > 1000
+
+
 def test_fork_server_works_where_the_temporary_folder_is_deep(tmp_path: Path) -> None:
     deep = tmp_path / "/".join(["a-long-name-of-a-folder"] * 6)
     deep.mkdir(parents=True)
