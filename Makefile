@@ -67,9 +67,12 @@ test-peers: install
 	-$(BIN)/python benchmarks/peers/venvs.py kaggle
 	-$(MAKE) --no-print-directory $(TANSU)
 
-# Once: each process of the tests would compile the tests, and what they import, at the same time.
+# Once: each process of the tests would compile the tests, what they import, and numba's functions, at the same
+# time.
+COMPILED = $(shell find parllel -name "compiled*.py" | sed "s/\.py$$//; y:/:.:" | paste -sd,)
 test-compiled: install
 	$(BIN)/python -m pytest --collect-only -qq --no-summary > /dev/null
+	$(BIN)/python -c "import $(COMPILED)"
 
 # Two processes more than there are cores, as many tests wait; at most eight.
 SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak" --dist worksteal \
