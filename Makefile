@@ -59,8 +59,11 @@ WITH_LARGE = $(shell grep -rlwE --include=*.py "^((from|import) ($(LARGE))|envpo
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled
 	$(MAKE) --no-print-directory test-side-by-side
-	$(BIN)/python -m pytest -m "heavy and not soak" -n 2 --dist loadfile $(ARGS) $(call marked,heavy)
+	$(HEAVY) $(sort $(call marked,heavy))
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(call marked,alone)
+
+# In this order: those of Ray wait a lot, while the others compute.
+HEAVY = $(BIN)/python -m pytest -m "heavy and not soak" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Programs that some tests talk to; without them these are skipped.
 test-peers: install
