@@ -109,7 +109,8 @@ def quiet_statuses(workers):
 
     def resting():
         said.append([(status.name, status.counts) for status in workers.ask_statuses()])
-        time.sleep(0.3)  # an addition that is on its way has been answered by then
+        # For as long as an addition of several fragments may wait for room for the last: it is answered then.
+        time.sleep(RayReplayBuffer.add_wait_s)
         return len(said) > 2 and said[-1] == said[-2] == said[-3]
 
     wait_until(resting, "workers that rest")
@@ -143,7 +144,7 @@ def check_ledgers(statuses, buffer):
             continue
         for name, number in status.counts.items():
             total[name] += number
-        assert status.counts["accepted"] == added.get(status.name, 0), status
+        assert status.counts["accepted"] == added.get(status.name, 0), (added, status)
     assert total["produced"] == sum(total.values()) - total["produced"], total
     counts = buffer.counts()
     assert counts["added"] == total["accepted"] == sum(added.values())
