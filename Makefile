@@ -53,8 +53,8 @@ $(TANSU): $(VENV)/.installed
 marked = $(shell grep -rlw mark.$(1) tests)
 # A process that has imported torch, Ray or EnvPool takes twice as long to fork: tests of folders that import
 # them when they are collected run after the others.
-LARGE = torch|ray|parllel\.torch
-WITH_LARGE = $(shell grep -rlwE --include=*.py "^((from|import) ($(LARGE))|envpool =)" tests | cut -d/ -f1,2 | sort -u)
+LARGE = ^(from|import) (torch|ray|parllel\.torch)|^envpool =
+WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | cut -d/ -f1,2 | sort -u)
 
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled
@@ -62,7 +62,7 @@ test: install  ## lint, types, docs, all tests
 	$(HEAVY) $(sort $(call marked,heavy))
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(call marked,alone)
 
-# In this order: those of Ray wait a lot, while the others compute.
+# Sorted and not reordered: tests/integration computes while Ray, in tests/rollouts, is waited for.
 HEAVY = $(BIN)/python -m pytest -m "heavy and not soak" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Programs that some tests talk to; without them these are skipped.

@@ -25,9 +25,6 @@ FAILED = pytest.StashKey[bool]()
 N_TESTS = pytest.StashKey[int]()
 SLOWEST = 10  # files, named at the end
 
-# Nothing that is imported for the tests is garbage; to find that out takes a fifth of the time.
-gc.disable()
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have the fork server import what most children of tests need, which each of them would."""
@@ -37,11 +34,20 @@ def pytest_configure(config: pytest.Config) -> None:
         preload_in_forkserver(name)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Import the tests with the garbage collector off: nothing of them is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take what has been imported out of later collections: the leak guard asks for many."""
     gc.collect()
     gc.freeze()
-    gc.enable()
 
 
 def freeze_now_and_then(session: pytest.Session) -> None:
