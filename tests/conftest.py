@@ -5,6 +5,7 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -45,7 +46,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Take what has been imported out of later collections: the leak guard asks for many."""
+    """Prepare for many children and collections: the leak guard asks for these."""
+    from parllel.processes import preload_in_forkserver
+
+    # Then most of those that learn, or sample with PyTorch, are here, and their processes need it too.
+    if "torch" in sys.modules:
+        preload_in_forkserver("parllel.torch")
     gc.collect()
     gc.freeze()
 

@@ -18,6 +18,7 @@ from parllel.agents import SharedParameters, SmallPolicy, SmallWorkerPolicy
 from parllel.buffers import buffer_leaves
 from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
 from parllel.errors import WrongStateError
+from parllel.processes import fork_server
 from parllel.samplers import BasicSampler, Plan, RolloutSampler
 from parllel.testing import CountingEnv
 from parllel.torch import (
@@ -194,6 +195,17 @@ def test_however_environments_are_spread(n, rows, workers, groups, participate):
         compare(theirs, ours, identical, batches=2)
 
 
+@pytest.fixture
+def server_of_users(monkeypatch):
+    """Put aside the fork server of the tests, which has imported PyTorch for others."""
+    preload = [name for name in fork_server._preload if name != "parllel.torch"]
+    monkeypatch.setattr(fork_server, "_preload", preload)
+    monkeypatch.setattr(fork_server, "_server", None)
+    yield
+    fork_server.fork_server().kill()
+
+
+@pytest.mark.usefixtures("server_of_users")
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_workers_do_without_torch(start_method):
     # Of this module's own classes a worker would import the module, and torch with it.
