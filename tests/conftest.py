@@ -49,9 +49,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Prepare for many children and collections: the leak guard asks for these."""
     from parllel.processes import preload_in_forkserver
 
-    # Then most of those that learn, or sample with PyTorch, are here, and their processes need it too.
-    if "torch" in sys.modules:
-        preload_in_forkserver("parllel.torch")
+    # What tests have imported, most of the processes that they start would.
+    for name in ("parllel.rollouts", "parllel.torch"):
+        if name in sys.modules:
+            preload_in_forkserver(name)
     gc.collect()
     gc.freeze()
 

@@ -101,11 +101,9 @@ def test_there_are_examples():
     assert {"README.md", "docs/your_own.md", "docs/cages.md"} <= set(WITH_CODE)
 
 
-@pytest.mark.parametrize("part", [0, 1])
-def test_examples_run(part, tmp_path):
-    """Run half of the documents; what they import takes longer than what they do."""
+def test_examples_run(tmp_path):
     contents, scripts = [], []
-    for name in WITH_CODE[part::2]:
+    for name in WITH_CODE:
         for i, content in enumerate(scripts_of(texts()[name])):
             folder = tmp_path / f"{Path(name).stem}-{i}"
             folder.mkdir()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +18,36 @@ NATIVE = (
 IMPORT = "from parllel import BatchSpec, Seeds\n"
 
 
-@pytest.mark.timeout(600)
-def test_cartpole_is_solved_on_a_native_vector_environment(tmp_path):
+def trained(scripts, folder, *arguments):
+    """Train as the example does, but for that line, and return what it printed and the folder of the run."""
     source = SCRIPT.read_text()
     assert source.count(LINE) == source.count(IMPORT) == 1
     source = source.replace(IMPORT, f"{IMPORT}from parllel.cages import VectorEnvFactory\n")
-    script = tmp_path / "train_ppo.py"
+    script = folder / "train_ppo.py"
     script.write_text(source.replace(LINE, NATIVE))
-    command = [sys.executable, str(script), "--runs", "runs"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Solved after" in done.stdout
+    done = scripts.run(script, "--runs", "runs", *arguments, cwd=folder)
+    assert done.stderr == ""
+    (run,) = (folder / "runs").iterdir()
+    return done.stdout, run
+
+
+def mean_return(run, n_episodes=4):
     # What plays a run asks for its environments one by one.
-    (folder,) = (tmp_path / "runs").iterdir()
-    policy = load_policy(folder)
-    episodes = play_episodes(policy, policy.make_env, range(4))
-    assert np.mean([one.traj.return_ for one in episodes]) > 400
+    with load_policy(run) as policy:
+        episodes = play_episodes(policy, policy.make_env, range(n_episodes))
+        return np.mean([one.traj.return_ for one in episodes])
+
+
+@pytest.mark.timeout(180)
+def test_cartpole_trains_on_a_native_vector_environment(scripts, tmp_path):
+    said, run = trained(scripts, tmp_path, "--n-steps", "2048", "--T", "64")
+    assert "Finished after 2,048 environment steps" in said
+    assert mean_return(run) > 5
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_cartpole_is_solved_on_a_native_vector_environment(scripts, tmp_path):
+    said, run = trained(scripts, tmp_path)
+    assert "Solved after" in said
+    assert mean_return(run) > 400

@@ -79,7 +79,7 @@ def url(run):
         yield found
 
 
-def batches(policy, n_episodes=100, B=16):
+def batches(policy, n_episodes, B=16):
     """Return what a policy does in a sampler for that many episodes, and their returns."""
     spec, taken, returns = BatchSpec(64, B), [], []
     cages = build_cages(partial(gym.make, "CartPole-v1"), B, seeds=Seeds(0))
@@ -93,21 +93,23 @@ def batches(policy, n_episodes=100, B=16):
     return taken, returns
 
 
-def test_a_served_run_plays_as_its_evaluation_does(example, run, url):
+@pytest.mark.parametrize("n_episodes", [24, pytest.param(100, marks=pytest.mark.soak)])
+def test_a_served_run_plays_as_its_evaluation_does(example, run, url, n_episodes):
     with gym.make("CartPole-v1") as env:
         spaces = env.observation_space, env.action_space
     policy = policy_of(url, *spaces)
     assert isinstance(policy, RemotePolicy)
-    taken, returns = batches(policy)
+    taken, returns = batches(policy, n_episodes)
     # As many environments as the evaluation of the run has, computed as they come: with its very bits.
-    expected, expected_returns = batches(load_policy(run, rows=None))
+    expected, expected_returns = batches(load_policy(run, rows=None), n_episodes)
     assert returns == expected_returns
     assert len(set(returns)) > 10
     for one, other in zip(taken, expected, strict=True):
         for array, expected_array in zip(one, other, strict=True):
             np.testing.assert_array_equal(array, expected_array)
-    said = example("remote/play.py", url, "--n-episodes", "100", folder=run)
-    assert said == f"mean return {sum(returns[:100]) / 100:.2f} of 100 episodes\n"
+    said = example("remote/play.py", url, "--n-episodes", str(n_episodes), folder=run)
+    mean = sum(returns[:n_episodes]) / n_episodes
+    assert said == f"mean return {mean:.2f} of {n_episodes} episodes\n"
 
 
 def test_a_served_run_is_cloned(example, url, tmp_path):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kind", "places"), KINDS)
 def test_a_plain_model_agrees(kind, places, recurrent, monkeypatch):
     short_waits(monkeypatch)
-    check_programs(kind, places, recurrent, 25)
+    check_programs(kind, places, recurrent, 16)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])

@@ -20,6 +20,8 @@ from parllel.samplers import BasicSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel_patterns import allocate_samples
 
+START_S = 10.0
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -86,7 +88,7 @@ class Plan:
             sources, handler, samples, batch_size=batch_size, max_wait_s=self.max_wait_s
         )
         if self.places == "real":
-            # Only now, as the first processes are waited for in other ways.
+            # For rows, and only now: what else a cage is asked for, and its start, may take START_S.
             for source in sources:
                 source.timeout_s = self.timeout_s
         return schedule, sources
@@ -99,7 +101,7 @@ class Plan:
         budget = RestartBudget(self.restarts, 3600.0, 0.0, 0.0)
         make = partial(WatchedEnvWorker, budget=budget, start_method="fork", **options)
         if self.places == "real":
-            source = make()
+            source = make(timeout_s=START_S)
         else:
             with mock.patch("parllel.rollouts.env_worker.ProcessCage", scripted(script)):
                 source = make()

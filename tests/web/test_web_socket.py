@@ -258,8 +258,8 @@ def test_a_client_that_answers_no_ping_is_dropped(serve_sockets):
 
 def test_what_is_confirmed_has_been_taken(serve_sockets):
     server = serve_sockets()
-    # Its library reads no more than it has room for, perhaps not the reply to its close; it answers pings as it
-    # reads.
+    # Its library reads no more than it has room for, perhaps not even the answer to its close; it answers
+    # pings as it reads.
     with opened(server, "/careful", max_queue=1, close_timeout=1) as socket:
         n = 0
         for _ in range(20):
