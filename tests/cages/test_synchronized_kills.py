@@ -25,7 +25,7 @@ from parllel.testing.row_reference import (
     simulate,
 )
 
-TRIALS = 50
+TRIALS = 30
 T, N = 5, 4
 SETTINGS: list[dict[str, Any]] = [
     {"n_workers": 2},
