@@ -34,7 +34,7 @@ from parllel.testing.sampler_setup import SamplerSetup
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 __all__ = ["compiled_before"]
 
-TRIALS = 12
+TRIALS = 20
 CAGES = {
     "here": lambda setup: setup,
     "one worker each": lambda setup: SamplerSetup(
