@@ -203,7 +203,7 @@ def run_side(benchmark: Benchmark, comparison: Comparison, side: str) -> None:
         import pytest
 
         names = ", ".join(comparison.missing)
-        pytest.skip(f"needs {names}: pip install 'parllel[benchmarks]'")
+        pytest.skip(f"needs {names}: pip install '.[benchmarks]' in a checkout of parllel")
     with comparison.make() as sides:
         sides.check()
         assert benchmark(getattr(sides, side)) > 0

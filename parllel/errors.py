@@ -14,6 +14,15 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 _MOST_NAMED, _MOST_CHARACTERS = 8, 300
 
 
+def install_command(extra: str) -> str:
+    """Return what a message tells users to run when a library of an extra is missing.
+
+    It names a checkout: `parllel` on the package index is another project, and `parllel-rl`, this one, is
+    not there yet.
+    """
+    return f"pip install '.[{extra}]' in a checkout of parllel"
+
+
 class ParllelError(Exception):
     """Base class of all errors of this package."""
 

@@ -25,6 +25,8 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from parllel.errors import install_command
+
 # `parllel --help` imports all of them, and with each the package that it is in: none may be slow to import.
 DECLARATIONS = (
     "parllel.cli.run_commands",
@@ -81,6 +83,6 @@ def load_command(call: str, extra: str | None) -> Callable[[argparse.Namespace],
         if extra is None or str(error.name).partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise ImportError(
-            f"this command needs {error.name}: pip install 'parllel[{extra}]'", name=error.name
+            f"this command needs {error.name}: {install_command(extra)}", name=error.name
         ) from error
     return found

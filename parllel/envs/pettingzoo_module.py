@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parllel.errors import install_command
+
 
 class PettingZooMaker(NamedTuple):
     """What makes an environment of PettingZoo's interface.
@@ -55,7 +57,7 @@ def _module_named(name: str) -> ModuleType:
         root = importlib.import_module(library)
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"environment {name!r}: needs {library}: pip install 'parllel[multiagent]'",
+            f"environment {name!r}: needs {library}: {install_command('multiagent')}",
             name=library,
         ) from error
     module_name = name.replace("/", ".")

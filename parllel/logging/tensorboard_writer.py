@@ -33,7 +33,7 @@ class TensorBoardWriter(Writer):
             from tensorboard.summary.writer import record_writer
         except ImportError as error:
             raise ImportError(
-                "TensorBoardWriter needs TensorBoard: pip install 'parllel[tensorboard]'"
+                "TensorBoardWriter needs TensorBoard: pip install '.[tensorboard]' in a checkout of parllel"
             ) from error
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)

@@ -4,12 +4,14 @@ Raises:
     ImportError: if msgspec is not installed.
 """
 
+from parllel.errors import install_command as _install_command
+
 try:
     import msgspec as _msgspec  # noqa: F401
 except ModuleNotFoundError as error:
     if error.name != "msgspec":
         raise
-    raise ImportError("parllel.messaging needs msgspec: pip install 'parllel[wire]'") from error
+    raise ImportError(f"parllel.messaging needs msgspec: {_install_command('wire')}") from error
 
 from parllel.messaging.agent import Agent
 from parllel.messaging.delayed_transport import DelayedTransport

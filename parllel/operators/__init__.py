@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+import parllel.errors as _errors
+
 if _TYPE_CHECKING:
     from parllel.env_names import env_named
     from parllel.operators.board.board import Board
@@ -131,7 +133,7 @@ def __getattr__(name: str) -> object:
         if error.name not in _EXTRA:
             raise
         raise ImportError(
-            f"parllel.operators.{name} needs {error.name}: pip install 'parllel[operators]'"
+            f"parllel.operators.{name} needs {error.name}: {_errors.install_command('operators')}"
         ) from error
     found: object = getattr(module, name)
     globals()[name] = found  # not asked for again

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from parllel.env_names import check_env_name
+from parllel.errors import install_command
 from parllel.operators.llm.llm_settings import check_llm_settings
 from parllel.operators.llm_routing import OWN_SETTINGS, llm_worker
 from parllel.operators.operator_config import OperatorConfig
@@ -80,7 +81,7 @@ def _check_llm(name: str, config: OperatorConfig, env_id: str) -> None:
     except ValueError as error:
         raise ValueError(f"{name}: settings: {error}") from None
     if find_spec("httpx2") is None:
-        raise ImportError(f"{name}: needs httpx2: pip install 'parllel[operators]'")
+        raise ImportError(f"{name}: needs httpx2: {install_command('operators')}")
 
 
 def _check_policy(name: str, kind: str, policy: str) -> None:

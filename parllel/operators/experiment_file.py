@@ -29,6 +29,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from parllel.errors import install_command
 from parllel.operators.experiment import Experiment
 from parllel.operators.experiment_seeds import seeds_from_json
 from parllel.operators.multi_agent_config import MultiAgentConfig
@@ -144,7 +145,7 @@ def _from_toml(path: Path, changes: Mapping[str, str]) -> Experiment:
         else:
             import tomli as tomllib
     except ImportError as error:
-        raise ImportError(f"{path}: TOML needs tomli: pip install 'parllel[operators]'") from error
+        raise ImportError(f"{path}: TOML needs tomli: {install_command('operators')}") from error
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

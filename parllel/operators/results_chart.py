@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from parllel.errors import install_command
 from parllel.operators.intervals import Mean
 from parllel.operators.results import GroupResult
 
@@ -23,7 +24,7 @@ def draw_results(path: str | os.PathLike[str], groups: Sequence[GroupResult]) ->
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            f"drawing results needs matplotlib: pip install 'parllel[plot]' ({error})"
+            f"drawing results needs matplotlib: {install_command('plot')} ({error})"
         ) from error
     heights = [1 + max(len(group.operators), len(group.differences)) for group in groups]
     figure = Figure(figsize=(10, 1 + 0.45 * sum(heights)), layout="constrained")

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from parllel.errors import install_command
+
 # Points `(environment steps, value)`, or with a band around it `(steps, value, low, high)`.
 Curve: TypeAlias = Sequence[tuple[float, float] | tuple[float, float, float, float]]
 
@@ -81,7 +83,7 @@ def _needing_matplotlib() -> Iterator[None]:
         yield
     except ImportError as error:
         raise ImportError(
-            "plotting needs matplotlib: pip install 'parllel[plot]'", name=error.name
+            f"plotting needs matplotlib: {install_command('plot')}", name=error.name
         ) from error
 
 

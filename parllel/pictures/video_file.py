@@ -16,7 +16,7 @@ from types import TracebackType
 
 import numpy as np
 
-from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError
+from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, install_command
 from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
 from parllel.processes import Program
 
@@ -218,7 +218,7 @@ def _find_ffmpeg() -> str:
         import imageio_ffmpeg
     except ImportError as error:
         raise ImportError(
-            "videos need imageio-ffmpeg: pip install 'parllel[video]'", name=error.name
+            f"videos need imageio-ffmpeg: {install_command('video')}", name=error.name
         ) from error
     try:
         found: str = imageio_ffmpeg.get_ffmpeg_exe()

@@ -23,6 +23,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from parllel.errors import install_command
 from parllel.policies.constant_policy import ConstantPolicy
 from parllel.policies.function_policy import FunctionPolicy
 from parllel.policies.load_policy import load_policy
@@ -152,7 +153,7 @@ def _policy_of_scheme(
     try:
         found = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
-        hint = "" if scheme.extra is None else f": pip install 'parllel[{scheme.extra}]'"
+        hint = "" if scheme.extra is None else f": {install_command(scheme.extra)}"
         name = spec.partition(":")[0]  # alone, as the rest may hold the password of a URL
         raise ImportError(
             f"policy {name}:...: needs {error.name}{hint}", name=error.name

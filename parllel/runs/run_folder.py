@@ -31,10 +31,11 @@ from parllel.runs.run_record import (
     read_record,
 )
 from parllel.seeding import Seeds
+from parllel.version import __version__
 
-# What numbers depend on: this package, what computes, and environments.
+# What numbers depend on beside this package: what computes, and environments.
 PACKAGES = (
-    *("parllel", "numpy", "numba", "gymnasium", "torch"),
+    *("numpy", "numba", "gymnasium", "torch"),
     *("mujoco", "ale-py", "minigrid", "pettingzoo", "mpe2"),
 )
 # What is larger is hardly code.
@@ -267,6 +268,9 @@ def _value_at(values: Any, path: str) -> Any:
 def versions() -> dict[str, str]:
     """Return the versions of Python, the system and the packages that matter, and the command."""
     found = {"python": platform.python_version(), "system": platform.platform()}
+    found["parllel"] = (
+        __version__  # not asked of the installer, which may know another project by this name
+    )
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)

@@ -28,6 +28,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from parllel.errors import install_command
+
 _BROKER = 1  # the id of the only one
 _PRODUCER = 0  # the type of client that carries the cluster
 _ERROR_BYTES = 512
@@ -42,7 +44,7 @@ def library_path() -> str:
     spec = importlib.util.find_spec("confluent_kafka")
     if spec is None or spec.origin is None:
         raise ImportError(
-            "the mock broker is part of confluent-kafka: pip install 'parllel[kafka]'",
+            f"the mock broker is part of confluent-kafka: {install_command('kafka')}",
             name="confluent_kafka",
         )
     package = os.path.dirname(spec.origin)

@@ -4,12 +4,14 @@ Raises:
     ImportError: if PyTorch is not installed.
 """
 
+from parllel.errors import install_command as _install_command
+
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ImportError("parllel.torch needs PyTorch: pip install 'parllel[torch]'") from error
+    raise ImportError(f"parllel.torch needs PyTorch: {_install_command('torch')}") from error
 
 from parllel.torch.agent_for import agent_for, agents_for, distribution_for, encoder_for
 from parllel.torch.agents import (

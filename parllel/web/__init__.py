@@ -14,6 +14,8 @@ Raises:
     ImportError: if uvicorn or msgspec is not installed.
 """
 
+from parllel.errors import install_command as _install_command
+
 try:
     import h11 as _h11  # noqa: F401
     import msgspec as _msgspec  # noqa: F401
@@ -21,7 +23,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("h11", "msgspec", "uvicorn"):
         raise
-    raise ImportError(f"parllel.web needs {error.name}: pip install 'parllel[remote]'") from error
+    raise ImportError(f"parllel.web needs {error.name}: {_install_command('remote')}") from error
 
 from parllel.web.address import check_address, is_loopback
 from parllel.web.app import App, Handler, Route, build_app

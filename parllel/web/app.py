@@ -21,6 +21,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
+from parllel.errors import install_command
 from parllel.web.access_log import log_access
 from parllel.web.call import JSON, Call, Reply
 from parllel.web.guard import Guard
@@ -89,7 +90,7 @@ def build_app(
     if twice:
         raise ValueError(f"expected one route for each path, got several for {sorted(twice)}")
     if sockets and find_spec("websockets") is None:
-        raise ImportError("WebSockets need websockets: pip install 'parllel[operators]'")
+        raise ImportError(f"WebSockets need websockets: {install_command('operators')}")
     return App(
         {route.path: route for route in routes},
         settings or ServerSettings(),

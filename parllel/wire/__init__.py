@@ -4,12 +4,14 @@ Raises:
     ImportError: if msgspec is not installed.
 """
 
+from parllel.errors import install_command as _install_command
+
 try:
     import msgspec as _msgspec  # noqa: F401
 except ModuleNotFoundError as error:
     if error.name != "msgspec":
         raise
-    raise ImportError("parllel.wire needs msgspec: pip install 'parllel[wire]'") from error
+    raise ImportError(f"parllel.wire needs msgspec: {_install_command('wire')}") from error
 
 from parllel.wire.action_json import action_from_json
 from parllel.wire.digest import digest

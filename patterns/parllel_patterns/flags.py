@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from parllel.errors import install_command
 from parllel.runs import key_paths, nearest_key, whole_number
 
 
@@ -34,7 +35,7 @@ def parse_flags(
         import tyro
     except ImportError as error:
         raise ImportError(
-            "command lines need tyro: pip install 'parllel[cli]'", name=error.name
+            f"command lines need tyro: {install_command('cli')}", name=error.name
         ) from error
     # An empty name: `--n-steps`, not `--config.n-steps`.
     flags: Any = Annotated[(config_class, tyro.conf.arg(name=""))]  # type: ignore[valid-type,misc]

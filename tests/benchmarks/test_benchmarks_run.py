@@ -133,7 +133,7 @@ def test_benchmarks_run_under_pytest():
 
 def test_what_is_missing_is_named_where_a_benchmark_is_skipped(measure, compare):
     comparison = replace(compare([]), needs=("json", "no_such_module"))
-    said = r"needs no_such_module: pip install 'parllel\[benchmarks\]'"
+    said = r"needs no_such_module: pip install '\.\[benchmarks\]' in a checkout of parllel"
     with pytest.raises(pytest.skip.Exception, match=said):
         measure.run_side(None, comparison, "ours")
 

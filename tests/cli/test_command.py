@@ -11,6 +11,7 @@ import pytest
 
 from parllel.cli import main
 from parllel.cli.declaration import DECLARATIONS
+from parllel.errors import install_command
 from parllel.runs import RunFolder
 
 ROOT = Path(__file__).parent.parent.parent
@@ -94,7 +95,7 @@ def test_a_nested_command_shows_the_traceback_of_an_error(declared, capsys):
 
 def test_the_extra_of_a_missing_library_is_named(declared, capsys):
     assert declared("import wheels_that_are_not_there", "cart", "push") == 2
-    line = "parllel: this command needs wheels_that_are_not_there: pip install 'parllel[carts]'"
+    line = f"parllel: this command needs wheels_that_are_not_there: {install_command('carts')}"
     assert capsys.readouterr().err.startswith(line)
 
 

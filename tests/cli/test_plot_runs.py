@@ -162,7 +162,10 @@ def test_without_matplotlib_the_extra_is_named(run):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "parllel: plotting needs matplotlib: pip install 'parllel[plot]'\n"
+    assert (
+        done.stderr
+        == "parllel: plotting needs matplotlib: pip install '.[plot]' in a checkout of parllel\n"
+    )
 
 
 def test_runs_within_runs_and_links_are_left_alone(run, tmp_path):

@@ -51,9 +51,9 @@ def bash(command, checkout, *, lacks, folder):
 def assert_named(extra, done):
     """Check that a command failed with a sentence that names an extra; return what it said before."""
     *before, sentence = done.stderr.strip().splitlines()
-    assert re.search(rf": [\w .]+ needs? \S+: pip install 'parllel\[{extra}\]'$", sentence), (
-        done.stderr
-    )
+    assert re.search(
+        rf": [\w .]+ needs? \S+: pip install '\.\[{extra}\]' in a checkout of parllel$", sentence
+    ), done.stderr
     assert done.returncode
     return before
 

@@ -396,7 +396,9 @@ def test_tensorboard_that_is_missing_is_said_with_the_extra(tmp_path, monkeypatc
     for name in [name for name in sys.modules if name.startswith("tensorboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ImportError, match=r"pip install 'parllel\[tensorboard\]'"):
+    with pytest.raises(
+        ImportError, match=r"pip install '\.\[tensorboard\]' in a checkout of parllel"
+    ):
         TensorBoardWriter(tmp_path)
     assert os.listdir(tmp_path) == []
 

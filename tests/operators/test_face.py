@@ -62,5 +62,5 @@ def test_a_missing_library_is_named_with_the_extra():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == (
-        "parllel.operators.serve needs msgspec: pip install 'parllel[operators]'"
+        "parllel.operators.serve needs msgspec: pip install '.[operators]' in a checkout of parllel"
     )

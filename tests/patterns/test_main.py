@@ -291,7 +291,7 @@ def test_a_value_without_default_must_be_given(call, capsys):
 
 def test_without_tyro_the_extra_is_named(call, monkeypatch):
     monkeypatch.setitem(sys.modules, "tyro", None)
-    with pytest.raises(ImportError, match=r"pip install 'parllel\[cli\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[cli\]' in a checkout of parllel"):
         call()
 
 

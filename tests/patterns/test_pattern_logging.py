@@ -40,5 +40,5 @@ def test_tensorboard_is_not_needed(tmp_path, monkeypatch):
     assert (folder.path / "progress.csv").read_text() == "step,loss\n10,0.5\n"
     said = (folder.path / "log.txt").read_text()
     assert "notice: no events for TensorBoard" in said
-    assert "pip install 'parllel[tensorboard]'" in said
+    assert "pip install '.[tensorboard]' in a checkout of parllel" in said
     assert not list(folder.path.glob("events.out.tfevents.*"))

@@ -57,7 +57,10 @@ def test_without_matplotlib_the_extra_is_named():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line == "ImportError: plotting needs matplotlib: pip install 'parllel[plot]'"
+    assert (
+        last_line
+        == "ImportError: plotting needs matplotlib: pip install '.[plot]' in a checkout of parllel"
+    )
 
 
 def test_a_band_is_drawn(tmp_path):

@@ -250,7 +250,10 @@ def test_without_the_package_the_extra_is_named():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line == "ImportError: videos need imageio-ffmpeg: pip install 'parllel[video]'"
+    assert (
+        last_line
+        == "ImportError: videos need imageio-ffmpeg: pip install '.[video]' in a checkout of parllel"
+    )
 
 
 def test_a_folder_keeps_the_newest(tmp_path):

@@ -318,7 +318,7 @@ def test_whose_code_is_executed(schemes, tmp_path, monkeypatch):
 
 def test_a_scheme_whose_library_is_missing(schemes):
     register_scheme("gone", "no_such_module:function", extra="remote")
-    message = r"policy gone:\.\.\.: needs no_such_module: pip install 'parllel\[remote\]'"
+    message = r"policy gone:\.\.\.: needs no_such_module: pip install '\.\[remote\]' in a checkout of parllel"
     with pytest.raises(ImportError, match=message):
         policy_of("gone:a")
 

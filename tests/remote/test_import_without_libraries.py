@@ -14,7 +14,7 @@ def test_the_error_names_the_extra(library, named):
     code = f"import sys; sys.modules[{library!r}] = None; import parllel.remote"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last_line = done.stderr.strip().splitlines()[-1]
-    expected = f"ImportError: parllel.remote needs {named}: pip install 'parllel[remote]'"
+    expected = f"ImportError: parllel.remote needs {named}: pip install '.[remote]' in a checkout of parllel"
     assert last_line == expected
 
 

@@ -130,7 +130,7 @@ def problem_of(
         right = done.returncode == 0 and not said
     else:
         last = said[-1] if said else ""
-        right = done.returncode != 0 and OWN_CODE.get(name, f"parllel[{needed}]") in last
+        right = done.returncode != 0 and OWN_CODE.get(name, f"pip install '.[{needed}]'") in last
         if name not in WITH_TRACEBACK:
             right &= done.returncode == 2 and len(said) == 1
     return None if right else f"{name}: status {done.returncode}, {done.stderr or done.stdout}"

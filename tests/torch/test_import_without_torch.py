@@ -15,7 +15,10 @@ def test_the_error_names_the_extra(module):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line == "ImportError: parllel.torch needs PyTorch: pip install 'parllel[torch]'"
+    assert (
+        last_line
+        == "ImportError: parllel.torch needs PyTorch: pip install '.[torch]' in a checkout of parllel"
+    )
 
 
 def test_the_rest_does_not_import_torch():

@@ -13,7 +13,10 @@ def test_the_error_names_the_extra(missing):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line == f"ImportError: parllel.web needs {missing}: pip install 'parllel[remote]'"
+    assert (
+        last_line
+        == f"ImportError: parllel.web needs {missing}: pip install '.[remote]' in a checkout of parllel"
+    )
 
 
 def test_neither_torch_nor_ray_is_imported():

@@ -10,4 +10,7 @@ def test_the_error_names_the_extra():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
-    assert last_line == "ImportError: parllel.wire needs msgspec: pip install 'parllel[wire]'"
+    assert (
+        last_line
+        == "ImportError: parllel.wire needs msgspec: pip install '.[wire]' in a checkout of parllel"
+    )

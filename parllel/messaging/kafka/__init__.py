@@ -4,13 +4,15 @@ Raises:
     ImportError: if confluent-kafka is not installed.
 """
 
+from parllel.errors import install_command as _install_command
+
 try:
     import confluent_kafka as _confluent_kafka  # noqa: F401
 except ModuleNotFoundError as error:
     if error.name != "confluent_kafka":
         raise
     raise ImportError(
-        "parllel.messaging.kafka needs confluent-kafka: pip install 'parllel[kafka]'",
+        f"parllel.messaging.kafka needs confluent-kafka: {_install_command('kafka')}",
         name="confluent_kafka",
     ) from error
 

@@ -10,6 +10,8 @@ Raises:
     ImportError: if what the extra `operators` installs is missing.
 """
 
+from parllel.errors import install_command as _install_command
+
 try:
     import uvicorn as _uvicorn  # noqa: F401
     import websockets as _websockets  # noqa: F401
@@ -17,7 +19,7 @@ except ModuleNotFoundError as error:
     if error.name not in ("uvicorn", "websockets"):
         raise
     raise ImportError(
-        f"parllel.operators.dashboard needs {error.name}: pip install 'parllel[operators]'"
+        f"parllel.operators.dashboard needs {error.name}: {_install_command('operators')}"
     ) from error
 
 from parllel.operators.dashboard.dashboard import Dashboard

@@ -21,12 +21,14 @@ from concurrent import futures
 from contextlib import suppress
 from typing import NamedTuple
 
+from parllel.errors import install_command
+
 try:
     import httpx2
 except ModuleNotFoundError as error:
     if error.name != "httpx2":
         raise
-    raise ImportError("language models need httpx2: pip install 'parllel[operators]'") from error
+    raise ImportError(f"language models need httpx2: {install_command('operators')}") from error
 
 from parllel.errors import ClosedError
 from parllel.operators.local_url import is_local

@@ -9,19 +9,21 @@ Raises:
     ImportError: if Ray is not installed, or is too old.
 """
 
+from parllel.errors import install_command as _install_command
+
 try:
     import ray as _ray
 except ModuleNotFoundError as error:
     if error.name != "ray":
         raise
     raise ImportError(
-        "parllel.rollouts.on_ray needs Ray: pip install 'parllel[rollouts]'"
+        f"parllel.rollouts.on_ray needs Ray: {_install_command('rollouts')}"
     ) from error
 
 if tuple(int(part) for part in _ray.__version__.split(".")[:2]) < (2, 40):
     raise ImportError(
         f"parllel.rollouts.on_ray: expected Ray 2.40 or newer, got {_ray.__version__}: "
-        "pip install --upgrade 'parllel[rollouts]'"
+        "pip install --upgrade ray"
     )
 
 from parllel.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics

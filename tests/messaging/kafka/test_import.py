@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from parllel.errors import install_command
+
 
 def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -15,13 +17,13 @@ def test_without_the_client_the_error_names_the_extra():
         "KafkaBroker('kafka', bootstrap='127.0.0.1:1')"
     )
     last_line = python(code).stderr.strip().splitlines()[-1]
-    expected = "parllel.messaging.kafka needs confluent-kafka: pip install 'parllel[kafka]'"
+    expected = f"parllel.messaging.kafka needs confluent-kafka: {install_command('kafka')}"
     assert last_line == f"ImportError: {expected}"
 
 
 def test_without_msgspec_the_error_names_the_extra():
     done = python("import sys; sys.modules['msgspec'] = None; import parllel.messaging")
-    expected = "parllel.messaging needs msgspec: pip install 'parllel[wire]'"
+    expected = "parllel.messaging needs msgspec: pip install '.[wire]' in a checkout of parllel"
     assert done.stderr.strip().splitlines()[-1] == f"ImportError: {expected}"
 
 

@@ -259,7 +259,7 @@ sys.exit(main(["operators", "dashboard"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    said = f"needs {missing}: pip install 'parllel[operators]'\n"
+    said = f"needs {missing}: pip install '.[operators]' in a checkout of parllel\n"
     assert done.stderr.endswith(said)
     assert done.stderr.count("\n") == 1
 

@@ -11,6 +11,7 @@ import sys
 import pytest
 import ray
 
+from parllel.errors import install_command
 from parllel.rollouts.on_ray import RaySession
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
@@ -43,13 +44,13 @@ def test_a_session_of_the_user_goes_on(ray_here):
     [
         (
             "import sys; sys.modules['ray'] = None",
-            "ImportError: parllel.rollouts.on_ray needs Ray: pip install 'parllel[rollouts]'",
+            f"ImportError: parllel.rollouts.on_ray needs Ray: {install_command('rollouts')}",
         ),
         (
             "import sys, types; ray = sys.modules['ray'] = types.ModuleType('ray'); "
             "ray.__version__ = '2.9.3'",
             "ImportError: parllel.rollouts.on_ray: expected Ray 2.40 or newer, got 2.9.3: "
-            "pip install --upgrade 'parllel[rollouts]'",
+            "pip install --upgrade ray",
         ),
     ],
     ids=["none", "too old"],
