@@ -57,7 +57,7 @@ class Seeds:
                 f"seed {name!r} was asked for twice; every part needs a name of its own"
             )
         # Not Python's `hash`, which differs from process to process.
-        digest = hashlib.sha256(name.encode()).digest()
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
         # 128 bits, so that no two names share a key; in words of 32 bits, which spawn keys are made of.
         # "little" is given, so that seeds are the same on all machines.
         key = tuple(int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))

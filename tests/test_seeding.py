@@ -20,6 +20,11 @@ def test_a_seed_depends_on_the_name_alone(entropy, names):
     assert len(set(found.values())) == len(NAMES)
 
 
+def test_any_text_is_a_name():
+    names = ["\ud800", "\udfff", "\ufffd", "?"]
+    assert len({Seeds(0).integer(name) for name in names}) == len(names)
+
+
 def test_other_entropy_gives_other_seeds():
     assert len({Seeds(entropy).integer("agent") for entropy in range(100)}) == 100
 

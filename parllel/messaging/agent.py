@@ -264,18 +264,30 @@ class Agent(ABC):
 
     def _send_actions_to_subordinates(self, actions: Mapping[str, Any]) -> None:
         """Hand each subordinate its action; in SYNC, it passes on its own before this returns."""
-        if not isinstance(actions, Mapping) or not actions.keys() <= self.subordinates.keys():
-            raise ValueError(
-                f"agent {self.agent_id!r}: decide: expected a dict with an action for each of "
-                f"{sorted(self.subordinates)}, got {actions!r}"
-            )
+        if not isinstance(actions, Mapping) or actions.keys() != self.subordinates.keys():
+            raise self._wrong_decision(actions)
         if self._edges_down:
             for name, action in actions.items():
                 self._edges_down[name].put({"action": action}, self._timestep)
             return
         for name, subordinate in self.subordinates.items():
-            subordinate.hand(actions.get(name, _NOTHING))
+            subordinate.hand(actions[name])
             subordinate.descend()
+
+    def _wrong_decision(self, actions: Any) -> Exception:
+        if isinstance(actions, Mapping) and actions.keys() < self.subordinates.keys():
+            omitted = next(name for name in self.subordinates if name not in actions)
+            return MissingMessageError(
+                f"environment {self.env_id!r}, action {self.agent_id!r} -> {omitted!r}, step "
+                f"{int(self._timestep)}: decide: expected an action for each of {list(self.subordinates)}, got "
+                f"some for {list(actions)}",
+                environment=self.env_id,
+                step=int(self._timestep),
+            )
+        return ValueError(
+            f"agent {self.agent_id!r}: decide: expected a dict with an action for each of "
+            f"{sorted(self.subordinates)}, got {actions!r}"
+        )
 
     def _receive_infos_from_subordinates(self, global_state: Any) -> dict[str, dict[str, Any]]:
         """Return what each subordinate reports of this step, by id; in SYNC, it is asked for it now."""

@@ -59,8 +59,8 @@ class Rooms:
         room = self.get(env_id)
         if room.place.joined:
             raise WrongStateError(
-                f"KafkaBroker: environment id {env_id!r} is in use; give each environment an id of its own, "
-                "or let the other leave first"
+                f"KafkaBroker: environment id {env_id!r} is in use; give each environment an id of its own "
+                "(VectorizedKafkaEnv: an env_prefix of its own), or let the other leave first"
             )
         # Someone may have written to the id when nobody had it.
         if any(edge.sent for edge in room.edges.values()):

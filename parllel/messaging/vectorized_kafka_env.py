@@ -17,6 +17,7 @@ from parllel.messaging.execution_mode import ExecutionMode
 from parllel.messaging.kafka_broker import KafkaBroker
 from parllel.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv, StepResult
 from parllel.messaging.step_algorithm import step_environments
+from parllel.messaging.topic import check_id
 from parllel.messaging.vector_face import VectorFace
 from parllel.types import Closing, State
 
@@ -24,7 +25,7 @@ Actions = Mapping[str, Any] | None
 
 
 class VectorizedKafkaEnv(Closing):
-    """Environments with the ids `rollout_0`, `rollout_1`, ... , stepped together.
+    """Environments with the ids `rollout_0`, `rollout_1`, ..., stepped together.
 
     `step` and `reset` have lists with one dict by root per environment. `as_vector_env()` is a native
     vector environment of gymnasium, for cages.
@@ -37,12 +38,14 @@ class VectorizedKafkaEnv(Closing):
         kafka_mode: of the broker that is made here, "memory" or "kafka", see KafkaBroker.
         env_class, env_kwargs: for physics of your own; called as KafkaMultiAgentEnv, with `env_kwargs` added.
         broker: use this one, and leave it open in `close`.
+        env_prefix: what stands before the numbers in the ids. Those that share a broker need different ones.
         broker_per_env: make a broker for each environment instead of one for all.
         broker_kwargs: for the brokers that are made here, as `{"encoded": False}`.
         execution_mode: put all agents into this mode; None leaves them in theirs. In SYNC no broker is made.
 
     Raises:
         ValueError: if an argument does not fit, or as KafkaMultiAgentEnv does.
+        WrongStateError: if the broker has an environment of one of the ids.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class VectorizedKafkaEnv(Closing):
         env_class: Callable[..., KafkaMultiAgentEnv] = KafkaMultiAgentEnv,
         env_kwargs: Mapping[str, Any] | None = None,
         broker: KafkaBroker | None = None,
+        env_prefix: str = "rollout_",
         broker_per_env: bool = False,
         broker_kwargs: Mapping[str, Any] | None = None,
         execution_mode: ExecutionMode | None = None,
@@ -64,6 +68,7 @@ class VectorizedKafkaEnv(Closing):
         if broker is not None and (broker_per_env or broker_kwargs):
             raise ValueError("broker: cannot be combined with broker_per_env or broker_kwargs")
         self.num_envs = num_envs
+        self._ids = [check_id("env_prefix", env_prefix) + str(i) for i in range(num_envs)]
         self.root_agent_ids = list(root_agent_ids)
         self.envs: list[KafkaMultiAgentEnv] = []
         self._closed = False
@@ -71,7 +76,7 @@ class VectorizedKafkaEnv(Closing):
         with ExitStack() as stack:
             stack.callback(self.close)
             all_agents = [
-                self._make_agents(agent_factory, i, execution_mode) for i in range(num_envs)
+                self._make_agents(agent_factory, env_id, execution_mode) for env_id in self._ids
             ]
             brokers = [broker] * num_envs
             if broker is None and _needs_broker(all_agents):
@@ -85,7 +90,7 @@ class VectorizedKafkaEnv(Closing):
                     agents=agents,
                     root_agents=self.root_agent_ids,
                     kafka_broker=brokers[i],
-                    env_id=_env_id(i),
+                    env_id=self._ids[i],
                     **dict(env_kwargs or {}),
                 )
                 self.envs.append(env)
@@ -224,10 +229,10 @@ class VectorizedKafkaEnv(Closing):
     def _make_agents(
         self,
         agent_factory: Callable[[str], Mapping[str, Agent]],
-        i: int,
+        env_id: str,
         mode: ExecutionMode | None,
     ) -> Mapping[str, Agent]:
-        agents = agent_factory(_env_id(i))
+        agents = agent_factory(env_id)
         if mode is not None:
             for agent in agents.values():
                 agent.execution_mode = ExecutionMode(mode)
@@ -236,10 +241,6 @@ class VectorizedKafkaEnv(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("VectorizedKafkaEnv: it was closed")
-
-
-def _env_id(i: int) -> str:
-    return f"rollout_{i}"
 
 
 def _needs_broker(all_agents: Sequence[Mapping[str, Agent]]) -> bool:

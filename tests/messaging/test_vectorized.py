@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from worlds import TREES, PlainWorld, World, draw_actions, make_agents
+from worlds import TREES, PlainWorld, World, assert_equal, draw_actions, make_agents
 
 from parllel.env_states import env_state, load_env_state
 from parllel.errors import ClosedError, WrongStateError
@@ -15,7 +15,6 @@ from parllel.messaging import (
     VectorizedKafkaEnv,
 )
 from parllel.runs import load_state, save_state
-from parllel.wire import digest
 
 # How messages pass: by calls, by reference, as bytes, and as bytes over a broker each.
 WAYS = {
@@ -52,10 +51,6 @@ def make_envs():
     yield make
     for envs in made:
         envs.close()
-
-
-def assert_equal(came, expected):
-    assert digest(came) == digest(expected)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -325,3 +320,26 @@ def test_state_of_another_number_of_environments(make_envs):
     state = make_envs(tree, 2).state()
     with pytest.raises(ValueError, match="expected the states of 3 environments"):
         make_envs(tree, 3).load_state(state)
+
+
+def test_two_share_a_broker(make_envs):
+    tree = TREES["several roots"]
+    with KafkaBroker() as broker:
+        both = [
+            make_envs(tree, 3, broker=broker, env_prefix=prefix) for prefix in ("left_", "right_")
+        ]
+        alone = [make_envs(tree, 3) for _ in both]
+        assert [env.env_id for env in both[1].envs] == ["right_0", "right_1", "right_2"]
+        generator = np.random.default_rng(0)
+        for seed, (one, other) in enumerate(zip(both, alone, strict=True)):
+            assert_equal(one.reset(seed=seed), other.reset(seed=seed))
+        for _ in range(3):
+            for one, other in zip(both, alone, strict=True):
+                actions = [draw_actions(tree, generator) for _ in range(3)]
+                assert_equal(one.step(actions), other.step(actions))
+        with pytest.raises(WrongStateError, match=r"'left_0' is in use; .*env_prefix"):
+            make_envs(tree, 1, broker=broker, env_prefix="left_")
+        both[0].close()
+        make_envs(tree, 1, broker=broker, env_prefix="left_").reset()
+    with pytest.raises(ValueError, match="env_prefix: expected an id, got ''"):
+        make_envs(tree, 1, env_prefix="")

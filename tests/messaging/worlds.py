@@ -8,6 +8,7 @@ from gymnasium.utils.seeding import np_random
 
 from parllel.messaging import Agent, ExecutionMode, KafkaMultiAgentEnv
 from parllel.seeding import Seeds
+from parllel.wire import digest
 
 # By name: what is below each root.
 TREES = {
@@ -15,6 +16,8 @@ TREES = {
     "grid": {"grid1": {"device1": {}, "device2": {}}},
     "several roots": {"a": {"a_": {}, "a__b": {}}, "b": {}, "env_a__": {"to": {"action": {}}}},
     "five levels": {"1": {"2": {"3": {"4": {"5": {}, "6": {}}}, "7": {}}}},
+    # Halves of surrogate pairs, which UTF-8 has not, and what separates.
+    "any string": {"\ud800": {"\udfff\n": {}, " ": {"\0": {}}}},
 }
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
@@ -85,6 +88,19 @@ def make_agents(tree, mode=ExecutionMode.ASYNC, cls=Node):
     for root, below in tree.items():
         add(root, below)
     return agents
+
+
+def assert_equal(came, expected):
+    """Compare two results bit by bit, whatever the agents are called."""
+    assert digest(_escaped(came)) == digest(_escaped(expected))
+
+
+def _escaped(value):
+    if isinstance(value, dict):
+        return {ascii(name): _escaped(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(part) for part in value]
+    return value
 
 
 def draw_actions(tree, generator):

@@ -173,10 +173,11 @@ class KafkaTransport(Transport):
         return f"broker {self._settings.bootstrap}: {len(self._window)} records did not come back ({said})"
 
     def statistics(self) -> dict[str, int]:
-        """Return how often it connected anew, and how many records were of others, or came again."""
+        """Return how often it connected anew, and how many records were of others, forged, or came again."""
         return {
             "reconnected": self._replaced,
             "foreign": self._foreign + self._connection.foreign,
+            "forged": self._window.forged,
             "repeated": self._window.repeated,
             "in_flight": len(self._window),
         }

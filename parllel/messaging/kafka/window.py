@@ -10,13 +10,13 @@ Lane = tuple[str, int]
 
 
 class _Sent:
-    """A record, the records of its lane, and what came of it before its turn."""
+    """A record, the records of its lane, and whether it came before its turn."""
 
-    __slots__ = ("content", "lane", "number", "record")
+    __slots__ = ("arrived", "lane", "number", "record")
 
     def __init__(self, number: int, record: Record, lane: deque[_Sent]) -> None:
         self.number, self.record, self.lane = number, record, lane
-        self.content: bytes | None = None
+        self.arrived = False
 
 
 class Window:
@@ -27,10 +27,11 @@ class Window:
 
     Attributes:
         repeated: records that came once more.
+        forged: records with the number of one that was sent, and other content.
     """
 
     def __init__(self) -> None:
-        self.repeated = 0
+        self.repeated = self.forged = 0
         self._ready: list[Record] = []
         self._sent: dict[int, _Sent] = {}
         self._lanes: dict[Lane, deque[_Sent]] = {}
@@ -72,13 +73,19 @@ class Window:
                 self.drop(sent.number)
 
     def arrive(self, number: int, content: bytes) -> None:
-        """Take note of a record that has come, whether it was missing or not."""
+        """Take note of a record that has come, whether it was missing or not.
+
+        Whoever may write to a topic can read the head of a record there, and write the next number himself.
+        So a record has arrived only if it holds what was sent.
+        """
         sent = self._sent.get(number)
-        if sent is None or sent.content is not None:
+        if sent is None or sent.arrived:
             self.repeated += 1
-            return
-        sent.content = content
-        self._release(sent.lane)
+        elif content != sent.record.content:
+            self.forged += 1
+        else:
+            sent.arrived = True
+            self._release(sent.lane)
 
     def take(self) -> list[Record]:
         """Return the records whose turn has come since the last call."""
@@ -87,11 +94,11 @@ class Window:
 
     def _release(self, lane: deque[_Sent]) -> None:
         # An earlier one may be lost, to be sent again: those after it wait, or they would overtake it.
-        while lane and (content := lane[0].content) is not None:
+        while lane and lane[0].arrived:
             first = lane.popleft()
             del self._sent[first.number]
-            self._ready.append(first.record._replace(content=content))
+            self._ready.append(first.record)
 
     def missing(self) -> list[tuple[int, Record]]:
         """Return number and record of each that has not arrived, in the order of sending."""
-        return [(sent.number, sent.record) for sent in self._sent.values() if sent.content is None]
+        return [(sent.number, sent.record) for sent in self._sent.values() if not sent.arrived]

@@ -30,6 +30,19 @@ def test_each_comes_once_and_in_order_whatever_the_log_holds(partitions, data):
     assert window.repeated == 1 + len(log) - len(numbers)
 
 
+def test_content_that_was_not_sent_is_no_answer():
+    window = Window()
+    record = Record("info", b"e", b"mine")
+    number = window.add(record, ("info", 0))
+    window.arrive(number, b"yours")
+    assert window.take() == []
+    assert window.missing() == [(number, record)]
+    assert window.forged == 1
+    window.arrive(number, b"mine")
+    assert window.take() == [record]
+    assert (window.forged, window.repeated) == (1, 0)
+
+
 def test_what_is_given_up_holds_nothing_back():
     window = Window()
     first, second = (Record("action", b"e", content) for content in (b"1", b"2"))
