@@ -279,8 +279,8 @@ class Agent(ABC):
             omitted = next(name for name in self.subordinates if name not in actions)
             return MissingMessageError(
                 f"environment {self.env_id!r}, action {self.agent_id!r} -> {omitted!r}, step "
-                f"{int(self._timestep)}: decide: expected an action for each of {list(self.subordinates)}, got "
-                f"some for {list(actions)}",
+                f"{int(self._timestep)}: decide: expected an action for each of "
+                f"{list(self.subordinates)}, got some for {list(actions)}",
                 environment=self.env_id,
                 step=int(self._timestep),
             )

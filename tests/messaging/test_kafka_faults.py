@@ -20,6 +20,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
+from confluent_kafka import Producer
 from foreign_records import put_foreign_records, records_of, topics_of
 from ports import http_port, refusing_port, silent_port
 from traffic import ENV_IDS, Traffic
@@ -34,6 +35,7 @@ from parllel.messaging import (
     MessagingError,
     VectorizedKafkaEnv,
 )
+from parllel.messaging.kafka.frame import frame, unframe
 from parllel.testing import MockKafkaBroker
 from parllel.wire import digest
 
@@ -326,6 +328,28 @@ def test_foreign_bytes_on_the_topics_of_a_run_are_counted_and_left_out(kafka_add
         traffic.reset()
         go_on(traffic, 2)
         go_on(other, 2)
+
+
+def test_a_forged_record_with_the_numbers_of_the_next_one_is_refused(kafka_address):
+    with kafka(kafka_address, timeout_s=20.0) as broker:
+        traffic = Traffic(broker, word="ours")
+        go_on(traffic, 1)
+        key, value = next(
+            record for record in records_of(kafka_address, broker.run, 12) if b"ours" in record[1]
+        )
+        session, number, content = unframe(value)
+        forger = Producer({"bootstrap.servers": kafka_address, "linger.ms": 0, "log_level": 0})
+
+        def forge(hop: int) -> None:
+            for topic in topics_of(kafka_address, broker.run):
+                for later in range(number, number + 100):
+                    forged = frame(session, later, content.replace(b"ours", b"evil"))
+                    forger.produce(topic, forged, key, 0)
+            assert forger.flush(20.0) == 0
+
+        traffic.between = forge
+        go_on(traffic, 2)
+        assert broker.statistics()["transport_forged"] > 0
 
 
 def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes_through(kafka_address):
