@@ -135,6 +135,19 @@ class Connection:
                     raise
                 self._serve(_SLICE_S)
 
+    def announce(self, topic: str, content: bytes, deadline: float) -> bool:
+        """Put a record into partition 0 of a topic, and return whether it is there by the deadline."""
+        done: list[bool] = []
+        try:
+            with self._noting():
+                self._producer.produce(
+                    topic, content, partition=0, on_delivery=lambda error, _: done.append(not error)
+                )
+            self._until(lambda: bool(done), deadline, "takes no records")
+        except (BrokerUnavailableError, BrokerRefusedError, BufferError):
+            return False
+        return done == [True]
+
     def poll(self, timeout_s: float) -> list[tuple[int, bytes]]:
         """Return number and content of each record of this session that has come."""
         found = []

@@ -34,7 +34,8 @@ from parllel.messaging.kafka.client_settings import ClientSettings
 from parllel.messaging.kafka.connection import Connection
 from parllel.messaging.kafka.frame import SESSION_BYTES
 from parllel.messaging.kafka.probe import wrong_answer
-from parllel.messaging.kafka.run_topics import run_topics
+from parllel.messaging.kafka.run_topics import run_topics, sessions_topic
+from parllel.messaging.kafka.sessions import Sessions, session_record
 from parllel.messaging.kafka.topic_admin import LOG, TopicAdmin
 from parllel.messaging.kafka.window import Window
 from parllel.messaging.transport import Record, Transport
@@ -51,8 +52,8 @@ _MOST_PARTITIONS = 10_000
 class KafkaTransport(Transport):
     """Send the records of a run through topics of its own, one for each kind of message.
 
-    All records of an environment go through one partition, which keeps their order. Topics that this object
-    made are deleted when it is closed.
+    All records of an environment go through one partition, which keeps their order. Topics that were made for
+    a run are deleted when the last of its transports is closed.
 
     Args:
         bootstrap: "host:port" of the broker, several separated by commas.
@@ -88,7 +89,9 @@ class KafkaTransport(Transport):
         self._partitions, self._assigned = partitions, _checked_partitions(partitions, assigned)
         self._keep_topics = keep_topics
         self._session = uuid.uuid4().bytes[:SESSION_BYTES]
-        self._admin = TopicAdmin(self._settings, list(self._topics.values()), partitions)
+        self._sessions_topic = sessions_topic(run)
+        names = list(self._topics.values())
+        self._admin = TopicAdmin(self._settings, names, partitions, self._sessions_topic)
         self._window = Window()
         self._lock = threading.Lock()
         self._receiving = threading.Lock()
@@ -183,16 +186,41 @@ class KafkaTransport(Transport):
         }
 
     def close(self) -> None:
-        """Give up what is not back, end the client, delete the topics that were made here."""
+        """Give up what is not back, end the client, and delete the topics if no other session uses them."""
         if self._closed:
             return
         self._closed = True
         if os.getpid() != self._process:
             return  # the clients' threads are in the parent alone
+        deadline = time.monotonic() + min(self._settings.timeout_s, _CLOSE_S)
         with self._receiving, self._lock:
+            last = self._announce(self._connection, deadline, leaves=True)
             self._connection.close()
-        if not self._keep_topics:
-            self._admin.delete(min(self._settings.timeout_s, _CLOSE_S))
+        if last is None:
+            LOG.warning(
+                "broker %s: could not say that this session leaves, so the topics of the run stay",
+                self._settings.bootstrap,
+            )
+            return
+        try:
+            sessions = Sessions(self._settings, self._sessions_topic, last, deadline)
+        except BrokerUnavailableError as error:
+            LOG.warning("the topics of the run were not deleted: %s", error)
+            return
+        if others := sessions.present():
+            LOG.info("topics of the run stay, as %d other sessions use them", len(others))
+        self._admin.delete(sessions.unused(), min(self._settings.timeout_s, _CLOSE_S))
+
+    def _announce(
+        self, connection: Connection, deadline: float, *, leaves: bool = False
+    ) -> bytes | None:
+        """Tell the other sessions whether this one uses the topics; return the record, None if it failed."""
+        if not self._admin.has_optional:
+            return None
+        record = session_record(
+            self._session.hex(), leaves=leaves, made=self._admin.made, keeps=self._keep_topics
+        )
+        return record if connection.announce(self._sessions_topic, record, deadline) else None
 
     def _connect(self, deadline: float) -> Connection:
         """Return a connection through which records come back.
@@ -207,7 +235,9 @@ class KafkaTransport(Transport):
         while True:
             connection = Connection(self._settings, self._topics, self._assigned, self._session)
             try:
-                connection.open(self._admin, min(deadline, time.monotonic() + attempt_s))
+                end = min(deadline, time.monotonic() + attempt_s)
+                connection.open(self._admin, end)
+                self._announce(connection, end)
                 return connection
             except BrokerUnavailableError as error:
                 connection.poll(0)

@@ -11,6 +11,11 @@ _MOST = 249  # characters of a topic's name
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
 
 
+def sessions_topic(run: str) -> str:
+    """Return the name of the topic in which the sessions of a run say that they use its topics."""
+    return f"{_PREFIX}{run}.sessions"
+
+
 def run_topics(run: str) -> dict[str, str]:
     """Return the name of the topic of each kind.
 

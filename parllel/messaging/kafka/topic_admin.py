@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -42,13 +42,19 @@ class TopicAdmin:
         settings: of the broker.
         topics: their names.
         partitions: that each must have at least.
+        optional: the name of one that the run can do without.
 
     Attributes:
         made: the topics that the broker made on this object's request.
+        has_optional: whether the optional one can be used.
     """
 
-    def __init__(self, settings: ClientSettings, topics: Sequence[str], partitions: int) -> None:
+    def __init__(
+        self, settings: ClientSettings, topics: Sequence[str], partitions: int, optional: str
+    ) -> None:
         self.made: set[str] = set()
+        self.has_optional = False
+        self._optional = optional
         self._settings = settings
         self._topics = list(topics)
         self._partitions = partitions
@@ -65,7 +71,10 @@ class TopicAdmin:
             BrokerUnavailableError: if there is no answer.
         """
         missing = [name for name in self._topics if self._seen(consumer, name, deadline) is None]
-        refused = self._make(missing, consumer, deadline) if missing else ""
+        wanted = missing if self._has_optional(consumer, deadline) else [*missing, self._optional]
+        reasons = self._make(wanted, consumer, deadline) if wanted else {}
+        self.has_optional = self._optional not in reasons
+        refused = next((reasons[name] for name in self._topics if name in reasons), "")
         # Some brokers make topics of which they are asked, whatever they refuse to administrators.
         end = min(deadline, time.monotonic() + _APPEARING_S) if refused else deadline
         for name in self._topics:
@@ -80,6 +89,12 @@ class TopicAdmin:
                     f"partitions, expected at least {self._partitions}; give fewer as `partitions`"
                 )
 
+    def _has_optional(self, consumer: Consumer, deadline: float) -> bool:
+        try:
+            return self._seen(consumer, self._optional, deadline) is not None
+        except BrokerRefusedError:
+            return False
+
     def _raise_missing(self, name: str, refused: str) -> NoReturn:
         if refused:
             raise BrokerRefusedError(
@@ -90,20 +105,22 @@ class TopicAdmin:
             f"broker {self._settings.bootstrap}: topic {name!r} cannot be used yet"
         )
 
-    def delete(self, timeout_s: float) -> None:
-        """Delete the topics that were made here. If that fails, they are left and the log says so."""
-        if not self.made:
+    def delete(self, names: Iterable[str], timeout_s: float) -> None:
+        """Delete topics of the run. If that fails, they are left and the log says so."""
+        known = {*self._topics, self._optional}
+        chosen = [name for name in sorted(names) if name in known]
+        if not chosen:
             return
         try:
             admin = AdminClient(self._settings.for_client(), logger=LOG)
-            names = sorted(self.made)
             options = {"operation_timeout": timeout_s, "request_timeout": timeout_s}
-            for name, done in admin.delete_topics(names, **options).items():
+            for name, done in admin.delete_topics(chosen, **options).items():
                 try:
                     done.result(timeout_s + 1)
-                    self.made.discard(name)
                 except Exception as error:
-                    LOG.warning("topic %s was not deleted: %s", name, described(error))
+                    # Another session may have left at the same time.
+                    if not _is_gone(error):
+                        LOG.warning("topic %s was not deleted: %s", name, described(error))
         except KafkaException as error:
             LOG.warning("the topics of the run were not deleted: %s", described(error))
 
@@ -119,20 +136,25 @@ class TopicAdmin:
             )
         return None if found.error is not None or not found.partitions else found
 
-    def _make(self, names: list[str], consumer: Consumer, deadline: float) -> str:
-        """Ask for topics, and return why there will be none, "" if there may be."""
+    def _make(self, names: list[str], consumer: Consumer, deadline: float) -> dict[str, str]:
+        """Ask for topics, and return by name why there will be none."""
         cluster = metadata(consumer, self._settings, deadline, names[0])
         # One that has no administrator would let the request time out; it may make topics by itself.
         if cluster.controller_id not in cluster.brokers:
-            return ""
+            return {}
         config = {"retention.ms": str(_KEPT_MS)}
         if self._settings.max_bytes > 1_000_000:
             config["max.message.bytes"] = str(self._settings.for_producer()["message.max.bytes"])
         wanted = [NewTopic(name, num_partitions=self._partitions, config=config) for name in names]
+        for topic in wanted:
+            if (
+                topic.topic == self._optional
+            ):  # a few records, and a session may be open for longer than a day
+                topic.config = {**config, "retention.ms": "-1"}
         left = max(deadline - time.monotonic(), 0.1)
         admin = AdminClient(self._settings.for_client(), logger=LOG)
         options = {"operation_timeout": left, "request_timeout": left}
-        refused = ""
+        refused: dict[str, str] = {}
         for name, done in admin.create_topics(wanted, **options).items():
             try:
                 done.result(left + 1)
@@ -145,7 +167,7 @@ class TopicAdmin:
                     and first.code() > 0
                     and first.code() not in _NOT_REFUSED
                 ):
-                    refused = first.str()
+                    refused[name] = first.str()
         return refused
 
 
@@ -191,6 +213,11 @@ def described(error: BaseException) -> str:
     first = error.args[0] if error.args else error
     said = first.str() if hasattr(first, "str") else str(first)
     return said or type(error).__name__
+
+
+def _is_gone(error: BaseException) -> bool:
+    first = error.args[0] if error.args else None
+    return isinstance(first, KafkaError) and first.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def _leaderless(topic: TopicMetadata) -> bool:

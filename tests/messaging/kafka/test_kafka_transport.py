@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+import sys
 import time
 import uuid
 
@@ -15,7 +18,7 @@ from parllel.errors import ClosedError, WrongStateError
 from parllel.messaging import BrokerRefusedError, BrokerUnavailableError, MessageTooLargeError
 from parllel.messaging.kafka import KafkaTransport
 from parllel.messaging.kafka.frame import frame
-from parllel.messaging.kafka.run_topics import run_topics
+from parllel.messaging.kafka.run_topics import run_topics, sessions_topic
 from parllel.messaging.transport import Record
 from parllel.testing import MockKafkaBroker
 
@@ -111,9 +114,62 @@ def test_topics_that_were_made_are_deleted(broker_address, run):
     assert not set(run_topics(run).values()) & topics_of(address)
     with KafkaTransport(address, run, timeout_s=TIMEOUT_S, keep_topics=True):
         pass
-    # Those of another stay.
+    # Those that another keeps stay.
     KafkaTransport(address, run, timeout_s=TIMEOUT_S).close()
     assert set(run_topics(run).values()) <= topics_of(address)
+
+
+def test_topics_stay_while_another_session_uses_them(broker_address, run):
+    address = broker_address("tansu")
+    first = KafkaTransport(address, run, timeout_s=TIMEOUT_S)
+    second = KafkaTransport(address, run, timeout_s=TIMEOUT_S)
+    assert sent(second, hop_of("info", 0)) == hop_of("info", 0)
+    first.close()
+    for number in range(1, 4):
+        assert sent(second, hop_of("info", number)) == hop_of("info", number)
+    assert second.statistics()["reconnected"] == 0
+    second.close()
+    # The second made none of them, and is the last that used them.
+    assert not [topic for topic in topics_of(address) if run in topic]
+
+
+HELD = """
+import sys, time
+from parllel.messaging.kafka import KafkaTransport
+transport = KafkaTransport(sys.argv[1], sys.argv[2], timeout_s=20.0)
+print("open", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_session_that_was_killed_keeps_no_topics(broker_address, run):
+    address = broker_address("tansu")
+    command = [sys.executable, "-c", HELD, address, run]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout.readline() == "open\n"
+            # It made the topics, and lives.
+            KafkaTransport(address, run, timeout_s=TIMEOUT_S).close()
+            assert set(run_topics(run).values()) <= topics_of(address)
+        finally:
+            child.kill()
+    KafkaTransport(address, run, timeout_s=TIMEOUT_S).close()
+    assert not [topic for topic in topics_of(address) if run in topic]
+
+
+def test_what_others_say_of_sessions_deletes_nothing(broker_address, run):
+    address = broker_address("tansu")
+    other = f"{run}-other"
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
+    with KafkaTransport(address, other, timeout_s=TIMEOUT_S):
+        with KafkaTransport(address, run, timeout_s=TIMEOUT_S):
+            lie = {"session": "x", "leaves": True, "keeps": False, "process": None}
+            lie["made"] = list(run_topics(other).values())
+            for content in (b"", b"{}", b"\xff", b"[1]", json.dumps(lie).encode()):
+                producer.produce(sessions_topic(run), content)
+            assert producer.flush(TIMEOUT_S) == 0
+        assert not [topic for topic in topics_of(address) if f"{run}." in topic]
+        assert set(run_topics(other).values()) <= topics_of(address)
 
 
 def test_large_records_pass_and_larger_ones_are_refused(kafka_address, run):
