@@ -31,6 +31,8 @@ from parllel.messaging.transport import Record, Transport
 
 # Longest time that one thread leaves others without a look at what has arrived.
 _SLICE_S = 0.05
+# A turn of waiting that took longer, on a busy machine too, was interrupted: by SIGSTOP, say, or a debugger.
+_LONGEST_TURN_S = 1.0
 
 
 class Delivery:
@@ -95,12 +97,20 @@ class Delivery:
 
         edges: those that are waited for; the function may remove some.
 
+        Time in which this process did not run, as it was stopped, does not count.
+
         Raises:
             SequenceGapError: if what an edge waits for is lost.
             BrokerUnavailableError, BrokerRefusedError: if the transport fails; names the first of the edges.
         """
+        turn = self._start_turn()
         try:
             while True:
+                if self._was_stopped(turn):
+                    # What was left of it when this process last ran is left still.
+                    deadline += time.monotonic() - turn[0]
+                    self._transport.send_hop((), deadline)
+                turn = self._start_turn()
                 self.flush(deadline)
                 with self._exchange.lock:
                     if ready():
@@ -110,11 +120,20 @@ class Delivery:
                             raise edge.place.fault
                 self.check_open()
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 and not self._was_stopped(turn):
                     return False
-                self._receive(min(left, _SLICE_S), ready)
+                self._receive(max(0.0, min(left, _SLICE_S)), ready)
         except (BrokerUnavailableError, BrokerRefusedError) as error:
             raise _while_waiting(error, edges) from error
+
+    def _start_turn(self) -> tuple[float, float]:
+        return time.monotonic(), self._transport.blocked_s
+
+    def _was_stopped(self, turn: tuple[float, float]) -> bool:
+        """Return whether a turn of waiting took longer than it can if this process runs."""
+        started, blocked_s = turn
+        passed_s = time.monotonic() - started - (self._transport.blocked_s - blocked_s)
+        return passed_s > _LONGEST_TURN_S
 
     def _receive(self, timeout_s: float, ready: Callable[[], bool] | None = None) -> None:
         if not self._receiving.acquire(timeout=timeout_s):

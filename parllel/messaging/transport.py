@@ -33,13 +33,17 @@ class Transport(ABC, Closing):
 
     Attributes:
         max_bytes: most bytes that the content of one record may have.
+        blocked_s: seconds that calls have spent on a connection that is in trouble, beyond their time-outs.
     """
 
     max_bytes: int = 1 << 26
+    blocked_s: float = 0.0
 
     @abstractmethod
     def send_hop(self, records: Sequence[Record], deadline: float) -> None:
         """Send records, of one hop and any environments, by a time of `time.monotonic`.
+
+        Without records, the deadline of the last hop is moved.
 
         Raises:
             BrokerUnavailableError: if they could not be sent; the broker gives all of them again with the

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -234,7 +235,7 @@ def test_a_broker_that_is_down_at_the_start_is_an_error_and_can_be_used_later(di
         kafka(disturbed.address)
     assert time.monotonic() - begun < TIMEOUT_S + PATIENCE_S
     disturbed.start()
-    with kafka(disturbed.address) as broker:
+    with kafka(disturbed.address, timeout_s=20.0) as broker:
         go_on(Traffic(broker), 1)
 
 
@@ -365,6 +366,26 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes_through(ka
 
 
 # ---------------------------------------------------------------- other clients
+
+
+def test_a_client_that_was_stopped_goes_on(kafka_address):
+    command = [sys.executable, Path(__file__).with_name("traffic.py"), kafka_address]
+    # Stopped for longer than its time-out, wherever it is; the broker is well all the time.
+    command += [f"stopped-{uuid.uuid4().hex}", "3"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as client:
+        try:
+            for _ in range(2):
+                for _ in range(20):
+                    assert client.stdout.readline(), client.stderr.read()
+                client.send_signal(signal.SIGSTOP)
+                time.sleep(4.5)
+                client.send_signal(signal.SIGCONT)
+            for _ in range(20):
+                assert client.stdout.readline(), client.stderr.read()
+        finally:
+            client.kill()
 
 
 def test_a_client_that_is_killed_leaves_the_others_running(kafka_address):

@@ -2,7 +2,7 @@
 
 As a program it steps until it is killed, and prints a line for each step:
 
-    python traffic.py ADDRESS RUN
+    python traffic.py ADDRESS RUN [TIMEOUT_S]
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class Traffic:
         return {"from": [self.word, *name], "numbers": numbers, "step": step}
 
 
-def main(address: str, run: str) -> None:
+def main(address: str, run: str, timeout_s: str = "10") -> None:
     """Step until killed."""
-    with KafkaBroker("kafka", run=run, bootstrap=address) as broker:
+    with KafkaBroker("kafka", run=run, bootstrap=address, timeout_s=float(timeout_s)) as broker:
         traffic = Traffic(broker, word=run)
         while True:
             traffic.step()

@@ -115,29 +115,36 @@ class Connection:
 
         self._until(opened, deadline, "does not hand out what it took")
 
-    def send(self, number: int, record: Record, partition: int, deadline: float) -> None:
+    def send(self, number: int, record: Record, partition: int, deadline: float) -> float:
         """Hand a record to the client, which sends it by itself; afterwards look at `broken`.
+
+        Returns the seconds that were spent waiting for room in the client's queue.
 
         Raises:
             BufferError: if the client's queue stays full until the deadline.
         """
         value = frame(self._session, number, record.content)
         topic, key = self._topics[record.kind], record.environment
+        waited_s = 0.0
         while not self.broken:
             try:
                 with self._noting():
                     self._producer.produce(
                         topic, value, key, partition, on_delivery=self._on_delivery
                     )
-                return
+                break
             except BufferError:
                 if time.monotonic() > deadline:
                     raise
                 self._serve(_SLICE_S)
+                waited_s += _SLICE_S
+        return waited_s
 
     def announce(self, topic: str, content: bytes, deadline: float) -> bool:
         """Put a record into partition 0 of a topic, and return whether it is there by the deadline."""
         done: list[bool] = []
+        if self._consumer is None:  # closed
+            return False
         try:
             with self._noting():
                 self._producer.produce(

@@ -120,7 +120,7 @@ class KafkaTransport(Transport):
                 number = self._window.add(record, (record.kind, partition))
                 try:
                     # If it is broken, or breaks, the record goes with the next one.
-                    connection.send(number, record, partition, deadline)
+                    self.blocked_s += connection.send(number, record, partition, deadline)
                 except BufferError:
                     self._window.drop(number)
                     raise BrokerUnavailableError(
@@ -155,11 +155,11 @@ class KafkaTransport(Transport):
                     return found
                 now = time.monotonic()
                 if len(self._window):
-                    # Time in here alone: a user who is busy elsewhere says nothing about the broker.
-                    self._waited_s += now - started
+                    # Time in here alone: a user who is busy elsewhere says nothing about the broker, and
+                    # neither does a process that was stopped.
+                    self._waited_s += min(now - started, 2 * _SLICE_S)
                     self._raise_if_refused()
-                    if self._should_replace(now):
-                        self._replace(max(end, self._deadline))
+                    self._mend(now, max(end, self._deadline))
                 if now >= end:
                     return []
 
@@ -259,6 +259,18 @@ class KafkaTransport(Transport):
             time.sleep(_SLICE_S)
             # One that breaks half-way, as with a broker that starts, is not waited for to the end.
             attempt_s = min(max(2 * attempt_s, 2 * _FIRST_ATTEMPT_S), _LONGEST_ATTEMPT_S)
+
+    def _mend(self, now: float, deadline: float) -> None:
+        """Replace the connection if another may bring what this one does not.
+
+        `blocked_s` counts what that may take at most: the process may be stopped here, too.
+        """
+        replace = self._should_replace(now)
+        asked = time.monotonic()
+        self.blocked_s += min(asked - now, _PROBE_S)
+        if replace:
+            self._replace(deadline)
+            self.blocked_s += min(time.monotonic() - asked, max(0.0, deadline - asked) + _PROBE_S)
 
     def _should_replace(self, now: float) -> bool:
         """Return whether another connection may bring what this one does not."""
