@@ -172,7 +172,8 @@ class EnvStepper:
         if not (terminated or truncated):
             return Step(observation, observation, reward, False, False, info)
         self.trajs.end(i)
-        after, final = self.end_episode(i, observation)
+        final = self.end_episode(i, observation)
+        after = self.follow_episode(i, final)
         return Step(after, final, reward, bool(terminated), bool(truncated), info)
 
     def _checked_step(self, i: int, action: Any) -> Any:
@@ -192,8 +193,8 @@ class EnvStepper:
         if self.needs_reset[i]:
             raise WrongStateError(f"{self.name(i)}: stepped before a reset")
 
-    def end_episode(self, i: int, observation: Tree) -> tuple[Tree, Tree]:
-        """Return what to act on next and the episode's last observation, after a reset if that is the policy.
+    def end_episode(self, i: int, observation: Tree) -> Tree:
+        """Return a copy of the episode's last observation; `follow_episode` comes next.
 
         The trajectories are left to the caller, who may add up a row of them.
         """
@@ -204,8 +205,14 @@ class EnvStepper:
         # Before the reset, which takes it back: if that raises, the environment is known to need one.
         self.needs_reset[i] = True
         self.n_waiting += 1
-        final = self._copied(observation)  # environments reuse their arrays
-        return (self._restart(i)[0] if self.reset_automatically else final), final
+        return self._copied(observation)  # environments reuse their arrays
+
+    def follow_episode(self, i: int, final: Tree) -> Tree:
+        """Return what to act on after an episode: of the next one, after a reset, if that is the policy.
+
+        Apart from `end_episode`: a reset that raises must not take the last observation along.
+        """
+        return self._restart(i)[0] if self.reset_automatically else final
 
     @contextmanager
     def named(self, i: int, doing: str) -> Iterator[None]:

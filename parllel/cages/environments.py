@@ -144,8 +144,9 @@ class Environments(RowEnvironments):
                     raise none_observed(self.stepper.name(i))
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
-                    observation, final = self.stepper.end_episode(i, observation)
+                    final = self.stepper.end_episode(i, observation)
                     self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
+                    observation = self.stepper.follow_episode(i, final)
                 # Copied at once, as the environment may overwrite its array in its next step. After an
                 # automatic reset this is the first observation of the next episode: the true last one is in
                 # `_final` alone.
@@ -192,8 +193,9 @@ class Environments(RowEnvironments):
                     record(i, observation, action, float(reward), terminated, truncated, info)
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
-                    observation, final = self.stepper.end_episode(i, observation)
+                    final = self.stepper.end_episode(i, observation)
                     self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
+                    observation = self.stepper.follow_episode(i, final)
                 if nested:
                     rows.write_observation(t + 1, i, observation)
                 else:

@@ -285,13 +285,15 @@ class Rows:
     ) -> None:
         """Write what there is of row `t`, in which an environment failed; its cells stay as they are.
 
+        If it failed in the reset after the end of an episode, its step was made, and is written.
+
         Where no step was made (None) the reward becomes NaN, so that it is not taken for this row's. A reward
         that is not a number is not written.
         """
         ends = {i: (terminated, truncated) for i, terminated, truncated in ended}
         row, *flags = self.results[t]
         for i, reward in enumerate(rewards):
-            if i == failed:
+            if i == failed and i not in ends:
                 continue
             if reward is None:
                 _disown(row, i)

@@ -304,17 +304,31 @@ class ReadySchedule(Schedule):
         """Break off the fragments of a unit, and plan its restart."""
         if unit.worker is None:
             raise error
+        trajs, finals = self._last_answer(unit)
+        if finals and unit.doing is Doing.STEPPING:
+            # The episode had ended before its reset failed: the step is whole, and says how.
+            self._take_last_step(unit, finals)
         for column in unit.numbers:
             self._collector.break_off(column)
-        # What a process that raised could still hand over; a dead one could not.
-        with suppress(Exception):
-            self._collector.add_episodes(unit.cage.collect_completed_trajs())
+        self._collector.add_episodes(trajs)
         pause_s = unit.worker.fail(error)
         if pause_s is None:
             unit.doing = Doing.PARKED
             warnings.warn(str(unit.worker.parked), RuntimeWarning, stacklevel=2)
         else:
             unit.doing, unit.due_s = Doing.PAUSED, time.monotonic() + pause_s
+
+    def _last_answer(self, unit: EnvUnit) -> tuple[list[TrajInfo], list[FinalObservation]]:
+        """Return what a process that raised could still hand over; a dead one could not."""
+        with suppress(Exception):
+            return unit.cage.collect_completed_trajs(), unit.cage.collect_final_observations()
+        return [], []
+
+    def _take_last_step(self, unit: EnvUnit, finals: Sequence[FinalObservation]) -> None:
+        for one in finals:
+            # No other episode follows in this process, so nothing else was written there.
+            self._rows.write_observation(unit.t + 1, one.column, self._rows.stored(one.observation))
+        self._take_steps(unit, [one for one in finals if one.truncated or self.recurrent])
 
     def _restart(self) -> None:
         """Start the processes of units whose pause is over."""

@@ -162,6 +162,12 @@ class SingleRows:
             rnn_state=rnn_state,
         )
 
+    def write_observation(self, t: int, column: int, observation: Tree) -> None:
+        """Write an observation, as `stored` returns it, to a place that no cage writes to any more."""
+        buffer_map(
+            lambda leaf, part: leaf.__setitem__((t, column), part), self._observation, observation
+        )
+
     def wrap(self, columns: slice) -> None:
         """Copy the observation after the last row to row 0."""
         # Twice, in row T and in row 0, as samplers do: what transforms remember is to be the same here.

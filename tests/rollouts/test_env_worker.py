@@ -15,7 +15,13 @@ from worker_setup import SEED, make_cages, make_handler, make_worker, pids, read
 from parllel.cages import VectorEnvFactory
 from parllel.errors import RestartsUsedUpError
 from parllel.processes import RestartBudget
-from parllel.rollouts import EnvWorker, FragmentSender, ReplayBuffer, RolloutWorker
+from parllel.rollouts import (
+    EnvWorker,
+    EpisodeStatistics,
+    FragmentSender,
+    ReplayBuffer,
+    RolloutWorker,
+)
 from parllel.testing.dummy_agents import fingerprint
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import FaultyEnv
@@ -60,7 +66,7 @@ class FaultyOnce(FaultyEnv):
 class Collected:
     """A worker with its sender and storage, and all steps that it made."""
 
-    def __init__(self, sources, **options):
+    def __init__(self, sources, statistics=None, **options):
         self.records = []
         self.buffer = ReplayBuffer(10_000)
         self.sender = FragmentSender(self.buffer)
@@ -71,6 +77,7 @@ class Collected:
             seed=1,
             sender=self.sender,
             progress_handler=self.see,
+            statistics=statistics,
         )
 
     def see(self, record):
@@ -149,6 +156,29 @@ def test_any_fault_is_followed_by_a_restart(phase, fault, number, tmp_path):
         assert not found.schedule.parked
         fragments = found.fragments(1)
     assert max(fragment.epoch for fragment in fragments) >= 1
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_a_step_is_kept_whose_episode_ends_in_a_reset_that_raises(end, tmp_path):
+    make = partial(FaultyOnce, str(tmp_path / "failed"), "reset", number=2, lengths=5, end=end)
+    statistics = EpisodeStatistics()
+    with Collected([make_worker(make, 0)], statistics=statistics) as found:
+        found.run_until(lambda: found.schedule.restarts >= 1)
+        found.run_until(lambda: len(found.records) > 5 + LENGTH)
+        fragments = [one for one in found.fragments(0) if one.epoch == 0]
+    # An episode of five steps: the reward of each is its number, and what the action adds.
+    rewards = np.concatenate([np.asarray(one.env.reward)[: one.n_steps] for one in fragments])
+    assert np.floor(rewards).astype(int).tolist() == [1, 2, 3, 4, 5]
+    last = fragments[-1].env
+    flags = last.terminated[-1], last.truncated[-1], last.aborted[-1]
+    assert flags == (end == "terminated", end == "truncated", False)
+    # What it observed last, and nothing of another episode: number of the episode, then of the step.
+    if end == "truncated":
+        (final,) = fragments[-1].final_observations.values()
+    else:
+        final = fragments[-1].next_observation
+    assert np.asarray(final)[1:].tolist() == [0.0, 5.0]
+    assert [traj.length for traj in statistics.drain()][:1] == [5]
 
 
 def test_an_environment_that_always_fails_is_parked_and_reported():
