@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from time import monotonic
 from typing import Literal, get_args
@@ -129,6 +130,8 @@ class ReplayBuffer(ReplayBufferInterface):
 
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
         """Return `n` different fragments, or none if there are not as many before the time is up.
+
+        They are the caller's: copies, as long as they can be fetched again.
 
         Raises:
             ValueError: if `n` is less than one or more than the capacity.
@@ -257,7 +260,11 @@ class ReplayBuffer(ReplayBufferInterface):
         if entry.draws == self.max_reuse:
             del self._entries[arrival]
             self._changed.notify_all()  # there is room
-        return entry.fragment
+            return entry.fragment
+        if isinstance(entry.fragment, PackedFragment):
+            return entry.fragment  # bytes, which nobody can change
+        # PyTorch writes through to read-only arrays: what it changed would be fetched next.
+        return deepcopy(entry.fragment)
 
     @staticmethod
     def _unused(entries: Iterable[_Entry]) -> int:

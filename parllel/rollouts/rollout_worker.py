@@ -45,6 +45,7 @@ class RolloutWorker(Closing):
         sender: takes the fragments; not closed with the worker. Without one they are dropped.
         progress_handler: called with the record of each step, in the order in which they are collected.
         statistics: gets the episodes.
+        task: what they are counted under there, for workers whose environments differ; "" if all are alike.
         monitor: of the seconds that each stage takes; by default one is made.
 
     Raises:
@@ -62,12 +63,14 @@ class RolloutWorker(Closing):
         sender: FragmentSender | None = None,
         progress_handler: ProgressHandler | None = None,
         statistics: EpisodeStatistics | None = None,
+        task: str = "",
         monitor: PipelineMonitor | None = None,
     ) -> None:
         check_kind("schedule", schedule, Schedule)
         check_integer("seed", seed)
         check_kind("sender", sender, FragmentSender, optional=True)
         check_kind("monitor", monitor, PipelineMonitor, optional=True)
+        check_kind("task", task, str)
         check_kind("progress_handler", progress_handler, Callable, optional=True)
         only = schedule.fragment_length
         if only is not None and fragment_length != only:
@@ -93,6 +96,7 @@ class RolloutWorker(Closing):
             sender=sender,
             progress_handler=progress_handler,
             statistics=statistics,
+            task=task,
             monitor=self.monitor,
         )
         # Now, as the agent must not be asked while another thread lets it act.

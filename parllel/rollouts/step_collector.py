@@ -30,6 +30,7 @@ class StepCollector:
         sender: gets the fragments; None drops them.
         progress_handler: called with the record of each step.
         statistics: gets the episodes.
+        task: that they belong to.
         monitor: of the worker.
 
     Attributes:
@@ -46,6 +47,7 @@ class StepCollector:
         sender: FragmentSender | None = None,
         progress_handler: ProgressHandler | None = None,
         statistics: EpisodeStatistics | None = None,
+        task: str = "",
         monitor: PipelineMonitor,
     ) -> None:
         self.noise = noise
@@ -56,7 +58,7 @@ class StepCollector:
         self._n_environments = n_environments
         self._sender = sender
         self._progress_handler = progress_handler
-        self._statistics = statistics
+        self._statistics, self._task = statistics, task
 
     @property
     def producer(self) -> str:
@@ -111,7 +113,7 @@ class StepCollector:
     def add_episodes(self, trajs: Sequence[TrajInfo]) -> None:
         """Take in episodes that have ended."""
         if self._statistics is not None and trajs:
-            self._statistics.report(trajs)
+            self._statistics.report(trajs, self._task)
 
     def break_off(self, environment: int) -> None:
         """Note that the steps of an environment do not go on; what there is of its fragment is sent."""

@@ -155,7 +155,9 @@ def test_the_reset_within_a_step_is_checked(kind: str) -> None:
         samples.env.reward[0] = 7
         with pytest.raises(TypeError, match=NAME + "observation of reset: expected numbers"):
             run(cage, "start_row", 0)
-        assert plain(samples.env.reward, 0, 0) == 7
+        # The step was made, and ended its episode, before the reset that is at fault.
+        assert plain(samples.env.reward, 0, 0) == 1
+        assert plain(samples.env.terminated, 0, 0)
 
 
 def test_well_formed_environments_pass() -> None:

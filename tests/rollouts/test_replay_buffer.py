@@ -4,6 +4,7 @@ import threading
 import time
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from fragments import make_fragment
 from hypothesis import settings
@@ -101,7 +102,9 @@ class BufferModel(RuleBasedStateMachine):
         version = None if ahead is None else self.version + ahead
         if version is not None:
             self.advance(version)
-        fragments = self.buffer.fetch(n, 0, version)
+        # By their keys: what can be fetched again is a copy.
+        of_key = {fragment.key: fragment for fragment, _ in self.held}
+        fragments = [of_key[found.key] for found in self.buffer.fetch(n, 0, version)]
         if len(self.held) < n:
             assert fragments == []
             return
@@ -341,3 +344,16 @@ def test_the_same_seed_fetches_the_same(order):
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=f"ReplayBuffer: {message}"):
         ReplayBuffer(**arguments)
+
+
+def test_what_is_fetched_can_be_changed_and_fetched_again_as_it_was():
+    fragment = make_fragment()
+    expected = np.array(fragment.env.reward)
+    with ReplayBuffer(4, max_reuse=3) as buffer:
+        buffer.add([fragment], 0)
+        for _ in range(3):
+            (found,) = buffer.fetch(1, 0)
+            np.testing.assert_array_equal(found.env.reward, expected)
+            # As PyTorch does, which asks no array whether it may be written to.
+            found.env.reward.flags.writeable = True
+            found.env.reward[...] = np.nan

@@ -59,12 +59,12 @@ class RayEpisodeStatistics(EpisodeStatistics, Closing):
         self._drained: Any = None  # what the actor has been asked for
         self._closed = False
 
-    def drain(self) -> list[TrajInfo]:
-        """Return the episodes that have arrived since the last call."""
+    def drain_tasks(self) -> list[tuple[str, TrajInfo]]:
+        """Return the episodes that have arrived since the last call, each with its task."""
         # Without Ray there is nothing more to come.
         if not self._closed and self._tie.holds:
             self._collect()
-        return super().drain()
+        return super().drain_tasks()
 
     def _collect(self) -> None:
         if self._drained is None:

@@ -198,6 +198,11 @@ class RolloutManager:
             self._statuses[name] = WorkerStatus(name)
             try:
                 end = await self._run(number, name)
+                if start > 1 and end is not None and end.kind == "raised":
+                    # The first start worked, so the script is right: this one met with something that may
+                    # have passed by the next, such as a full disk.
+                    self._tell(f"{name} raised, and is started again: {end.text}")
+                    raise _EndedError(f"it raised {end.text}")
             except _EndedError as ended:
                 if self._stopping:
                     return
@@ -248,21 +253,22 @@ class RolloutManager:
             # The last word, with what was sent while it closed.
             if (status := await _answered(wrapper.status.remote(), LATE_S)) is not None:
                 self._note(status)
-            # What it had reserved is for another.
-            ray.kill(wrapper)
             if end is not None and end.kind == "unbuilt":
                 # At once, as there may be no worker at all until the restarts are used up.
                 self._tell(f"{name} could not be built: {end.text}")
                 raise _EndedError(f"it could not be built: {end.text}")
             return end
         except asyncio.TimeoutError:
-            ray.kill(wrapper)
             raise _EndedError(
                 f"no node had {options.cpus:g} CPUs and {options.gpus:g} GPUs for it within "
                 f"{options.start_timeout_s:g} s"
             ) from None
         except RayError as death:
             raise _EndedError(why(death)) from None
+        finally:
+            # What it had reserved is for another. And an actor that Ray cannot reach raises as a dead one
+            # does: it must not work on beside the one that takes its place.
+            ray.kill(wrapper)
 
     def _end(self, name: str, phase: str, reason: str) -> None:
         self._statuses[name] = replace(self._statuses[name], phase=phase, reason=reason)

@@ -14,7 +14,8 @@ class WorkerEnd(NamedTuple):
     Attributes:
         kind: "unbuilt" if the process of an environment died or took too long while the worker was built, so
             that another start may help; "parked" if all environments have used up their restarts, so that
-            none will; "raised" for anything else, which is a mistake in the script and ends the run.
+            none will; "raised" for anything else. The first start of a worker ends the run by it, as it is
+            taken for a mistake in the script; a later start counts as one that died.
         error: as `pack_exception` packs it.
         text: the error in words.
     """

@@ -94,6 +94,7 @@ def build_players(place):
         producer=place.name,
         sender=sender,
         statistics=place.statistics,
+        task="paper",
     )
 
 
@@ -104,7 +105,10 @@ def test_several_agents():
         while not episodes:
             workers.check()
             found += buffer.fetch(1, 1.0)
-            episodes += statistics.drain()
+            episodes += statistics.drain_tasks()
+        assert {task for task, _ in episodes} == set(statistics.episodes) == {"paper"}
+        assert statistics.stats["paper/episodes"] == len(episodes)
+        episodes = [traj for _, traj in episodes]
         assert all(traj.returns["red"] == -traj.returns["blue"] for traj in episodes)
         for fragment in found:
             reward, action = fragment.env.env_info.reward, fragment.agent.action
