@@ -162,7 +162,7 @@ class PPO(Algorithm):
         """
 
         def flat(path: str) -> Any:
-            return flat_tensors(samples, path, self.agent.device)
+            return flat_tensors(samples, path, self.agent.device, type(self).__name__)
 
         fields = {name: flat(path) for name, path in paths_of_steps(samples).items()}
         return PpoInputs(agent={"observation": flat("agent.observation")}, **fields)
