@@ -34,7 +34,8 @@ def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
     except Exception as error:
         leaves = buffer_leaves(buffer_map(np.asarray, observation), "observation")
         seen = ", ".join(f"{path} {cell.dtype} {cell.shape}" for path, cell in leaves)
-        add_note(error, f"in {type(handler.agent).__name__}, given an example of one cell: {seen}")
+        names = f"in {type(handler.agent).__name__}, given an example of one cell by"
+        add_note(error, f"{names} {type(handler).__name__}: {seen}")
         raise
     finally:
         handler.restore_mode()

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from torch import nn
 
-from parllel.agents import agent_examples
+from parllel.agents import ALL_ENVS, Agent, NumpyHandler, RandomAgent, agent_examples
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,
@@ -170,4 +172,30 @@ def test_an_error_of_the_agent_says_what_it_was_shown(example, seen):
     with pytest.raises((RuntimeError, AttributeError), match=r"shapes|dim") as caught:
         agent_examples(handler, example)
     (note,) = notes_of(caught.value)
-    assert re.search(f"in CategoricalPgAgent, given an example of one cell: {seen}", note)
+    assert re.search(f"in CategoricalPgAgent, given an example of one cell by TorchHandler: {seen}", note)
+
+
+class Still(Agent):
+    """An agent in numpy that has no more than an agent needs."""
+
+    def step(self, observation, *, env_indices=ALL_ENVS, noise=None):
+        return np.zeros(len(observation), np.int64), None
+
+
+@pytest.mark.parametrize("make", [Still, partial(RandomAgent, Discrete(2), seed=0)])
+def test_an_agent_that_answers_in_numpy_is_told_its_handler(make):
+    handler = TorchHandler(make())
+    name = type(handler.agent).__name__
+    said = (
+        rf"^TorchHandler: expected tensors from the agent \({name}\), got a numpy\.ndarray; "
+        r"NumpyHandler takes agents that work in NumPy$"
+    )
+    with pytest.raises(TypeError, match=said):
+        agent_examples(handler, np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("make", [categorical, gaussian])
+def test_a_numpy_handler_refuses_an_agent_with_modules_of_torch(make):
+    said = r"^NumpyHandler: agent: \w+PgAgent has a model in PyTorch; TorchHandler takes it$"
+    with pytest.raises(TypeError, match=said):
+        NumpyHandler(make())
