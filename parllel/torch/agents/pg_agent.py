@@ -167,10 +167,22 @@ class PgAgent(Agent):
             noise = buffer_map(self._to_device, noise)
         return self.distribution.sample_and_log_prob(params, noise)
 
-    def _forward(self, observation: Tree, inputs: dict[str, Tree]) -> Any:
+    def _forward(self, observation: Tree, inputs: dict[str, Tree]) -> tuple[Any, Any]:
         if not self._on_cpu:
             observation, inputs = buffer_map(self._to_device, (observation, inputs))
-        return self.model(observation, **inputs)
+        output = self.model(observation, **inputs)
+        try:
+            params, value = output
+        except (TypeError, ValueError):
+            raise self._no_pair(output) from None
+        return params, value
+
+    def _no_pair(self, output: Any) -> TypeError:
+        got = f"a {type(output).__name__}"
+        if isinstance(output, Tensor):
+            got += f" of shape {tuple(output.shape)}"
+        name = type(self.model).__name__
+        return TypeError(f"{name}: expected PgOutput(params, value), got {got}")
 
     def _draw(self, T: int, B: int, seed: int | None = None) -> Tensor:
         # Drawn where the generator is, then moved: generators of GPUs draw other numbers from the same seed.
