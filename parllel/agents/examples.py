@@ -95,9 +95,7 @@ def _info_fields(handler: Handler, agent_info: Tree) -> Tree:
     _check_values(handler, cells)
     return NamedTuple(
         **{
-            name: buffer_map(
-                partial(Field, padding=int(name in PADDED_INFO)), getattr(cells, name)
-            )
+            name: buffer_map(partial(Field, padding=int(name in PADDED_INFO)), getattr(cells, name))
             for name in cells._fields
         }
     )

@@ -13,6 +13,7 @@ from rich.console import Console
 from parllel.algos import Algorithm
 from parllel.buffers import Samples
 from parllel.logging import Logger
+from parllel.names import suggest_names
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.learning_cycle import LearningCycle
@@ -65,6 +66,7 @@ class Runner:
 
     cycle_class: ClassVar[type[LearningCycle]] = LearningCycle
 
+    @suggest_names()
     def __init__(
         self,
         batch_spec: BatchSpec,

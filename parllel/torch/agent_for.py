@@ -14,6 +14,7 @@ from torch import nn
 
 from parllel.buffers import parts_of
 from parllel.cages import Spaces
+from parllel.names import suggest_names
 from parllel.seeding import Seeds
 from parllel.torch.agents import EnsembleAgent, IndependentAgents, PgAgent
 from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
@@ -37,6 +38,7 @@ _SIDES_OF_2015 = 36  # pixels that the kernels of 2015 need
 _LEAST_SIDES = 5
 
 
+@suggest_names()
 def agent_for(
     spaces: Spaces,
     *,
@@ -91,6 +93,7 @@ def agent_for(
     return PgAgent(model, distribution, seed=seeds.integer("agent"), device=device)
 
 
+@suggest_names(agent_for)
 def agents_for(
     spaces: Spaces,
     *,

@@ -27,6 +27,7 @@ _LEARNER = "Put EvaluatePolicy(agent) before it in the transforms of the Transfo
 _HINTS = {
     "agent.advantage": _ADVANTAGE,
     "agent.return_": _ADVANTAGE,
+    "agent.final_observation": "Give the sampler FinalObservations().",
     "agent.learner_value": _LEARNER,
     "agent.learner_log_prob": _LEARNER,
 }

@@ -288,10 +288,10 @@ def test_a_sampler_without_advantages_is_told_which_transform_estimates_them():
         samples, _ = sampler.collect_batch(0)
         with pytest.raises(ValueError, match=r"needs the field agent\.advantage, .* EstimateAdv"):
             ppo(agent).optimize_agent(8, samples)
-        with pytest.raises(ValueError, match=r"^NormalizeAdvantage needs the field agent\.advantage"):
-            build_sampler(
-                BatchSpec(4, 2), cages, TorchHandler(agent), [], [NormalizeAdvantage()]
-            )
+        with pytest.raises(
+            ValueError, match=r"^NormalizeAdvantage needs the field agent\.advantage"
+        ):
+            build_sampler(BatchSpec(4, 2), cages, TorchHandler(agent), [], [NormalizeAdvantage()])
 
 
 def test_too_few_steps_are_refused(make_batch):

@@ -175,7 +175,9 @@ def test_an_error_of_the_agent_says_what_it_was_shown(example, seen):
     with pytest.raises((RuntimeError, AttributeError), match=r"shapes|dim") as caught:
         agent_examples(handler, example)
     (note,) = notes_of(caught.value)
-    assert re.search(f"in CategoricalPgAgent, given an example of one cell by TorchHandler: {seen}", note)
+    assert re.search(
+        f"in CategoricalPgAgent, given an example of one cell by TorchHandler: {seen}", note
+    )
 
 
 class Still(Agent):
@@ -257,5 +259,7 @@ def test_an_action_without_a_dimension_for_environments_is_refused():
         def step(self, observation, *, env_indices=ALL_ENVS, noise=None):
             return np.zeros(3), None
 
-    with pytest.raises(ValueError, match=r"^Flat: action: expected shape \[N, \.\.\.\], .* got \(3,\)$"):
+    with pytest.raises(
+        ValueError, match=r"^Flat: action: expected shape \[N, \.\.\.\], .* got \(3,\)$"
+    ):
         agent_examples(NumpyHandler(Flat()), np.zeros(4, np.float32))

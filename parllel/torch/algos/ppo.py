@@ -14,6 +14,7 @@ from torch import Tensor
 
 from parllel.algos import Algorithm
 from parllel.buffers import Samples
+from parllel.names import suggest_names
 from parllel.torch.agents import PgAgent
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.lazy_adam import LazyAdam
@@ -54,6 +55,7 @@ class PPO(Algorithm):
         TypeError: if an argument is not a number, or `epochs` or `minibatches` is not an integer.
     """
 
+    @suggest_names()
     def __init__(
         self,
         agent: PgAgent,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from parllel.buffers import Samples, buffer_map, field_at, named_map
-from parllel.transforms.field_checks import missing_field
+from parllel.transforms import missing_field
 from parllel.types import Tree
 
 
