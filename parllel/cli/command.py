@@ -63,5 +63,5 @@ def _parse(argv: Sequence[str] | None, declarations: Sequence[str]) -> argparse.
     if rest and (values is None or any(value.startswith("-") for value in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if values is not None:
-        values += rest
+        setattr(arguments, arguments.rest, [*values, *rest])
     return arguments

@@ -83,6 +83,15 @@ def test_a_package_declares_a_nested_command(declared, capsys):
     assert "required: COMMAND" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["resume", "repeat"])
+def test_what_is_missing_is_the_run_and_not_the_changes(name, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([name])
+    said = capsys.readouterr().err
+    assert "RUN [KEY=VALUE ...]\n" in said
+    assert said.endswith("the following arguments are required: RUN\n")
+
+
 def test_a_nested_command_shows_the_traceback_of_an_error(declared, capsys):
     module = "def push(arguments):\n    raise ValueError('the cart is stuck')\n"
     assert declared(module, "cart", "push") == 2
