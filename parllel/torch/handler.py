@@ -49,9 +49,9 @@ class TorchHandler(Handler):
     def to_numpy(self, value: Tensor) -> NDArray[Any]:
         """Return an array on the CPU; raise TypeError for anything but a tensor."""
         if not isinstance(value, Tensor):
-            kind = type(value)
+            kind, agent = type(value), type(self.agent).__name__
             raise TypeError(
-                f"{type(self).__name__}: expected tensors from the agent ({type(self.agent).__name__}), got a "
+                f"{type(self).__name__}: expected tensors from the agent ({agent}), got a "
                 f"{kind.__module__}.{kind.__name__}; NumpyHandler takes agents that work in NumPy"
             )
         if value.dtype is torch.bfloat16:  # numpy has no such type
