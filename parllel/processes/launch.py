@@ -64,7 +64,9 @@ def start_lean(method: StartMethod, target: Callable[..., Any], args: tuple[Any,
     process.daemon = False
     # The variables must be set before the interpreter of a spawned child, or of the server, starts.
     with _lock, _environment(ONE_THREAD), _patched_start():
-        if method == "forkserver":  # which holds it back for less time: it may be waited for a minute
+        if (
+            method == "forkserver"
+        ):  # which holds it back for less time: it may be waited for a minute
             process.start()
             return process
         with sigint_held(tracked=method == "spawn"):

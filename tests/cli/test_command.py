@@ -11,6 +11,7 @@ import pytest
 
 from parllel.cli import main
 from parllel.cli.declaration import DECLARATIONS
+from parllel.errors import add_note
 from parllel.runs import RunFolder
 
 ROOT = Path(__file__).parent.parent.parent
@@ -197,6 +198,17 @@ def test_ctrl_c_is_quiet(call, monkeypatch, tmp_path):
 
     monkeypatch.setattr("parllel.cli.list_runs.find_runs", interrupt)
     assert call("runs", tmp_path) == (130, "", "")
+
+
+def test_ctrl_c_says_what_is_known_of_it(call, monkeypatch, tmp_path):
+    def interrupt(*arguments):
+        error = KeyboardInterrupt()
+        add_note(error, "SIGINT while it was being put together")
+        raise error
+
+    monkeypatch.setattr("parllel.cli.list_runs.find_runs", interrupt)
+    said = "parllel: SIGINT while it was being put together\n"
+    assert call("runs", tmp_path) == (130, "", said)
 
 
 @pytest.mark.parametrize("argv", [("runs", "--json"), ("runs",)], ids=" ".join)
