@@ -174,9 +174,12 @@ class Runner:
             self._checkpoints.write_start(self.seeds, getattr(self.sampler, "samples", None))
         self.cycle.begin()
         random = random_state()
+        # Otherwise they would count as a part of the first checkpoint, or of the first update.
+        with self.account.stage("imports"):
+            self.algorithm.prepare()
         for callback in self.callbacks:
             callback.start(self)
-        if self._begun:  # what callbacks draw at a start was drawn when the run began
+        if self._begun:  # what is drawn at a start was drawn when the run began
             load_random_state(random)
 
     def _run_iteration(self) -> Mapping[str, Any]:

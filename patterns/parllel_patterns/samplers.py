@@ -67,6 +67,8 @@ def build_sampler(
     # Loading the compiler takes a second: better now than in the middle of the first batch.
     importlib.import_module("parllel.cages.compiled")
     transforms = [*step_transforms, *batch_transforms]
+    if transforms:
+        importlib.import_module("parllel.transforms.compiled")
     samples = allocate_samples(cages, batch_spec, handler, transforms, **allocation)
     return sampler_class(
         batch_spec,

@@ -120,6 +120,10 @@ class PPO(Algorithm):
                 f"(T={batch_spec.T}, B={batch_spec.B}), got {self.n_minibatches}"
             )
 
+    def prepare(self) -> None:
+        """Make the optimiser."""
+        self._adam.prepare()
+
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Run the epochs and return the means of `loss`'s diagnostics over minibatches, and more.
 
