@@ -21,6 +21,7 @@ ROWS = (
         "limits",
         "counted_time",
         "logging",
+        "names",
         "program",
         "version",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,12 @@ def agent_examples(handler: Handler, observation: Tree) -> tuple[Tree, Tree]:
     except Exception as error:
         leaves = buffer_leaves(buffer_map(np.asarray, observation), "observation")
         seen = ", ".join(f"{path} {cell.dtype} {cell.shape}" for path, cell in leaves)
-        add_note(error, f"in {type(handler.agent).__name__}, given an example of one cell: {seen}")
+        names = f"in {type(handler.agent).__name__}, given an example of one cell by"
+        add_note(error, f"{names} {type(handler).__name__}: {seen}")
         raise
     finally:
         handler.restore_mode()
-    return buffer_map(lambda leaf: handler.to_numpy(leaf)[0], action), _info_fields(
-        handler, agent_info
-    )
+    return _cells(handler, action, "action"), _info_fields(handler, agent_info)
 
 
 def _action_and_info(answer: Any, name: str) -> tuple[Tree, Tree]:
@@ -89,15 +89,45 @@ def initial_state_example(handler: Handler) -> Tree:
 
 
 def _info_fields(handler: Handler, agent_info: Tree) -> Tree:
-    def field(leaf: Any, padding: int = 0) -> Field:
-        return Field(handler.to_numpy(leaf)[0], padding=padding)
+    cells = _cells(handler, agent_info, "agent_info")
+    if not hasattr(cells, "_fields"):
+        return buffer_map(Field, cells)
+    _check_values(handler, cells)
+    return NamedTuple(
+        **{
+            name: buffer_map(partial(Field, padding=int(name in PADDED_INFO)), getattr(cells, name))
+            for name in cells._fields
+        }
+    )
 
-    if not hasattr(agent_info, "_fields"):
-        return buffer_map(field, agent_info)
-    fields = {}
-    for name in agent_info._fields:
-        padding = 1 if name in PADDED_INFO else 0
-        fields[name] = buffer_map(
-            lambda leaf, padding=padding: field(leaf, padding), getattr(agent_info, name)
-        )
-    return NamedTuple(**fields)
+
+def _cells(handler: Handler, answer: Tree, what: str) -> Tree:
+    """Return the numpy tree of one cell of what the agent answered for one observation.
+
+    Raises:
+        ValueError: for a leaf without a dimension for the observations; `what` it is comes first in its path.
+    """
+    arrays = buffer_map(handler.to_numpy, answer)
+    for path, array in buffer_leaves(arrays, what):
+        if array.shape[:1] != (1,):
+            raise ValueError(
+                f"{_answering(handler)}: {path}: expected shape [N, ...], an entry for each of N=1 "
+                f"observations, got {array.shape}"
+            )
+    return buffer_map(lambda array: array[0], arrays)
+
+
+def _check_values(handler: Handler, cells: Tree) -> None:
+    # Otherwise a transform of the first batch would find it, far from the model.
+    for path, cell in buffer_leaves(getattr(cells, "value", None), "agent_info.value"):
+        if cell.ndim and cell.size == 1:
+            shape = ", ".join(["N", *map(str, cell.shape)])
+            raise ValueError(
+                f"{_answering(handler)}: {path}: expected shape [N], got [{shape}]; squeeze the last "
+                "dimension of the value head"
+            )
+
+
+def _answering(handler: Handler) -> str:
+    """Return the class of the agent's model, or its own if it has none."""
+    return type(getattr(handler.agent, "model", handler.agent)).__name__

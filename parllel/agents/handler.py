@@ -105,6 +105,13 @@ class Handler(ABC):
         """
         self._bound, self._prepared, self._noise = None, {}, None
 
+    def _models(self) -> list[Any]:
+        """Return the agent's models, none for an agent that does not implement `models`."""
+        try:
+            return list(self.agent.models().values())
+        except NotImplementedError:  # raised again by what sends them to other processes
+            return []
+
     @property
     def samples(self) -> Samples | None:
         """The buffer that it was bound to; None before."""

@@ -7,11 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.agents.agent import Agent
 from parllel.agents.handler import Handler
 
 
 class NumpyHandler(Handler):
-    """Hand numpy views of rows to an agent and copy its arrays into the batch."""
+    """Hand numpy views of rows to an agent and copy its arrays into the batch.
+
+    Raises:
+        TypeError: if `agent` is not an Agent, or has a model in PyTorch.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        # By a method of torch's modules, as this package does not import torch.
+        if any(hasattr(model, "named_parameters") for model in self._models()):
+            raise TypeError(
+                f"{type(self).__name__}: agent: {type(agent).__name__} has a model in PyTorch; "
+                "TorchHandler takes it"
+            )
 
     def convert(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return `array` itself."""

@@ -15,6 +15,12 @@ class Algorithm(ABC):
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Raise ValueError if nothing can be learned from batches of this size; runners ask at the start."""
 
+    def prepare(self) -> None:
+        """Import and make what was left until training begins; runners call it at the start of `run`.
+
+        A policy that is only played needs no optimiser, for example, whose import takes seconds.
+        """
+
     @abstractmethod
     def optimize_agent(self, elapsed_steps: int, samples: Tree) -> Mapping[str, Any]:
         """Learn from `samples` and return diagnostics by name.

@@ -63,6 +63,10 @@ class TransformingAlgorithm(Algorithm):
         """Do what the algorithm does."""
         self.algorithm.check_batch_spec(batch_spec)
 
+    def prepare(self) -> None:
+        """Prepare the algorithm."""
+        self.algorithm.prepare()
+
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Transform the batch, let the algorithm learn from it, and return diagnostics."""
         # Samplers return the same object each time, unless the number of rows changes.

@@ -46,7 +46,25 @@ def check_step(result: Any, name: str) -> None:
 def check_reset(result: Any, name: str) -> None:
     """Raise TypeError unless `result` is what Gymnasium's `reset` must return."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-        raise TypeError(f"{name}: reset: expected (observation, info), got {brief(result)}")
+        raise TypeError(
+            f"{name}: reset: expected (observation, info), got {brief(result)}; the info is a dict, {{}} if "
+            "there is none"
+        )
+
+
+def old_reset(error: Exception, name: str) -> TypeError | None:
+    """Return the error for a `reset` that lacks the arguments of Gymnasium's; None for other errors."""
+    # Seen by what the call raised: signatures of wrappers say nothing of the environment within.
+    lacking = ("seed", "options")
+    said = str(error)
+    if isinstance(error, TypeError) and said.endswith(
+        tuple(f"reset() got an unexpected keyword argument '{one}'" for one in lacking)
+    ):
+        return TypeError(
+            f"{name}: reset: expected Gymnasium's reset(*, seed=None, options=None), which returns "
+            f"(observation, info): {said}"
+        )
+    return None
 
 
 def none_observed(name: str) -> TypeError:

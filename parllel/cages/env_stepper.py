@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import buffer_map
 from parllel.cages.answers import Step
-from parllel.cages.checks import check_reset, check_step
+from parllel.cages.checks import check_reset, check_step, old_reset
 from parllel.cages.follow import follow
 from parllel.cages.make_envs import (
     EnvFactory,
@@ -148,6 +148,8 @@ class EnvStepper:
                 what = f"{self.name(i)}: observation of reset"
                 self._check_observation(result[0], what)
         except Exception as error:
+            if (old := old_reset(error, self.name(i))) is not None:
+                raise old from error
             add_note(error, f"in {self.name(i)}, during reset")
             raise
         return result

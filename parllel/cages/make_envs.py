@@ -30,7 +30,7 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
             "factories"
         )
     # Not by isinstance: adapters of other libraries need not inherit from gymnasium.Env.
-    for needed in ("reset", "step", "observation_space", "action_space"):
+    for needed in ("reset", "step", "close", "observation_space", "action_space"):
         if not hasattr(env, needed):
             raise TypeError(
                 f"environment factory: expected a gymnasium.Env, got {env!r} without {needed!r}"

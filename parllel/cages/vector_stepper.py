@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.cages.checks import old_reset
 from parllel.cages.follow import follow
 from parllel.cages.make_envs import words_of
 from parllel.cages.native_env import DISABLED, SAME_STEP, NativeEnv
@@ -146,6 +147,9 @@ class VectorStepper:
             if self._check is not None:
                 self._check.reset(result)
         except Exception as error:
+            i = self.native.index_in(error)
+            if (old := old_reset(error, self.name if i is None else self.name_of(i))) is not None:
+                raise old from error
             self._note(error, self.name, "reset")
             raise
         self._just_seeded = None not in self.seeds and self.seeds == self.first_seeds

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from parllel.cli.declaration import DECLARATIONS, CommandParser, add_declared, load_command
-from parllel.errors import ParllelError
+from parllel.errors import ParllelError, notes_of
 from parllel.program import start_program
 from parllel.version import __version__
 
@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
         if sys.stdout is not None:  # None if the process was started with it closed
             sys.stdout.flush()
         return status
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        for note in notes_of(interrupt)[-1:]:  # those before are of what was at work
+            print(f"parllel: {note}", file=sys.stderr)
         return INTERRUPTED
     except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
         from parllel.runners import one_sentence, within_training
@@ -63,5 +65,5 @@ def _parse(argv: Sequence[str] | None, declarations: Sequence[str]) -> argparse.
     if rest and (values is None or any(value.startswith("-") for value in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if values is not None:
-        values += rest
+        setattr(arguments, arguments.rest, [*values, *rest])
     return arguments

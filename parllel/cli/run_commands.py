@@ -160,5 +160,9 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def _add_changes(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(rest="changes")
     parser.add_argument(
-        "changes", nargs="*", metavar="KEY=VALUE", help="change the config: ppo.learning_rate=1e-4"
+        "changes",
+        nargs="*",
+        default=(),  # without it argparse calls them required where something else is missing
+        metavar="KEY=VALUE",
+        help="change the config: ppo.learning_rate=1e-4",
     )

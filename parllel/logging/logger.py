@@ -39,11 +39,7 @@ class Logger:
     """
 
     def __init__(self, writers: Iterable[Writer]) -> None:
-        writers = list(writers)
-        for writer in writers:
-            if not isinstance(writer, Writer):
-                raise TypeError(f"Logger: writers: expected Writers, got {writer!r}")
-        self._writers = [GuardedWriter(writer) for writer in writers]
+        self._writers = [GuardedWriter(writer) for writer in _checked(writers)]
         self._row: dict[str, Number] = {}
         self._closed = False
 
@@ -207,6 +203,26 @@ class Logger:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _checked(writers: Any) -> list[Writer]:
+    if isinstance(writers, Writer) or not isinstance(writers, Iterable):
+        hint = "; give [writer]" if hasattr(writers, "write") else ""
+        kind = type(writers).__name__
+        raise TypeError(f"Logger: writers: expected a list of Writers, got a {kind}{hint}")
+    checked = list(writers)
+    for writer in checked:
+        if isinstance(writer, type):
+            raise TypeError(
+                f"Logger: writers: expected Writers, got the class {writer.__name__}; call it"
+            )
+        # Not by its methods: with those that a Writer inherits, a resume and a power cut lose no rows.
+        if not isinstance(writer, Writer):
+            what, kind = repr(writer), type(writer).__name__
+            if hasattr(writer, "write"):
+                what = f"a {kind}, which does not inherit from parllel.logging.Writer"
+            raise TypeError(f"Logger: writers: expected Writers, got {what}")
+    return checked
 
 
 def _check_key(key: str) -> None:

@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -83,7 +83,8 @@ class ForkServer:
             WorkerDiedError: if the server ends instead.
             OSError: if a limit of this process is reached.
         """
-        self._ensure_running()
+        with sigint_held(tracked=True):
+            self._ensure_running()
         _reserve_files(len(fds))
         with self._bounded_handshake():
             reading, writing = self._server.connect_to_new_process(fds)
@@ -198,6 +199,27 @@ class ForkServer:
         self._server._forkserver_pid = None
         self._server._forkserver_alive_fd = None
         self._socket = -1
+
+
+@contextmanager
+def sigint_held(*, tracked: bool) -> Iterator[None]:
+    """Hold SIGINT (Ctrl-C) back: a process that is started meanwhile begins with it blocked.
+
+    A terminal sends it to all processes in the foreground. A child ignores it, but only once it has set
+    itself up; before that it would die with a traceback.
+
+    tracked: whether multiprocessing starts its resource tracker for the process.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    if tracked:  # first, as its start unblocks the signal
+        resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def preload_in_forkserver(module: str) -> None:

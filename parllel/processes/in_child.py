@@ -43,6 +43,8 @@ def _set_up(liveness: Connection | None, environ: dict[str, str] | None, mark: s
     # After setpgid: what is killed with the parent is the group that the process has at this moment.
     end_with_parent(liveness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):  # held back by `sigint_held` until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # A fork inherits the handler of the parent's script, which is meant for the parent alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if environ is not None:  # the fork server has the variables of the time at which it was started

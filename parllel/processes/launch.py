@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from multiprocessing import spawn
 from typing import Any, Literal, TypeAlias
 
-from parllel.processes.fork_server import fork_server
+from parllel.processes.fork_server import fork_server, sigint_held
 
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
@@ -64,7 +64,13 @@ def start_lean(method: StartMethod, target: Callable[..., Any], args: tuple[Any,
     process.daemon = False
     # The variables must be set before the interpreter of a spawned child, or of the server, starts.
     with _lock, _environment(ONE_THREAD), _patched_start():
-        process.start()
+        if (
+            method == "forkserver"
+        ):  # which holds it back for less time: it may be waited for a minute
+            process.start()
+            return process
+        with sigint_held(tracked=method == "spawn"):
+            process.start()
     return process
 
 

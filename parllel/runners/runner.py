@@ -13,6 +13,7 @@ from rich.console import Console
 from parllel.algos import Algorithm
 from parllel.buffers import Samples
 from parllel.logging import Logger
+from parllel.names import suggest_names
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.learning_cycle import LearningCycle
@@ -65,6 +66,7 @@ class Runner:
 
     cycle_class: ClassVar[type[LearningCycle]] = LearningCycle
 
+    @suggest_names()
     def __init__(
         self,
         batch_spec: BatchSpec,
@@ -172,9 +174,12 @@ class Runner:
             self._checkpoints.write_start(self.seeds, getattr(self.sampler, "samples", None))
         self.cycle.begin()
         random = random_state()
+        # Otherwise they would count as a part of the first checkpoint, or of the first update.
+        with self.account.stage("imports"):
+            self.algorithm.prepare()
         for callback in self.callbacks:
             callback.start(self)
-        if self._begun:  # what callbacks draw at a start was drawn when the run began
+        if self._begun:  # what is drawn at a start was drawn when the run began
             load_random_state(random)
 
     def _run_iteration(self) -> Mapping[str, Any]:

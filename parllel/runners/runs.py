@@ -16,7 +16,7 @@ from rich.console import Console
 from parllel.errors import add_note
 from parllel.pictures import read_curve
 from parllel.runners.runner import Runner
-from parllel.runners.stop_signals import ended_by_sigterm
+from parllel.runners.stop_signals import stop_named
 from parllel.runners.user_errors import within_training
 from parllel.runs import (
     RunFolder,
@@ -77,7 +77,7 @@ def _train(
         # Locked before run.json is there, which makes it a folder that others may resume.
         with folder.lock(), ExitStack() as stack:
             folder.write_record(build, config, repeats)
-            with ended_by_sigterm("the run was being put together: nothing was trained"):
+            with stop_named("the run was being put together: nothing was trained"):
                 runner = build(config, stack, folder, console)
             result = _run(runner, folder)
     except BaseException:
@@ -128,7 +128,7 @@ def resume(
             return result, folder
         config, made = _config_and_build(record, changes, build, config_class)
         with ExitStack() as stack:
-            with ended_by_sigterm("the run was being put together: it stays as it was"):
+            with stop_named("the run was being put together: it stays as it was"):
                 runner = made(config, stack, folder, console)
             step = _go_back(runner, folder, record, found)
             del found  # the state may be large, and the run long

@@ -1,4 +1,4 @@
-"""SIGINT (Ctrl-C) and SIGTERM end a run between two batches, and SIGTERM the building of one."""
+"""SIGINT (Ctrl-C) and SIGTERM end a run between two batches, or the building of one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
+
+from parllel.errors import add_note
 
 
 class StopSignals:
@@ -64,11 +66,11 @@ class StopSignals:
 
 
 @contextmanager
-def ended_by_sigterm(doing: str) -> Iterator[None]:
-    """A context in which SIGTERM prints one line and raises SystemExit, so that everything is closed.
+def stop_named(doing: str) -> Iterator[None]:
+    """A context in which SIGTERM raises SystemExit, so that everything is closed, and stops are explained.
 
-    By default it would end the process without a message, and leave the folder behind. A handler that was set
-    before stays.
+    By default SIGTERM would end the process without a message, and leave the folder behind; here it prints
+    one line. KeyboardInterrupt gets that line as a note. A handler that was set before stays.
 
     doing: what the process is doing, for the line.
     """
@@ -88,6 +90,9 @@ def ended_by_sigterm(doing: str) -> Iterator[None]:
         signal.signal(signal.SIGTERM, end)
     try:
         yield
+    except KeyboardInterrupt as interrupt:
+        add_note(interrupt, f"SIGINT while {doing}")
+        raise
     finally:
         if ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -10,11 +10,13 @@ from parllel.types import State
 
 # Parts of sampling, measured in one batch of each row; all others are stages of their own.
 PARTS = ("inference", "environments", "transforms")
-STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints")
+STAGES = ("sampling", "optimising", "evaluating", "logging", "checkpoints", "imports")
 
 
 class TimeAccount:
     """Seconds by stage, since the last row and in all.
+
+    `imports` is what algorithms import only once training begins, torch's compiler above all.
 
     `sampling` has three parts: inference (the agent and the step transforms), environments (stepping them, or
     waiting for those that step in other processes), and transforms of finished batches. They are measured in
@@ -58,7 +60,7 @@ class TimeAccount:
         return row
 
     def lines(self) -> list[str]:
-        """Return the whole account, one stage a line, those that took no time left out."""
+        """Return the whole account, one stage a line, those of less than 0.05 % left out."""
         totals = {name: self._total[name] + self._row.get(name, 0.0) for name in self._total}
         # Parts are within sampling: the stages alone add up to the whole.
         all_s = sum(totals[stage] for stage in STAGES)
@@ -70,7 +72,7 @@ class TimeAccount:
         return [
             f"{name:<14}{seconds:>9.1f} s {seconds / all_s:>6.1%}"
             for name, seconds in lines
-            if seconds > 0
+            if seconds > all_s / 2000
         ]
 
     def state(self) -> State:
@@ -79,8 +81,9 @@ class TimeAccount:
 
     def load_state(self, state: State) -> None:
         """Take back what `state` returned."""
-        self._row.update({name: float(state["row"][name]) for name in self._row})
+        # Earlier checkpoints know no imports.
+        self._row.update({name: float(state["row"].get(name, 0)) for name in self._row})
         total = dict(state["total"])
         if "waiting" in total:  # what checkpoints of version 0.1 call the environments
             total["environments"] = total.pop("waiting")
-        self._total.update({name: float(total[name]) for name in self._total})
+        self._total.update({name: float(total.get(name, 0)) for name in self._total})

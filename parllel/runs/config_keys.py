@@ -6,12 +6,13 @@ The groups of a config are the dataclasses in it, or the dicts among the default
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, get_type_hints
 
 import numpy as np
+
+from parllel.names import nearest
 
 SCALARS = (bool, int, float, str, Path, type(None))
 
@@ -37,29 +38,6 @@ def kind_of(default: Any) -> Any:
     if isinstance(default, PurePath):
         return Path
     return type(default.item() if isinstance(default, np.generic) else default)
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like another, or of which that is the initials: lr, learning_rate."""
-    names = list(names)
-    for near in difflib.get_close_matches(name, names, n=1):
-        return near
-    return next((long for long in names if _is_short_for(name.lower(), long.lower())), None)
-
-
-def _is_short_for(name: str, long: str) -> bool:
-    words = long.split("_")
-    if len(words) > 1 and name == "".join(word[:1] for word in words):
-        return True
-    parts = name.split("_")  # ent_coef: the beginnings of some of the words, in order
-    # Beginnings of one or two letters fit nearly every name.
-    return len(min(parts, key=len)) > 2 and _begin_some(parts, words)
-
-
-def _begin_some(parts: list[str], words: list[str]) -> bool:
-    # One iterator for all parts, so that each is looked for after the one before.
-    left = iter(words)
-    return all(any(word.startswith(part) for word in left) for part in parts)
 
 
 def deeper(name: str, kind: Any) -> str | None:

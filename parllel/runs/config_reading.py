@@ -12,14 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from parllel.runs.config_keys import (
-    deeper,
-    is_dataclass_type,
-    join_path,
-    kind_of,
-    kinds_of,
-    nearest,
-)
+from parllel.names import nearest
+from parllel.runs.config_keys import deeper, is_dataclass_type, join_path, kind_of, kinds_of
 
 _MISSING = object()
 _NONE = type(None)

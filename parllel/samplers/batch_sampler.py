@@ -109,8 +109,9 @@ class BatchSampler(Sampler):
         # A state that is computed anew from row 0 on would run on over the ends of episodes within the batch.
         if handler.agent.recurrent and self.resets_automatically:
             raise ValueError(
-                f"{name}: expected an agent without recurrent state, as environments reset within a "
-                f"batch, got a {type(handler.agent).__name__}; RecurrentSampler takes it"
+                f"{name} cannot run a recurrent agent ({type(handler.agent).__name__}), because environments "
+                "reset in the middle of a batch. Build the cages with reset_automatically=False and use "
+                "RecurrentSampler, which build_sampler chooses for such cages."
             )
         self.batch_spec = batch_spec
         self.cages = CageColumns(cages, batch_spec.B, reset_automatically=self.resets_automatically)

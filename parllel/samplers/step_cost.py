@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from parllel.cages import EnvFactory, VectorEnvFactory
+from parllel.cages import Cage, EnvFactory, VectorEnvFactory
 
 MOST_ACTIONS = 32  # rows of actions that are drawn before the steps of a native vector environment
 
@@ -63,6 +63,19 @@ def measure_step_cost(
 
 def measure_step(env_factory: EnvFactory, seconds: float = 0.1) -> float:
     """Return the mean seconds of one random step of an environment, resets included."""
+    try:
+        return _measure(env_factory, seconds)
+    except (AttributeError, TypeError, ValueError):
+        # A cage checks what environments return, and names the one that is at fault.
+        with Cage(env_factory, seed=0) as cage:
+            cage.reset_async()
+            cage.await_step()
+            cage.random_step_async()
+            cage.await_step()
+        raise
+
+
+def _measure(env_factory: EnvFactory, seconds: float) -> float:
     env = env_factory()
     try:
         # So that two measurements take the same actions, and episodes of the same length.

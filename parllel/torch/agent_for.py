@@ -14,8 +14,10 @@ from torch import nn
 
 from parllel.buffers import parts_of
 from parllel.cages import Spaces
+from parllel.names import suggest_names
 from parllel.seeding import Seeds
 from parllel.torch.agents import EnsembleAgent, IndependentAgents, PgAgent
+from parllel.torch.agents.pg_agent import usable_device
 from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
 from parllel.torch.models import (
     CONVOLUTIONS_2015,
@@ -37,6 +39,7 @@ _SIDES_OF_2015 = 36  # pixels that the kernels of 2015 need
 _LEAST_SIDES = 5
 
 
+@suggest_names()
 def agent_for(
     spaces: Spaces,
     *,
@@ -74,9 +77,10 @@ def agent_for(
     Raises:
         TypeError: for arguments of another type, and spaces that have no usual model; says what to do. The
             actions of several agents, a Dict space, are for `agents_for`.
-        ValueError: for images that the convolutions do not fit.
+        ValueError: for images that the convolutions do not fit, and a device that PyTorch cannot use here.
     """
     _check_arguments(spaces, seeds, hidden_sizes)
+    device = usable_device(device, "agent_for")
     distribution = distribution_for(spaces.action)
     model = _model(
         spaces.observation,
@@ -91,6 +95,7 @@ def agent_for(
     return PgAgent(model, distribution, seed=seeds.integer("agent"), device=device)
 
 
+@suggest_names(agent_for)
 def agents_for(
     spaces: Spaces,
     *,
@@ -118,6 +123,7 @@ def agents_for(
             f"agents_for: expected Dict spaces by agent, got {spaces.observation} and {spaces.action}; "
             "agent_for takes the spaces of one"
         )
+    device = usable_device(device, "agents_for")
     names = tuple(spaces.action)
     distributions = {name: distribution_for(spaces.action[name]) for name in names}
     if sharing == "shared":

@@ -33,7 +33,7 @@ class TorchHandler(Handler):
     def __init__(self, agent: Agent, *, threads: int | None = None) -> None:
         super().__init__(agent)
         # A model on a GPU gains nothing from threads here, so it does not count.
-        modules = [m for m in agent.models().values() if isinstance(m, nn.Module)]
+        modules = [m for m in self._models() if isinstance(m, nn.Module)]
         on_cpu = [m for m in modules if all(p.device.type == "cpu" for p in m.parameters())]
         set_threads(on_cpu, threads)
 
@@ -47,7 +47,13 @@ class TorchHandler(Handler):
         view.copy_(value)
 
     def to_numpy(self, value: Tensor) -> NDArray[Any]:
-        """Return an array on the CPU."""
+        """Return an array on the CPU; raise TypeError for anything but a tensor."""
+        if not isinstance(value, Tensor):
+            kind, agent = type(value), type(self.agent).__name__
+            raise TypeError(
+                f"{type(self).__name__}: expected tensors from the agent ({agent}), got a "
+                f"{kind.__module__}.{kind.__name__}; NumpyHandler takes agents that work in NumPy"
+            )
         if value.dtype is torch.bfloat16:  # numpy has no such type
             value = value.float()
         array: NDArray[Any] = value.detach().cpu().numpy()

@@ -9,7 +9,7 @@ from parllel.transforms.field_allocation import (
     example_of_what_is_seen,
     note_what_is_seen,
 )
-from parllel.transforms.field_checks import check_fields
+from parllel.transforms.field_checks import check_fields, missing_field
 from parllel.transforms.final_chain import FinalChain, check_finals_are_known
 from parllel.transforms.final_observations import FinalObservations
 from parllel.transforms.final_transforms import FinalTransforms
@@ -64,6 +64,7 @@ __all__ = [
     "estimate_advantage",
     "every_nth",
     "example_of_what_is_seen",
+    "missing_field",
     "naming",
     "note_transform",
     "note_what_is_seen",

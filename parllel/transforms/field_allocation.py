@@ -25,6 +25,7 @@ from parllel.transforms.field_checks import (
     declared_paths,
     fields_of,
     identities_below,
+    missing_field,
     reads_of,
     writer_of,
     written_later,
@@ -162,7 +163,7 @@ def _check_reads(transform: Transform, later: Sequence[Transform], samples: Samp
                     raise ValueError(written_later(name, path, type(other).__name__)) from None
             # What the agent sees is added after all transforms, if none of them writes it.
             if not _overlap(path, SEEN):
-                raise ValueError(f"{name}: reads: {error}") from None
+                raise ValueError(missing_field(name, path, error)) from None
 
 
 def _tried_paths(transform: Transform, samples: Samples) -> list[str]:

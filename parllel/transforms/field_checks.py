@@ -18,6 +18,19 @@ from parllel.transforms.transform import StepTransform, Transform
 SEEN, RAW = "agent.observation", "env.observation"
 # Transforms declare them, but the handler writes them: they are no output of theirs.
 WRITTEN_BY_HANDLER = ("agent.final_value", "agent.final_observation")
+# What to do where a field is read that no transform writes.
+_ADVANTAGE = (
+    "Give the sampler EstimateAdvantage(discount, gae_lambda), or EstimateMultiAgentAdvantage for several "
+    "agents."
+)
+_LEARNER = "Put EvaluatePolicy(agent) before it in the transforms of the TransformingAlgorithm."
+_HINTS = {
+    "agent.advantage": _ADVANTAGE,
+    "agent.return_": _ADVANTAGE,
+    "agent.final_observation": "Give the sampler FinalObservations().",
+    "agent.learner_value": _LEARNER,
+    "agent.learner_log_prob": _LEARNER,
+}
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,19 @@ def check_order(uses: Sequence[Uses]) -> None:
                     raise ValueError(written_later(reader.name, path, writer.name))
 
 
+def missing_field(reader: str, path: str, error: ValueError | None = None) -> str:
+    """Return the message for a field that is read and that no transform writes.
+
+    error: of `field_at`, which says what there is; None if the field is there and None.
+    """
+    if path in _HINTS:
+        return f"{reader} needs the field {path}, which no transform writes. {_HINTS[path]}"
+    if error is None:
+        return f"{reader} needs the field {path}, which is None"
+    # Without its first words, which name the path again.
+    return f"{reader} needs the field {path}: {str(error).partition(': ')[2]}"
+
+
 def written_later(reader: str, path: str, writer: str) -> str:
     """Return the message for a transform that runs before the one whose output it reads."""
     return (
@@ -107,7 +133,7 @@ def uses_of(transform: Transform, samples: Samples, leaves: Mapping[str, Any]) -
             try:
                 field = field_at(samples, path)
             except ValueError as error:
-                raise ValueError(f"{name}: reads: {error}") from None
+                raise ValueError(missing_field(name, path, error)) from None
             reads.update({at: _identity(leaf) for at, leaf in buffer_leaves(field, path)})
     return Uses(name, writes, reads)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,10 +16,14 @@ from parllel.cages import (
     VectorEnvFactory,
     VectorizedCage,
 )
+from parllel.names import suggest_names
 from parllel.samplers import Plan, plan_sampling
 from parllel.seeding import Seeds
 
 
+# Also without workers, where nothing reads the arguments of SynchronizedProcessCage: a misspelt one would
+# come to light on another machine.
+@suggest_names(SynchronizedProcessCage)
 def build_cages(
     env_factory: EnvFactory | VectorEnvFactory,
     n_envs: int,
@@ -57,7 +60,6 @@ def build_cages(
     """
     _check_arguments(n_envs, seeds, name)
     _check_parallel(parallel, n_envs)
-    _check_process_arguments(process_arguments)
     stack = ExitStack() if stack is None else stack
     # After the checks of arguments: the planner makes an environment and steps it, which takes time.
     plan = plan_sampling(env_factory, n_envs) if parallel is True else parallel or Plan(0, n_envs)
@@ -130,14 +132,4 @@ def _check_parallel(parallel: Any, n_envs: int) -> None:
         raise ValueError(
             f"build_cages: parallel: expected a Plan with an environment or more for each of {workers}, got "
             f"n_main={parallel.n_main} of {n_envs} environments for this process; {hint}"
-        )
-
-
-def _check_process_arguments(arguments: dict[str, Any]) -> None:
-    """Refuse unknown arguments even without workers, where nothing would read them."""
-    # Otherwise a misspelt `timeout_s` would come to light only where workers are used: on another machine.
-    known = inspect.signature(SynchronizedProcessCage).parameters
-    if unknown := sorted(arguments.keys() - known):
-        raise TypeError(
-            f"build_cages: expected arguments of its own or of SynchronizedProcessCage, got {unknown}"
         )

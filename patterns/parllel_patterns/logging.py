@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
+
 from rich.console import Console
 
 from parllel.logging import (
@@ -21,21 +23,31 @@ def build_logger(folder: RunFolder, console: Console | None = None, *more: Write
 
     The files are log.txt, progress.csv, progress.jsonl and, if TensorBoard is installed,
     events.out.tfevents.*; if it is not, the log says so.
+
+    Raises:
+        TypeError: if `folder` is no RunFolder, or one of `more` no Writer.
+        OSError: if a file cannot be written.
     """
-    writers: list[Writer] = [
-        TextWriter(folder.path),
-        CsvWriter(folder.path),
-        JsonlWriter(folder.path),
-    ]
+    if not isinstance(folder, RunFolder):
+        raise TypeError(
+            f"build_logger: folder: expected a RunFolder, got {folder!r}; CsvWriter and others take a path"
+        )
     problem = None  # reported below, when there is a logger to report it to
-    try:
-        # Not a requirement: a first script should run with what parllel itself installs.
-        writers.append(TensorBoardWriter(folder.path))
-    except ImportError as error:
-        problem = str(error)
-    if console is not None:
-        writers.append(TerminalWriter(console))
-    logger = Logger([*writers, *more])
+    with ExitStack() as opened:
+        # Each closed at once if a later one cannot be made.
+        writers: list[Writer] = [
+            opened.enter_context(closing(kind(folder.path)))
+            for kind in (TextWriter, CsvWriter, JsonlWriter)
+        ]
+        try:
+            # Not a requirement: a first script should run with what parllel itself installs.
+            writers.append(opened.enter_context(closing(TensorBoardWriter(folder.path))))
+        except ImportError as error:
+            problem = str(error)
+        if console is not None:
+            writers.append(TerminalWriter(console))
+        logger = Logger([*writers, *more])
+        opened.pop_all()
     if problem is not None:
         logger.notice(f"no events for TensorBoard: {problem}")
     return logger

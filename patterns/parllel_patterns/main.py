@@ -7,17 +7,20 @@ import contextlib
 import itertools
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from parllel.errors import notes_of
 from parllel.runners import Build, one_sentence, raised_by_us, resume, train, within_training
 from parllel.runs import RunFolder, RunResult, config_values
 from parllel_patterns.curve_file import CurveFile
 from parllel_patterns.flags import early_flag, parse_flags
+
+INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
 
 
 def main(
@@ -46,11 +49,23 @@ def main(
     Raises:
         SystemExit: with status 2 and one sentence on standard error if the command line is wrong, a part of
             parllel refuses a value that `build` gave it, or the run's folder cannot be written; with status 0
-            after `--help`.
+            after `--help`; with status 130 if Ctrl-C comes while the run is put together, or twice.
         ImportError: without tyro; names the extra.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
-    return _main(build, config_class, base, name, argv, _about(build, config_class), curve)
+    with _ended_by_ctrl_c():
+        return _main(build, config_class, base, name, argv, _about(build, config_class), curve)
+
+
+@contextlib.contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """A context in which KeyboardInterrupt ends the script with its notes in place of a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        for note in notes_of(interrupt)[-1:]:  # those before are of what was at work
+            print(note, file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
 
 
 def _main(
@@ -128,7 +143,8 @@ def main_for_each(
     done = []
     for flags in itertools.product(*pairs):
         own = [*others, *itertools.chain(*flags)]
-        done.append(_main(build, config_class, base, name, own, about, curve))
+        with _ended_by_ctrl_c():
+            done.append(_main(build, config_class, base, name, own, about, curve))
         if done[-1][0].exit_status:  # a signal, not a callback, stopped it: run no others
             raise SystemExit(done[-1][0].exit_status)
     return done

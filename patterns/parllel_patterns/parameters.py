@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from parllel.names import suggest_fields
 
+
+@suggest_fields
 @dataclass(frozen=True)
 class PpoParameters:
     """The arguments of PPO except agent and seed; also a mapping: `PPO(agent, **parameters, seed=0)`.

@@ -11,6 +11,7 @@ from parllel.arrays import LazyFramesArray
 from parllel.buffers import buffer_leaves
 from parllel.cages import CageInterface, VectorizedCage
 from parllel.envs import multi_agent_info
+from parllel.names import suggest_names
 from parllel.rollouts import FragmentSampler
 from parllel.samplers import (
     BasicSampler,
@@ -25,6 +26,7 @@ from parllel.types import BatchSpec
 from parllel_patterns.samples import allocate_eval_samples, allocate_samples
 
 
+@suggest_names(allocate_samples)
 def build_sampler(
     batch_spec: BatchSpec,
     cages: Sequence[CageInterface],
@@ -52,7 +54,8 @@ def build_sampler(
     to `env_info`.
 
     Raises:
-        ValueError, TypeError: as `allocate_samples` and the sampler do.
+        ValueError, TypeError: as `allocate_samples` and the sampler do. An unknown argument is a TypeError,
+            which suggests the one that was meant.
     """
     _check_parts(batch_spec, cages, handler)
     _check_lists(step_transforms=step_transforms, batch_transforms=batch_transforms)
@@ -64,6 +67,8 @@ def build_sampler(
     # Loading the compiler takes a second: better now than in the middle of the first batch.
     importlib.import_module("parllel.cages.compiled")
     transforms = [*step_transforms, *batch_transforms]
+    if transforms:
+        importlib.import_module("parllel.transforms.compiled")
     samples = allocate_samples(cages, batch_spec, handler, transforms, **allocation)
     return sampler_class(
         batch_spec,
@@ -77,6 +82,7 @@ def build_sampler(
     )
 
 
+@suggest_names(build_sampler, allocate_samples)
 def build_rollout_sampler(
     batch_spec: BatchSpec,
     cages: Sequence[CageInterface],
@@ -121,6 +127,7 @@ def build_rollout_sampler(
     )
 
 
+@suggest_names(EvalSampler)
 def build_eval_sampler(
     cages: Sequence[CageInterface],
     sampler: BatchSampler | FragmentSampler,

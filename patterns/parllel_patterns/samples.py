@@ -40,6 +40,7 @@ from parllel.cages import (
     example_of,
     stored_example,
 )
+from parllel.names import suggest_names
 from parllel.transforms import (
     StepTransform,
     Transform,
@@ -50,6 +51,7 @@ from parllel.transforms import (
 from parllel.types import BatchSpec, Tree
 
 
+@suggest_names()
 def allocate_samples(
     cages: Sequence[CageInterface],
     batch_spec: BatchSpec,
@@ -205,6 +207,7 @@ def _agent_example(
     return action, agent_info
 
 
+@suggest_names()
 def allocate_eval_samples(
     cages: Sequence[CageInterface],
     *,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from cage_makers import MAKERS, bind
 
+from parllel.cages import VectorEnvFactory, VectorizedCage
+from parllel.samplers import plan_sampling
 from parllel.testing import CountingEnv, MalformedEnv
 from parllel.testing.cage_hooks import run
 from parllel.testing.faulty_envs import (
@@ -16,7 +19,7 @@ from parllel.testing.faulty_envs import (
     MALFORMED_OBSERVATIONS,
     MALFORMED_REWARDS,
 )
-from parllel.testing.row_reference import assert_same_tree, plain, read_batch
+from parllel.testing.row_reference import assert_same_tree, make_samples, plain, read_batch
 
 NAME = r"environment 4 \(CountingEnv\): "
 MARK = np.zeros(1, np.float32)
@@ -112,8 +115,53 @@ def test_results_of_another_form(kind: str) -> None:
         factory = partial(MalformedEnv, "reset result", lambda value=value: value)
         with MAKERS[kind](factory, seed=1, index=4) as cage:
             bind(cage, factory())
-            with pytest.raises(TypeError, match=NAME + r"reset: expected \(observation, info\)"):
+            said = r"reset: expected \(observation, info\), got .*; the info is a dict, \{\} if there is none"
+            with pytest.raises(TypeError, match=NAME + said):
                 run(cage, "start_reset", 0)
+
+
+class OldGymEnv(gym.Env):  # type: ignore[type-arg]
+    """An environment written for Gym before version 0.26."""
+
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self):  # type: ignore[no-untyped-def,override]
+        return np.zeros(3, np.float32)
+
+    def step(self, action):  # type: ignore[no-untyped-def,override]
+        return np.zeros(3, np.float32), 0.0, False, {}
+
+
+OLD_RESET = (
+    r"\(OldGymEnv\): reset: expected Gymnasium's reset\(\*, seed=None, options=None\), which returns "
+    r"\(observation, info\): OldGymEnv\.reset\(\) got an unexpected keyword argument 'seed'"
+)
+
+
+@pytest.mark.parametrize("wrap", [gym.Env.unwrapped.fget, gym.wrappers.RecordEpisodeStatistics])
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+def test_a_reset_without_a_seed_is_told_the_one_of_gymnasium(kind: str, wrap: Any) -> None:
+    with MAKERS[kind](lambda: wrap(OldGymEnv()), seed=1, index=4) as cage:
+        bind(cage, OldGymEnv)
+        with pytest.raises(TypeError, match="^environment 4 " + OLD_RESET):
+            run(cage, "start_reset", 0)
+
+
+def test_environments_of_a_sync_vector_env_are_named_too() -> None:
+    make = VectorEnvFactory(lambda n: gym.vector.SyncVectorEnv([OldGymEnv] * n))
+    with VectorizedCage(make, n=2, seeds=[1, 2]) as cage:
+        cage.set_samples_buffer(make_samples(OldGymEnv, 4, 2), slice(0, 2))
+        with pytest.raises(TypeError, match="^environment 0 " + OLD_RESET):
+            run(cage, "start_reset", 0)
+
+
+def test_a_measurement_names_them_as_a_cage_does() -> None:
+    with pytest.raises(TypeError, match="^environment 0 " + OLD_RESET):
+        plan_sampling(OldGymEnv, 2)
+    later = partial(MalformedEnv, "result", lambda: (np.zeros(3), 0.0, False, {}))
+    with pytest.raises(TypeError, match=r"step: expected .*; Gymnasium's step returns five values"):
+        plan_sampling(later, 2)
 
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))

@@ -11,7 +11,7 @@ import pytest
 
 from parllel.cli import main
 from parllel.cli.declaration import DECLARATIONS
-from parllel.errors import install_command
+from parllel.errors import add_note, install_command
 from parllel.runs import RunFolder
 
 ROOT = Path(__file__).parent.parent.parent
@@ -82,6 +82,15 @@ def test_a_package_declares_a_nested_command(declared, capsys):
     with pytest.raises(SystemExit, match=r"^2$"):
         declared(module, "cart")
     assert "required: COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["resume", "repeat"])
+def test_what_is_missing_is_the_run_and_not_the_changes(name, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([name])
+    said = capsys.readouterr().err
+    assert "RUN [KEY=VALUE ...]\n" in said
+    assert said.endswith("the following arguments are required: RUN\n")
 
 
 def test_a_nested_command_shows_the_traceback_of_an_error(declared, capsys):
@@ -189,6 +198,17 @@ def test_ctrl_c_is_quiet(call, monkeypatch, tmp_path):
 
     monkeypatch.setattr("parllel.cli.list_runs.find_runs", interrupt)
     assert call("runs", tmp_path) == (130, "", "")
+
+
+def test_ctrl_c_says_what_is_known_of_it(call, monkeypatch, tmp_path):
+    def interrupt(*arguments):
+        error = KeyboardInterrupt()
+        add_note(error, "SIGINT while it was being put together")
+        raise error
+
+    monkeypatch.setattr("parllel.cli.list_runs.find_runs", interrupt)
+    said = "parllel: SIGINT while it was being put together\n"
+    assert call("runs", tmp_path) == (130, "", said)
 
 
 @pytest.mark.parametrize("argv", [("runs", "--json"), ("runs",)], ids=" ".join)

@@ -297,6 +297,30 @@ def test_writers_are_checked():
         Logger(["log.txt"])
 
 
+class Lines:
+    """A writer with all methods but those that it would inherit."""
+
+    def write(self, step, values): ...
+
+    def message(self, level, text): ...
+
+    def close(self): ...
+
+
+@pytest.mark.parametrize(
+    ("writers", "said"),
+    [
+        ([Lines()], r"Writers, got a Lines, which does not inherit from parllel\.logging\.Writer$"),
+        ([Lines], r"Writers, got the class Lines; call it$"),
+        (Lines(), r"a list of Writers, got a Lines; give \[writer\]$"),
+        (None, r"a list of Writers, got a NoneType$"),
+    ],
+)
+def test_what_is_no_writer_is_refused_when_the_logger_is_made(writers, said):
+    with pytest.raises(TypeError, match="^Logger: writers: expected " + said):
+        Logger(writers)
+
+
 # ---------------------------------------------------------------------- going back
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -401,6 +404,78 @@ def test_a_script_is_stopped_and_resumed(tmp_path):
         {"n_steps": "80"},
     ]
     assert json.loads((folder.path / "config.json").read_text())["more"] == [3, 4, 5]
+
+
+INTERRUPTED_SCRIPT = """
+import os, sys, time
+from dataclasses import dataclass
+from pathlib import Path
+
+from parllel import Seeds
+from parllel.samplers import Plan
+from parllel.testing.dummy_envs import CountingEnv
+from parllel_patterns import build_cages, main
+
+
+@dataclass(frozen=True)
+class Config:
+    workers: int = 0
+
+
+class Slow(CountingEnv):
+    def __init__(self):
+        Path(f"made-{os.getpid()}").touch()
+        time.sleep(600)
+
+
+def build(config, stack, folder, console):
+    build_cages(Slow, 2, seeds=Seeds(0), parallel=Plan(config.workers, 2 - config.workers), stack=stack)
+
+
+if __name__ == "__main__":
+    main(build, Config, base="runs")
+"""
+
+
+def of_session(session):
+    """Return the living processes of a session."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, _, rest = stat.read_text().partition(" (")
+            state, _, _, of = rest.rpartition(") ")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                found.append(int(pid))
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_while_cages_are_built_ends_a_script_in_one_line(tmp_path, workers):
+    script = tmp_path / "train.py"
+    script.write_text(INTERRUPTED_SCRIPT)
+    # In a session of its own, as the shell of a terminal gives it a foreground group.
+    with subprocess.Popen(
+        [sys.executable, str(script), "--workers", str(workers)],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            while len(list(tmp_path.glob("made-*"))) < max(workers, 1):
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert said == "SIGINT while the run was being put together: nothing was trained\n"
+    assert process.returncode == 130
+    assert not (tmp_path / "runs").exists()
+    deadline = time.monotonic() + 30
+    while left := of_session(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_if_one_cannot_be_made_the_others_are_closed():
 
 @pytest.mark.parametrize("options", [{}, ALONE], ids=["here", "processes"])
 def test_arguments_that_nobody_knows_are_refused(options):
-    with pytest.raises(TypeError, match=r"build_cages: expected arguments .*, got \['paralel'\]"):
+    with pytest.raises(TypeError, match=r"^build_cages: .* 'paralel'; did you mean parallel\?$"):
         build_cages(CountingEnv, 2, seeds=Seeds(0), paralel=True, **options)
 
 

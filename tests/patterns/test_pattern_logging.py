@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 
+import pytest
 from rich.console import Console
 
 from parllel.runs import RunFolder
@@ -42,3 +44,21 @@ def test_tensorboard_is_not_needed(tmp_path, monkeypatch):
     assert "notice: no events for TensorBoard" in said
     assert "pip install '.[tensorboard]' in a checkout of parllel" in said
     assert not list(folder.path.glob("events.out.tfevents.*"))
+
+
+def test_what_cannot_be_written_to_leaves_no_file_open(tmp_path):
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(TypeError, match="got a StringIO, which does not inherit from"):
+        build_logger(RunFolder(tmp_path, "run"), None, io.StringIO())
+    folder = RunFolder(tmp_path, "other")
+    (folder.path / "progress.jsonl").mkdir()
+    with pytest.raises(OSError, match=r"progress\.jsonl"):
+        build_logger(folder)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_path_is_no_folder_of_a_run(tmp_path):
+    with pytest.raises(
+        TypeError, match=r"^build_logger: folder: expected a RunFolder, got '.*; CsvW"
+    ):
+        build_logger(str(tmp_path))

@@ -148,6 +148,30 @@ def test_wrong_arguments_are_named(stack, wrong, message):
         build_sampler(**{**right, **wrong})
 
 
+@pytest.mark.parametrize(
+    ("build", "wrong", "message"),
+    [
+        (build_sampler, {"frame": 4}, r"^build_sampler: .* 'frame'; did you mean frames\?$"),
+        (build_sampler, {"decorrelation": 4}, "'decorrelation'; did you mean decorrelation_s"),
+        (
+            build_rollout_sampler,
+            {"dtypes": {}},
+            r"^build_rollout_sampler: .* did you mean dtype\?$",
+        ),
+        (allocate_samples, {"n_batch": 4}, r"^allocate_samples: .*'n_batch'; .* n_batches\?$"),
+    ],
+)
+def test_a_misspelt_argument_is_told_the_right_one(stack, build, wrong, message):
+    cages, agent = cartpole(stack)
+    right = {"batch_spec": SPEC, "cages": cages, "handler": SmallPolicyHandler(agent)}
+    with pytest.raises(TypeError, match=message):
+        build(**right, **wrong)
+    if build is build_sampler:
+        sampler = build_sampler(**right)
+        with pytest.raises(TypeError, match=r"^build_eval_sampler: .* did you mean max_steps\?$"):
+            build_eval_sampler(cages, sampler, 4, max_step=9)
+
+
 def test_rollouts_need_a_policy_that_can_act_in_workers(stack):
     cages, agent = cartpole(stack)
     with pytest.raises(TypeError, match=r"such as SmallPolicyHandler\(agent\), got a TorchHandler"):

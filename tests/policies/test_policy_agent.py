@@ -127,7 +127,9 @@ def test_a_policy_that_remembers_needs_a_sampler_that_resets_it():
     recurrent = PolicyAgent(FrequencyPolicy())
     parts = setup.build()
     with (
-        pytest.raises(ValueError, match=r"got a PolicyAgent; RecurrentSampler takes it"),
+        pytest.raises(
+            ValueError, match=r"cannot run a recurrent agent \(PolicyAgent\).* use RecurrentSampler"
+        ),
         parts.cages[0],
     ):
         BasicSampler(parts.batch_spec, parts.cages, NumpyHandler(recurrent), parts.samples)

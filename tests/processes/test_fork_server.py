@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import child_targets as targets
 import pytest
-from starting import LONG_S, ready, until
+from starting import LONG_S, METHODS, ready, until
 
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.processes import Child, fork_server, forkserver_pid
@@ -151,3 +152,44 @@ def test_the_socket_of_the_fork_server_has_no_name() -> None:
     started_server()
     made = set(os.listdir(tempfile.gettempdir())) - before
     assert not {name for name in made if name.startswith(("parllel-", "pymp-"))}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ctrl_c_while_a_process_starts_ends_no_child(method: str) -> None:
+    """A terminal sends SIGINT to all processes in the foreground, also to those that have just begun."""
+    interrupted: list[int] = []
+    stop = threading.Event()
+
+    def interrupt() -> None:
+        while not stop.is_set():
+            for pid in set(children_of(os.getpid())) | set(children_of(forkserver_pid() or 0)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+                    interrupted.append(pid)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        child = ready(Child(targets.echo, start_method=method))
+    finally:
+        stop.set()
+        thread.join()
+    assert child.pid in interrupted
+    assert method != "forkserver" or forkserver_pid() in interrupted
+    child.send_bytes(b"alive")
+    assert child.receive(LONG_S, "afterwards") == b"alive"
+    status = Path(f"/proc/{child.pid}/status").read_text()
+    masks = dict(line.split(":\t") for line in status.splitlines() if line.startswith("Sig"))
+    bit = 1 << (signal.SIGINT - 1)
+    # Ignored and not blocked: programs that it starts are to inherit no blocked signal.
+    assert int(masks["SigIgn"], 16) & bit
+    assert not int(masks["SigBlk"], 16) & bit
+    child.kill()
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(child) for child in text.split()]

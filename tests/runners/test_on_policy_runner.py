@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from listed_runs import CountingAlgorithm, ListSampler, traj
 
+from parllel.runners import time_account
 from parllel.runners.time_account import STAGES
 from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler
@@ -115,6 +116,36 @@ def test_the_account_of_time_is_logged_and_said(make_runner, writer):
     last = writer.messages[-1]
     assert last[0] == "notice"
     assert last[1].startswith("time went to\nsampling ")
+
+
+class LateImports(CountingAlgorithm):
+    """An algorithm that imports something when it is prepared; its clock is moved by that alone."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock, self.done = clock, []
+
+    def prepare(self):
+        self.clock[0] += 7.0
+        self.done.append("prepare")
+
+    def state(self):
+        self.done.append("state")
+        return super().state()
+
+
+def test_what_an_algorithm_imports_late_is_no_part_of_a_checkpoint(
+    make_runner, writer, monkeypatch, tmp_path
+):
+    clock = [0.0]
+    monkeypatch.setattr(time_account.time, "perf_counter", lambda: clock[0])
+    algorithm = LateImports(clock)
+    make_runner(ListSampler([]), algorithm, folder=RunFolder(tmp_path, "run")).run()
+    assert algorithm.done[:2] == ["prepare", "state"]
+    assert algorithm.done.count("prepare") == 1
+    assert [row["time/imports_s"] for row in writer.rows.values()] == [7, 0, 0]
+    assert {row["time/checkpoints_s"] for row in writer.rows.values()} == {0}
+    assert writer.messages[-1] == ("notice", "time went to\nimports             7.0 s 100.0%")
 
 
 def test_wrong_arguments(make_runner):

@@ -362,6 +362,29 @@ def test_sigterm_while_a_run_is_put_together_says_so_and_leaves_no_folder(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ctrl_c_while_a_run_is_put_together_says_so_and_leaves_no_folder(whole, tmp_path):
+    def build_and_interrupt(config, stack, folder, console):
+        stack.callback((tmp_path / "closed").touch)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        train(build_and_interrupt, Config(), base=tmp_path / "runs")
+    said = "SIGINT while the run was being put together: "
+    assert notes_of(interrupt.value) == [said + "nothing was trained"]
+    assert (tmp_path / "closed").exists()
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        resume(
+            whole.path,
+            changes={"n_steps": 90},
+            build=build_and_interrupt,
+            config_class=Config,
+        )
+    assert notes_of(interrupt.value) == [said + "it stays as it was"]
+    assert whole.read_record().config["n_steps"] == 60
+    assert not whole.in_use
+
+
 def test_scripts_of_earlier_runs_learn_where_a_name_has_moved():
     with pytest.raises(ImportError, match=r"write `from parllel\.runs import RunFolder`"):
         from parllel.runners import RunFolder  # noqa: F401

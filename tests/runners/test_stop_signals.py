@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from parllel.runners.stop_signals import StopSignals, ended_by_sigterm
+from parllel.runners.stop_signals import StopSignals, stop_named
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_in_another_thread_nothing_changes(handlers):
 
 def test_sigterm_ends_a_build_with_one_line(handlers, capfd):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with pytest.raises(SystemExit, match="143"), ended_by_sigterm("the run was being built"):
+    with pytest.raises(SystemExit, match="143"), stop_named("the run was being built"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert capfd.readouterr().err == "SIGTERM while the run was being built\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -73,6 +73,6 @@ def test_sigterm_ends_a_build_with_one_line(handlers, capfd):
 def test_a_handler_of_the_user_stays_during_a_build(handlers):
     caught = []
     signal.signal(signal.SIGTERM, lambda number, frame: caught.append(number))
-    with ended_by_sigterm("the run was being built"):
+    with stop_named("the run was being built"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert caught == [signal.SIGTERM]

@@ -63,5 +63,26 @@ def test_it_goes_on_in_a_resumed_run(clock):
     assert other.lines() == ["evaluating          4.0 s 100.0%"]
 
 
+def test_an_account_without_imports_can_be_loaded(clock):
+    account, earlier = TimeAccount(), TimeAccount()
+    spend(account, clock, "evaluating", 2.0)
+    state = {name: dict(part) for name, part in account.state().items()}
+    for part in state.values():
+        del part["imports"]
+    earlier.load_state(state)
+    spend(earlier, clock, "imports", 2.0)
+    assert [line.split()[:2] for line in earlier.lines()] == [
+        ["evaluating", "2.0"],
+        ["imports", "2.0"],
+    ]
+
+
+def test_what_took_next_to_no_time_has_no_line(clock):
+    account = TimeAccount()
+    spend(account, clock, "sampling", 3.0)
+    spend(account, clock, "imports", 1e-6)
+    assert [line.split()[0] for line in account.lines()] == ["sampling"]
+
+
 def test_nothing_has_no_lines():
     assert TimeAccount().lines() == []

@@ -176,9 +176,12 @@ def test_an_agent_with_a_memory_needs_environments_that_wait():
         setup = SamplerSetup(4, ENVIRONMENTS, make_cages=CagesOf(grouped(2)))
         parts = setup.build()
         agent = RecurrentCountingAgent(4, n_envs=4)
-        with pytest.raises(
-            ValueError, match=r"expected an agent without recurrent state.*Recurrent"
-        ):
+        # Both things to change at once, or the second would be another error.
+        said = (
+            rf"^{cls.__name__} cannot run a recurrent agent \(RecurrentCountingAgent\), .* Build the "
+            r"cages with reset_automatically=False and use RecurrentSampler, which build_sampler chooses"
+        )
+        with pytest.raises(ValueError, match=said):
             cls(parts.batch_spec, parts.cages, NumpyHandler(agent), parts.samples)
         for cage in parts.cages:
             cage.close()

@@ -262,7 +262,7 @@ def test_what_is_read_has_to_be_there(workshop):
     class OneString(CountSteps):
         reads = "env.reward"
 
-    with pytest.raises(ValueError, match=r"Misspelt: reads: no field 'env\.rewards'"):
+    with pytest.raises(ValueError, match=r"Misspelt needs the field env\.rewards: 'rewards' is"):
         workshop.sampler([Misspelt()])
     with pytest.raises(TypeError, match=r"OneString: reads: expected a tuple of paths, got 'env"):
         workshop.sampler([OneString()])

@@ -14,6 +14,7 @@ from parllel.torch import (
     CategoricalPgAgent,
     CategoricalPgModel,
     GaussianPgModel,
+    PgAgent,
     SmallPolicyHandler,
     TorchHandler,
     agent_for,
@@ -261,3 +262,30 @@ def test_the_agent_of_the_seed_is_the_one_built_by_hand():
     assert torch.equal(action, expected)
     assert torch.equal(info.value, expected_info.value)
     assert torch.equal(info.log_prob, expected_info.log_prob)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", 0])
+def test_a_gpu_that_is_not_there_is_refused(device):
+    spaces, seeds = Spaces(VECTOR, gs.Discrete(2), "small"), Seeds(0)
+    said = rf"^agent_for: device: expected one that PyTorch can use on this machine, got {device!r} \(.*\)"
+    with pytest.raises(ValueError, match=said + "; give device='cpu'$"):
+        agent_for(spaces, seeds=seeds, device=device)
+    # The seeds are not drawn yet, so the mended call may follow.
+    assert agent_for(spaces, seeds=seeds).device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"), [("gpu", ValueError), ("opengl", ValueError), (None, TypeError)]
+)
+def test_what_is_no_device_to_compute_on_is_refused(device, kind):
+    two = Spaces(gs.Dict(a=VECTOR, b=VECTOR), gs.Dict(a=gs.Discrete(2), b=gs.Discrete(2)), "small")
+    said = rf": device: expected one that PyTorch can .*, got {device!r} .*; give device='cpu'$"
+    for sharing in ("independent", "shared"):
+        with pytest.raises(kind, match="^agents_for" + said):
+            agents_for(two, seeds=Seeds(0), sharing=sharing, device=device)
+    agent = agent_for(Spaces(VECTOR, gs.Discrete(2), "small"), seeds=Seeds(0))
+    with pytest.raises(kind, match="^PgAgent" + said):
+        agent.twin_on(device)
+    with pytest.raises(kind, match="^PgAgent" + said):
+        PgAgent(agent.model, agent.distribution, seed=0, device=device)

@@ -262,7 +262,10 @@ def test_a_batch_without_final_observations_is_refused():
     algorithm = TransformingAlgorithm(Keeping(), [EvaluatePolicy(agent)])
     with build_sampler(SPEC, cages, TorchHandler(agent)) as sampler:
         samples, _ = sampler.collect_batch(0)
-        with pytest.raises(ValueError, match=r"EvaluatePolicy: reads: .*final_observation"):
+        said = (
+            r"^EvaluatePolicy needs the field agent\.final_obs.* the sampler FinalObservations\(\)"
+        )
+        with pytest.raises(ValueError, match=said):
             algorithm.optimize_agent(0, samples)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -63,3 +65,29 @@ def test_a_state_of_other_parameters_is_refused_at_once(made):
     with pytest.raises(ValueError, match="doesn't match the size"):
         mine.load_state(other)
     assert len(mine.state()["param_groups"][0]["params"]) == 2
+
+
+PREPARED = """
+import sys
+from gymnasium.spaces import Box, Discrete
+from parllel import Seeds
+from parllel.algos import TransformingAlgorithm
+from parllel.cages import Spaces
+from parllel.torch import PPO, agent_for
+from parllel_patterns import PPO_DEFAULTS
+
+agent = agent_for(Spaces(Box(-1, 1, (3,)), Discrete(2), "small"), seeds=Seeds(0))
+algorithm = TransformingAlgorithm(PPO(agent, **PPO_DEFAULTS, seed=0), [])
+before = set(sys.modules)
+algorithm.prepare()
+prepared = set(sys.modules)
+algorithm.state()
+print("torch._dynamo" in before, "torch._dynamo" in prepared, sorted(set(sys.modules) - prepared))
+"""
+
+
+def test_a_prepared_algorithm_imports_nothing_for_its_state():
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARED], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False True []\n"

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import inspect
 import math
+from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from ppo_setup import SETTINGS, categorical, gaussian, parameters, perturb, ppo
 
-from parllel import BatchSpec
-from parllel.torch import PPO
+from parllel import BatchSpec, Seeds
+from parllel.torch import PPO, TorchHandler, agent_for
+from parllel.transforms import NormalizeAdvantage
+from parllel_patterns import build_cages, build_sampler
 
 
 @pytest.fixture(params=[categorical, gaussian])
@@ -268,8 +272,26 @@ def test_missing_fields_are_named(make_batch):
     agent = categorical(torch.float32)
     samples, _ = make_batch(agent)
     without = samples._replace(agent=samples.agent._replace(advantage=None))
-    with pytest.raises(ValueError, match=r"PPO needs samples\.agent\.advantage, which is None"):
+    said = (
+        r"^PPO needs the field agent\.advantage, which no transform writes\. "
+        r"Give the sampler EstimateAdvantage\(discount, gae_lambda\), or EstimateMultiAgentAdvantage"
+    )
+    with pytest.raises(ValueError, match=said):
         ppo(agent).optimize_agent(48, without)
+
+
+def test_a_sampler_without_advantages_is_told_which_transform_estimates_them():
+    env = partial(gym.make, "CartPole-v1")
+    cages = build_cages(env, 2, seeds=Seeds(0))
+    agent = agent_for(cages[0].spaces, seeds=Seeds(0))
+    with build_sampler(BatchSpec(4, 2), cages, TorchHandler(agent)) as sampler:
+        samples, _ = sampler.collect_batch(0)
+        with pytest.raises(ValueError, match=r"needs the field agent\.advantage, .* EstimateAdv"):
+            ppo(agent).optimize_agent(8, samples)
+        with pytest.raises(
+            ValueError, match=r"^NormalizeAdvantage needs the field agent\.advantage"
+        ):
+            build_sampler(BatchSpec(4, 2), cages, TorchHandler(agent), [], [NormalizeAdvantage()])
 
 
 def test_too_few_steps_are_refused(make_batch):

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 from torch import nn
 
-from parllel.agents import agent_examples
+from parllel.agents import ALL_ENVS, Agent, NumpyHandler, RandomAgent, agent_examples
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,
@@ -23,8 +25,11 @@ from parllel.torch import (
     CategoricalPgModel,
     GaussianPgAgent,
     GaussianPgModel,
+    PgAgent,
     TorchHandler,
 )
+from parllel.torch.distributions import Categorical
+from parllel.torch.models import PgOutput
 from parllel.types import BatchSpec
 
 
@@ -170,4 +175,91 @@ def test_an_error_of_the_agent_says_what_it_was_shown(example, seen):
     with pytest.raises((RuntimeError, AttributeError), match=r"shapes|dim") as caught:
         agent_examples(handler, example)
     (note,) = notes_of(caught.value)
-    assert re.search(f"in CategoricalPgAgent, given an example of one cell: {seen}", note)
+    assert re.search(
+        f"in CategoricalPgAgent, given an example of one cell by TorchHandler: {seen}", note
+    )
+
+
+class Still(Agent):
+    """An agent in numpy that has no more than an agent needs."""
+
+    def step(self, observation, *, env_indices=ALL_ENVS, noise=None):
+        return np.zeros(len(observation), np.int64), None
+
+
+@pytest.mark.parametrize("make", [Still, partial(RandomAgent, Discrete(2), seed=0)])
+def test_an_agent_that_answers_in_numpy_is_told_its_handler(make):
+    handler = TorchHandler(make())
+    name = type(handler.agent).__name__
+    said = (
+        rf"^TorchHandler: expected tensors from the agent \({name}\), got a numpy\.ndarray; "
+        r"NumpyHandler takes agents that work in NumPy$"
+    )
+    with pytest.raises(TypeError, match=said):
+        agent_examples(handler, np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("make", [categorical, gaussian])
+def test_a_numpy_handler_refuses_an_agent_with_modules_of_torch(make):
+    said = r"^NumpyHandler: agent: \w+PgAgent has a model in PyTorch; TorchHandler takes it$"
+    with pytest.raises(TypeError, match=said):
+        NumpyHandler(make())
+
+
+class Heads(nn.Module):
+    """A model whose outputs are computed from its two layers by a function."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.policy, self.critic, self.outputs = nn.Linear(4, 3), nn.Linear(4, 1), outputs
+
+    def forward(self, observation):
+        return self.outputs(self.policy(observation), self.critic(observation))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind", "said"),
+    [
+        (
+            lambda logits, value: PgOutput(logits, value),
+            ValueError,
+            r"^Heads: agent_info\.value: expected shape \[N\], got \[N, 1\]; squeeze the last dimension",
+        ),
+        (
+            lambda logits, value: PgOutput(logits, value.mean()),
+            ValueError,
+            r"^Heads: agent_info\.value: expected shape \[N, \.\.\.\], .* N=1 .* got \(\)$",
+        ),
+        (
+            lambda logits, value: logits,
+            TypeError,
+            r"^Heads: expected PgOutput\(params, value\), got a Tensor of shape \(1, 3\)",
+        ),
+        (
+            lambda logits, value: {"logits": logits, "value": value, "more": 0},
+            TypeError,
+            r"^Heads: expected PgOutput\(params, value\), got a dict",
+        ),
+    ],
+)
+def test_a_model_that_returns_something_else_is_named(outputs, kind, said):
+    handler = TorchHandler(PgAgent(Heads(outputs), Categorical(3), seed=0))
+    with pytest.raises(kind, match=said):
+        agent_examples(handler, np.zeros(4, np.float32))
+
+
+def test_values_of_several_numbers_are_examples_too():
+    agent = PgAgent(Heads(lambda logits, value: PgOutput(logits, logits)), Categorical(3), seed=0)
+    _, info = agent_examples(TorchHandler(agent), np.zeros(4, np.float32))
+    assert info.value.example.shape == (3,)
+
+
+def test_an_action_without_a_dimension_for_environments_is_refused():
+    class Flat(Still):
+        def step(self, observation, *, env_indices=ALL_ENVS, noise=None):
+            return np.zeros(3), None
+
+    with pytest.raises(
+        ValueError, match=r"^Flat: action: expected shape \[N, \.\.\.\], .* got \(3,\)$"
+    ):
+        agent_examples(NumpyHandler(Flat()), np.zeros(4, np.float32))

@@ -23,7 +23,7 @@ class GaussianPgAgent(PgAgent):
     def __init__(
         self,
         model: nn.Module,
-        action_shape: Sequence[int],
+        action_shape: int | Sequence[int],
         *,
         seed: int,
         device: torch.device | str = "cpu",

@@ -30,6 +30,9 @@ class PgAgent(Agent):
             does, so every device draws the same noise.
         device: where the model computes.
 
+    Raises:
+        ValueError, TypeError: for a device that PyTorch cannot use on this machine.
+
     Attributes:
         trained: for a twin that only samples, the agent whose parameters it copies: `state` returns the
             parameters of that agent, and `load_state` loads them into both. None otherwise.
@@ -43,7 +46,7 @@ class PgAgent(Agent):
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.device = torch.device(device)
+        self.device = usable_device(device, type(self).__name__)
         self.model = model.to(self.device)
         self.distribution = distribution
         self.action_space = distribution.action_space
@@ -131,7 +134,7 @@ class PgAgent(Agent):
         """
         # Shallow: the generator is one object, so that the noise goes on whichever of the two draws it.
         twin = copy.copy(self)
-        twin.device = torch.device(device)
+        twin.device = usable_device(device, type(self).__name__)
         # `to` alone would move the trained model itself, as modules are moved in place.
         twin.model = copy.deepcopy(self.model).to(twin.device)
         twin._on_cpu = twin.device.type == "cpu"
@@ -167,10 +170,22 @@ class PgAgent(Agent):
             noise = buffer_map(self._to_device, noise)
         return self.distribution.sample_and_log_prob(params, noise)
 
-    def _forward(self, observation: Tree, inputs: dict[str, Tree]) -> Any:
+    def _forward(self, observation: Tree, inputs: dict[str, Tree]) -> tuple[Any, Any]:
         if not self._on_cpu:
             observation, inputs = buffer_map(self._to_device, (observation, inputs))
-        return self.model(observation, **inputs)
+        output = self.model(observation, **inputs)
+        try:
+            params, value = output
+        except (TypeError, ValueError):
+            raise self._no_pair(output) from None
+        return params, value
+
+    def _no_pair(self, output: Any) -> TypeError:
+        got = f"a {type(output).__name__}"
+        if isinstance(output, Tensor):
+            got += f" of shape {tuple(output.shape)}"
+        name = type(self.model).__name__
+        return TypeError(f"{name}: expected PgOutput(params, value), got {got}")
 
     def _draw(self, T: int, B: int, seed: int | None = None) -> Tensor:
         # Drawn where the generator is, then moved: generators of GPUs draw other numbers from the same seed.
@@ -182,3 +197,26 @@ class PgAgent(Agent):
     def _to_device(self, value: Any) -> Any:
         # Inputs that a handler adds may hold plain numbers.
         return value.to(self.device) if isinstance(value, Tensor) else value
+
+
+def usable_device(device: torch.device | str, who: str) -> torch.device:
+    """Return a device that tensors can be made on.
+
+    Raises:
+        ValueError: if PyTorch knows no such device, or cannot use it on this machine.
+        TypeError: if it is no device at all.
+    """
+    try:
+        found = torch.device(device)
+        if found.type != "cpu":
+            # Not `is_available` of CUDA: there are other kinds, and numbers of devices.
+            torch.zeros(1, device=found)
+    # Without CUDA in its build PyTorch raises an AssertionError.
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        why = str(error).partition("\n")[0]
+        raise kind(
+            f"{who}: device: expected one that PyTorch can use on this machine, got {device!r} ({why}); "
+            "give device='cpu'"
+        ) from None
+    return found

@@ -85,6 +85,10 @@ class BehaviorCloning(Algorithm):
                 f"(T={batch_spec.T}, B={batch_spec.B}), got {self.n_minibatches}"
             )
 
+    def prepare(self) -> None:
+        """Make the optimiser."""
+        self._adam.prepare()
+
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Run the epochs and return means over minibatches: `loss`, `entropy`, `gradient_norm`.
 

@@ -38,6 +38,10 @@ class LazyAdam:
             self._optimizer, self._loaded = optimizer, None
         return self._optimizer
 
+    def prepare(self) -> None:
+        """Make the optimiser now."""
+        _ = self.optimizer
+
     def state(self) -> State:
         """Return moments and options, as `optimizer_state` does."""
         return optimizer_state(self.optimizer)

@@ -93,7 +93,7 @@ class MultiAgentPPO(PPO):
         device = self.agent.device
 
         def flat(path: str) -> Any:
-            return flat_tensors(samples, path, device)
+            return flat_tensors(samples, path, device, type(self).__name__)
 
         def stacked(path: str) -> Tensor:
             return self._stacked(flat(path), path)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from parllel.algos import Algorithm
 from parllel.buffers import Samples
+from parllel.names import suggest_names
 from parllel.torch.agents import PgAgent
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.lazy_adam import LazyAdam
@@ -54,6 +55,7 @@ class PPO(Algorithm):
         TypeError: if an argument is not a number, or `epochs` or `minibatches` is not an integer.
     """
 
+    @suggest_names()
     def __init__(
         self,
         agent: PgAgent,
@@ -118,6 +120,10 @@ class PPO(Algorithm):
                 f"(T={batch_spec.T}, B={batch_spec.B}), got {self.n_minibatches}"
             )
 
+    def prepare(self) -> None:
+        """Make the optimiser."""
+        self._adam.prepare()
+
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Run the epochs and return the means of `loss`'s diagnostics over minibatches, and more.
 
@@ -162,7 +168,7 @@ class PPO(Algorithm):
         """
 
         def flat(path: str) -> Any:
-            return flat_tensors(samples, path, self.agent.device)
+            return flat_tensors(samples, path, self.agent.device, type(self).__name__)
 
         fields = {name: flat(path) for name, path in paths_of_steps(samples).items()}
         return PpoInputs(agent={"observation": flat("agent.observation")}, **fields)

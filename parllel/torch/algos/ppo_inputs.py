@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from parllel.buffers import Samples, buffer_map, field_at, named_map
+from parllel.transforms import missing_field
 from parllel.types import Tree
 
 
@@ -84,9 +85,9 @@ def tensors(samples: Samples, path: str, device: torch.device, who: str = "PPO")
     try:
         field = field_at(samples, path)
     except ValueError as error:
-        raise ValueError(f"{who} needs samples.{path}: {error}") from None
+        raise ValueError(missing_field(who, path, error)) from None
     if field is None:
-        raise ValueError(f"{who} needs samples.{path}, which is None")
+        raise ValueError(missing_field(who, path))
     return named_map(lambda leaf: torch.from_numpy(np.asarray(leaf)).to(device), field)
 
 

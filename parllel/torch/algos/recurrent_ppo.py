@@ -72,7 +72,7 @@ class RecurrentPPO(PPO):
         """Return the batch as tensors [T, B, ...]."""
 
         def rows(path: str) -> Any:
-            return tensors(samples, path, self.agent.device)
+            return tensors(samples, path, self.agent.device, type(self).__name__)
 
         agent: dict[str, Tree] = {
             "observation": rows("agent.observation"),

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from parllel.torch.distributions.distribution import Distribution
+from parllel.torch.distributions.distribution import Distribution, shape_of
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
@@ -28,10 +28,16 @@ class Gaussian(Distribution):
 
     Actions are not squashed or clipped: the likelihood belongs to what was drawn. Where a space
     has bounds, cages clip what environments get.
+
+    Args:
+        action_shape: an int n stands for (n,).
+
+    Raises:
+        TypeError: for something else.
     """
 
-    def __init__(self, action_shape: Sequence[int]) -> None:
-        self.action_shape = tuple(int(n) for n in action_shape)
+    def __init__(self, action_shape: int | Sequence[int]) -> None:
+        self.action_shape = shape_of(action_shape, "Gaussian: action_shape")
         self._event = tuple(range(-len(self.action_shape), 0))
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.models.mlp_model import MlpModel
 from parllel.torch.models.pg_output import PgOutput
 
@@ -27,7 +28,7 @@ class CategoricalPgModel(nn.Module):
 
     def __init__(
         self,
-        observation_shape: Sequence[int],
+        observation_shape: int | Sequence[int],
         n_actions: int,
         hidden_sizes: Sequence[int],
         seed: int,
@@ -37,7 +38,7 @@ class CategoricalPgModel(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         # Nothing is shared (Schulman et al. 2017, section 6.1): no gradient of the value reaches the policy.
-        n_inputs = math.prod(observation_shape)
+        n_inputs = math.prod(shape_of(observation_shape, "observation_shape"))
         self.policy = MlpModel(
             n_inputs, hidden_sizes, n_actions, output_gain=policy_gain, generator=generator
         )

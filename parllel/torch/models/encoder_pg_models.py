@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.models.mlp_model import MlpModel
 from parllel.torch.models.pg_output import PgOutput
@@ -62,7 +63,7 @@ class GaussianEncoderPgModel(nn.Module):
         self,
         encoder: nn.Module,
         hidden_sizes: Sequence[int],
-        action_shape: Sequence[int],
+        action_shape: int | Sequence[int],
         initial_log_std: float,
         *,
         policy_gain: float = 0.01,
@@ -70,8 +71,8 @@ class GaussianEncoderPgModel(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.action_shape = tuple(action_shape)
-        n_means = math.prod(action_shape)
+        self.action_shape = shape_of(action_shape, "action_shape")
+        n_means = math.prod(self.action_shape)
         self.policy, self.critic = _heads(encoder, hidden_sizes, n_means, policy_gain, generator)
         self.log_std = nn.Parameter(torch.full(self.action_shape, float(initial_log_std)))
 

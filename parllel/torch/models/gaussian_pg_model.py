@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.models.mlp_model import MlpModel
 from parllel.torch.models.pg_output import PgOutput
@@ -29,8 +30,8 @@ class GaussianPgModel(nn.Module):
 
     def __init__(
         self,
-        observation_shape: Sequence[int],
-        action_shape: Sequence[int],
+        observation_shape: int | Sequence[int],
+        action_shape: int | Sequence[int],
         hidden_sizes: Sequence[int],
         initial_log_std: float,
         seed: int,
@@ -39,12 +40,12 @@ class GaussianPgModel(nn.Module):
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        n_inputs = math.prod(observation_shape)
-        self.action_shape = tuple(action_shape)
+        n_inputs = math.prod(shape_of(observation_shape, "observation_shape"))
+        self.action_shape = shape_of(action_shape, "action_shape")
         self.policy = MlpModel(
             n_inputs,
             hidden_sizes,
-            math.prod(action_shape),
+            math.prod(self.action_shape),
             output_gain=policy_gain,
             generator=generator,
         )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from parllel.buffers import NamedTuple
+from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.models.orthogonal import orthogonal_layer
 from parllel.torch.models.pg_output import PgOutput
@@ -33,7 +34,7 @@ class CategoricalRecurrentPgModel(nn.Module):
 
     def __init__(
         self,
-        observation_shape: Sequence[int],
+        observation_shape: int | Sequence[int],
         n_actions: int,
         hidden_sizes: Sequence[int],
         rnn_size: int,
@@ -46,7 +47,7 @@ class CategoricalRecurrentPgModel(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.n_actions = n_actions
         self.trunk = RecurrentTrunk(
-            math.prod(observation_shape),
+            math.prod(shape_of(observation_shape, "observation_shape")),
             hidden_sizes,
             rnn_size,
             cell,
@@ -95,8 +96,8 @@ class GaussianRecurrentPgModel(nn.Module):
 
     def __init__(
         self,
-        observation_shape: Sequence[int],
-        action_shape: Sequence[int],
+        observation_shape: int | Sequence[int],
+        action_shape: int | Sequence[int],
         hidden_sizes: Sequence[int],
         rnn_size: int,
         *,
@@ -107,10 +108,10 @@ class GaussianRecurrentPgModel(nn.Module):
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        self.action_shape = tuple(action_shape)
-        size = math.prod(action_shape)
+        self.action_shape = shape_of(action_shape, "action_shape")
+        size = math.prod(self.action_shape)
         self.trunk = RecurrentTrunk(
-            math.prod(observation_shape),
+            math.prod(shape_of(observation_shape, "observation_shape")),
             hidden_sizes,
             rnn_size,
             cell,
