@@ -29,7 +29,7 @@ def check_step(result: Any, name: str) -> None:
     _, reward, terminated, truncated, info = result
     number = np.asarray(reward)
     if number.ndim or number.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: reward: expected a number, got {brief(reward)}")
+        raise no_number(reward, name)
     if np.isnan(number):
         raise ValueError(f"{name}: reward: expected a number, got NaN")
     if abs(number) > LARGEST:
@@ -47,6 +47,11 @@ def check_reset(result: Any, name: str) -> None:
     """Raise TypeError unless `result` is what Gymnasium's `reset` must return."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{name}: reset: expected (observation, info), got {brief(result)}")
+
+
+def no_number(reward: Any, name: str) -> TypeError:
+    """Return the error for a reward that is not one number."""
+    return TypeError(f"{name}: reward: expected a number, got {brief(reward)}")
 
 
 def none_observed(name: str) -> TypeError:
