@@ -25,10 +25,11 @@ from typing import Any
 
 import cloudpickle
 
-from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
+from parllel.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.limits import limits_explained
 from parllel.processes.channel import Channel
 from parllel.processes.exceptions import raise_packed
+from parllel.processes.fork_server import START_S
 from parllel.processes.in_child import EXCEPTION, run_child
 from parllel.processes.launch import StartMethod, check_start_method, start_lean
 from parllel.processes.liveness import liveness_connection
@@ -48,11 +49,12 @@ class Child(WatchedProcess):
             shared memory); the target gets them as a keyword argument of that name if given.
         name: what error messages call the child.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
+        start_timeout_s: how long the fork server may take to start it, once it has started another.
 
     Raises:
         ValueError: for a start method that the platform does not have.
         OSError: if a limit of open files, processes or memory is reached; says which.
-        WorkerTimeoutError, WorkerDiedError: if the fork server does not answer, or ended.
+        WorkerTimeoutError, WorkerDiedError: if the fork server does not answer in time, or ended.
 
     `end()` is idempotent, is called at interpreter exit, and leaves no process of the child's group.
     """
@@ -65,6 +67,7 @@ class Child(WatchedProcess):
         inherited: Any = None,
         name: str = "child",
         start_method: str | None = None,
+        start_timeout_s: float = START_S,
     ) -> None:
         self.start_method = check_start_method(start_method)
         # Counted now, for the message of a time-out: a lock that one of them holds stays locked in a fork.
@@ -73,7 +76,9 @@ class Child(WatchedProcess):
         payload, mark = cloudpickle.dumps((target, args)), secrets.token_hex(16)
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
-                process, self.connection = _start(self.start_method, payload, mark, inherited)
+                process, self.connection = _start(
+                    self.start_method, payload, mark, inherited, start_timeout_s
+                )
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
         # `run_child` ends what the target has started before it leaves with code 0.
@@ -198,13 +203,9 @@ class Child(WatchedProcess):
         finally:
             self.connection.close()
 
-    def _check_open(self) -> None:
-        if self._ended:
-            raise ClosedError(f"{self.name}: used after it was closed")
-
 
 def _start(
-    method: StartMethod, payload: bytes, mark: str, inherited: Any
+    method: StartMethod, payload: bytes, mark: str, inherited: Any, timeout_s: float
 ) -> tuple[StartedProcess, Connection]:
     """Start the process; return it and our end of the pipe."""
     # Duplex, which on POSIX systems is a pair of sockets: only these pass descriptors.
@@ -217,7 +218,10 @@ def _start(
         # The fork server was started earlier: it has the variables of that time, and not the caller's.
         environ = dict(os.environ) if method == "forkserver" else None
         process: StartedProcess = start_lean(
-            method, run_child, (theirs, liveness, environ, mark, payload, inherited)
+            method,
+            run_child,
+            (theirs, liveness, environ, mark, payload, inherited),
+            timeout_s,
         )
     except BaseException:
         mine.close()
