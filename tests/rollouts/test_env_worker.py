@@ -245,6 +245,13 @@ def test_a_recurrent_agent_begins_anew_after_a_crash():
     assert remembered.keys() == {(0, 0), (0, 1), (1, 0)}
 
 
+def test_the_time_out_is_that_of_the_process_that_runs():
+    with EnvWorker(CountingEnv, seed=SEED, timeout_s=20.0, start_method="fork") as worker:
+        assert worker.timeout_s == 20.0
+        with pytest.raises(AttributeError, match="timeout_s"):
+            worker.timeout_s = 0.1
+
+
 def test_a_native_vector_environment_is_taken_as_one_environment():
     make = VectorEnvFactory(lambda n: SyncVectorEnv([CountingEnv] * n))
     with EnvWorker(make, seed=SEED, budget=RestartBudget(1, 60.0), start_method="fork") as worker:
