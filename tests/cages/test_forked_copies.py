@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from parllel.cages import AwaitedRows, ProcessCage, SynchronizedProcessCage
 from parllel.errors import ClosedError, WorkerDiedError
 from parllel.processes import Program
 from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler, Sampler
-from parllel.testing import CountingEnv
+from parllel.testing import CountingEnv, process_runs
 from parllel.testing.row_reference import make_samples
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_eval_samples, allocate_samples
@@ -77,7 +78,12 @@ def check_refused(found: list[str], name: str) -> None:
 
 
 def synchronized(method: str = "fork", **options: Any) -> SynchronizedProcessCage:
-    settings = {"n_workers": 2, "seeds": range(SPEC.B), "timeout_s": WAIT_S, **options}
+    settings: dict[str, Any] = {
+        "n_workers": 2,
+        "seeds": range(SPEC.B),
+        "timeout_s": WAIT_S,
+        **options,
+    }
     return SynchronizedProcessCage(
         [partial(CountingEnv, 3)] * SPEC.B, start_method=method, **settings
     )
@@ -105,7 +111,7 @@ def touches_of(cage: Any, samples: Any, columns: slice) -> list[Touch]:
         lambda: cage.start_decorrelation([1] * cage.n),
         lambda: cage.awaited(),
         lambda: cage.row_done(),
-        lambda: AwaitedRows().add("row", cage),
+        lambda: AwaitedRows[str]().add("row", cage),
         cage.finish_row,
         cage.collect_completed_trajs,
         cage.collect_final_observations,
@@ -164,7 +170,7 @@ def test_copies_in_the_middle_of_a_row_touch_nothing(make: Callable[[], Any]) ->
         cage.finish_row()
         for t in range(SPEC.T):
             cage.start_row(t)
-            awaited = AwaitedRows()
+            awaited: AwaitedRows[str] = AwaitedRows()
             awaited.add("row", cage)
             found = in_a_copy(
                 cage.finish_row, cage.row_done, lambda: cage.render_mode, leave=cage.close
@@ -229,7 +235,7 @@ def echo() -> Iterator[Program]:
 def test_copies_of_a_program_touch_nothing(echo: Program) -> None:
     for i in range(COPIES):
         echo.write(b"mine %d\n" % i)
-        touches = [
+        touches: list[Touch] = [
             partial(echo.write, b"theirs\n"),
             partial(echo.read_line, 1.0),
             partial(echo.try_read_line, 0.1),
@@ -248,9 +254,7 @@ def test_a_copy_that_leaves_by_itself_ends_nothing() -> None:
         import gc
         import multiprocessing
 
-        nonlocal cage
         multiprocessing.active_children()
-        del cage
         gc.collect()
         with contextlib.suppress(
             AssertionError
@@ -266,10 +270,16 @@ def test_a_copy_that_leaves_by_itself_ends_nothing() -> None:
         cage.reset_async()
         cage.await_step()
         os.kill(cage.pid, signal.SIGKILL)
-        signal.sigtimedwait([], 0.2)
+        while process_runs(cage.pid):
+            time.sleep(0.001)
         assert in_a_copy(leave=leave) == []
         with pytest.raises(WorkerDiedError, match="was killed by SIGKILL"):
-            cage.reset_async() or cage.await_step()
+            reset(cage)
+
+
+def reset(cage: ProcessCage) -> None:
+    cage.reset_async()
+    cage.await_step()
 
 
 def test_a_copy_makes_workers_of_its_own() -> None:
@@ -282,5 +292,6 @@ def test_a_copy_makes_workers_of_its_own() -> None:
         cage.reset_async()
         first = str(cage.await_step().observation.tolist())
         assert in_a_copy(play) == [f"returned {first!r}"]
+        cage.close()
         with pytest.raises(ClosedError, match="after close"):
-            cage.close() or cage.reset_async()
+            cage.reset_async()

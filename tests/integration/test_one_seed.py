@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -25,7 +25,7 @@ from parllel.testing.row_reference import make_samples, plain
 
 LENGTH, T = 4, 11  # two episodes, and part of a third
 SEEDS = [9001, 7, 2**31 - 2]
-FORKED = {"start_method": "fork", "timeout_s": 20.0}
+FORKED: dict[str, Any] = {"start_method": "fork", "timeout_s": 20.0}
 
 
 class Dice(gym.Env[Any, Any]):
@@ -165,7 +165,7 @@ def test_policies_play_the_episodes_of_the_seeds(n_envs: int) -> None:
 
 @pytest.fixture
 def registered() -> Iterator[str]:
-    gym.register("OneSeedDice-v0", Dice)
+    gym.register("OneSeedDice-v0", cast("Any", Dice))
     yield "OneSeedDice-v0"
     del gym.registry["OneSeedDice-v0"]
 
@@ -204,7 +204,7 @@ def test_environments_of_agents_are_reset_with_the_seed() -> None:
             return self.np_random.integers(2**20, size=3).astype(np.float32)
 
     def face(n: int) -> Any:
-        spaces_of = {
+        spaces_of: dict[str, Any] = {
             "observation_space": Dice.observation_space,
             "action_space": spaces.Discrete(2),
         }

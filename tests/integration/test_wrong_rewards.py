@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from parllel.cages import Cage, ProcessCage, TrajInfo, VectorEnvFactory, VectorizedCage
 from parllel.envs import ParallelEnvAdapter
+from parllel.errors import notes_of
 from parllel.policies import ConstantPolicy, play_episodes
 from parllel.testing.row_reference import make_samples
 
@@ -94,7 +95,7 @@ def test_a_vector_environment_names_the_environment_of_a_wrong_reward() -> None:
     factory = VectorEnvFactory(lambda n: SyncVectorEnv([partial(Paying, REWARDS[0])] * n))
     with pytest.raises(ValueError, match="setting an array element") as caught:
         rows(VectorizedCage(factory, n=2))
-    assert "in environment 0 (Paying), during step" in caught.value.__notes__
+    assert "in environment 0 (Paying), during step" in notes_of(caught.value)
 
 
 class Pair:
@@ -104,7 +105,8 @@ class Pair:
     possible_agents = ["ann", "bob"]
 
     def __init__(self, reward: Any) -> None:
-        self.reward, self.agents = reward, []
+        self.reward = reward
+        self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> Any:
         return Paying.observation_space
@@ -130,7 +132,7 @@ class Pair:
 
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_environments_of_several_agents_name_the_agent(reward: Any) -> None:
-    env = ParallelEnvAdapter(Pair(reward))
+    env = ParallelEnvAdapter(cast("Any", Pair(reward)))
     env.reset()
     with pytest.raises(TypeError, match=r"^pair_v0: bob: reward: expected a number, got "):
         env.step({"ann": 0, "bob": 0})
