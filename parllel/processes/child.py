@@ -1,7 +1,8 @@
 """A child process that runs a function of ours, spoken to over a pipe.
 
     parent                                        child
-    Child(target, args) --- start, payload -----> target(connection, *args)
+    Child(target, args) --- start --------------> run_child
+                        --- payload ------------> target(connection, *args)
     send_bytes          ------- requests ------->
     receive             <------ replies ---------  (an exception is a reply of its own kind)
                         ------- liveness pipe hangs up -----> killed with its process group
@@ -49,7 +50,8 @@ class Child(WatchedProcess):
             shared memory); the target gets them as a keyword argument of that name if given.
         name: what error messages call the child.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
-        start_timeout_s: how long the fork server may take to start it, once it has started another.
+        start_timeout_s: how long the fork server may take to start it, once it has started another; and how
+            long it may take to read what it is to run.
 
     Raises:
         ValueError: for a start method that the platform does not have.
@@ -77,7 +79,7 @@ class Child(WatchedProcess):
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
                 process, self.connection = _start(
-                    self.start_method, payload, mark, inherited, start_timeout_s
+                    self.start_method, mark, inherited, start_timeout_s
                 )
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
@@ -85,6 +87,22 @@ class Child(WatchedProcess):
         super().__init__(process, name=name, mark=mark, ends_descendants=True)
         # With the process as well as the pipe, which a grandchild may hold open after the child's death.
         self._channel = Channel(self.connection, self.sentinel)
+        self._hand_over(payload, start_timeout_s)
+
+    def _hand_over(self, payload: bytes, timeout_s: float) -> None:
+        """Send what to run; by this pipe, as multiprocessing's own would be waited for without a limit."""
+        try:
+            self._channel.write(payload, timeout_s)
+        except TimeoutError:
+            self.kill()
+            raise WorkerTimeoutError(
+                f"{self.name}: process {self.pid} did not take what it is to run within {timeout_s:g} s"
+            ) from None
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has ended, which the first request reports
+        except BaseException:
+            self.kill()
+            raise
 
     # ------------------------------------------------------------------ talking
 
@@ -205,7 +223,7 @@ class Child(WatchedProcess):
 
 
 def _start(
-    method: StartMethod, payload: bytes, mark: str, inherited: Any, timeout_s: float
+    method: StartMethod, mark: str, inherited: Any, timeout_s: float
 ) -> tuple[StartedProcess, Connection]:
     """Start the process; return it and our end of the pipe."""
     # Duplex, which on POSIX systems is a pair of sockets: only these pass descriptors.
@@ -220,7 +238,7 @@ def _start(
         process: StartedProcess = start_lean(
             method,
             run_child,
-            (theirs, liveness, environ, mark, payload, inherited),
+            (theirs, liveness, environ, mark, inherited),
             timeout_s,
         )
     except BaseException:

@@ -209,3 +209,30 @@ def test_the_socket_of_the_fork_server_has_no_name() -> None:
     started_server()
     made = set(os.listdir(tempfile.gettempdir())) - before
     assert not {name for name in made if name.startswith(("parllel-", "pymp-"))}
+
+
+STOPS = """
+import os, signal
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+"""
+
+
+def test_a_child_that_stops_before_it_reads_its_target_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it is to run may be longer than a pipe takes."""
+    (tmp_path / "stopping.py").write_text(STOPS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(fork_server, "_preload", ["stopping"])
+    with pytest.raises(
+        WorkerTimeoutError,
+        match=r"cage 3: process \d+ did not take what it is to run within 0\.3 s",
+    ):
+        Child(
+            targets.echo_inherited,
+            (bytes(1_000_000),),
+            name="cage 3",
+            start_method="forkserver",
+            start_timeout_s=0.3,
+        )
