@@ -108,6 +108,13 @@ def function_named(name: str) -> Callable[..., Any]:
     return made
 
 
+def takes_render_mode(name: str) -> bool:
+    """Return whether the environment of a name can be made with a render mode; imports what makes it."""
+    if file_of(name) is not None:
+        return _takes_render_mode(function_named(name))
+    return _takes_render_mode(_creator(_spec(name, _module_and_id(name)[1])))
+
+
 def _check_file(name: str, file: Path) -> None:
     if not file.is_file():
         raise FileNotFoundError(f"environment {name!r}: {file}: there is no such file")
@@ -115,7 +122,7 @@ def _check_file(name: str, file: Path) -> None:
 
 def _from_file(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     make = function_named(name)
-    if "render_mode" not in kwargs and _takes_render_mode(make):
+    if "render_mode" not in kwargs and _takes_render_mode(make, unnamed=False):
         kwargs = {**kwargs, "render_mode": "rgb_array"}
     env = make(**kwargs)
     if not isinstance(env, gym.Env):
@@ -126,11 +133,18 @@ def _from_file(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     return env
 
 
-def _takes_render_mode(make: Callable[..., Any]) -> bool:
+def _takes_render_mode(make: Any, *, unnamed: bool = True) -> bool:
+    """Return whether a function takes a render mode.
+
+    unnamed: also among any further arguments (`**kwargs`).
+    """
     try:
-        return "render_mode" in inspect.signature(make).parameters
+        parameters = inspect.signature(make).parameters
     except (TypeError, ValueError):
         return False
+    return "render_mode" in parameters or (
+        unnamed and any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    )
 
 
 def _from_gymnasium(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
@@ -142,14 +156,26 @@ def _from_gymnasium(name: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
             raise _not_installed(name, str(error.name)) from error
     spec = _spec(name, env_id)
     try:
-        creator = gym.envs.registration.load_env_creator(spec.entry_point)
-        modes = getattr(creator, "metadata", {}).get("render_modes") or ()
-        if "render_mode" not in {**spec.kwargs, **kwargs} and "rgb_array" in modes:
-            kwargs = {**kwargs, "render_mode": "rgb_array"}
+        creator = _creator(spec)
+        metadata = getattr(creator, "metadata", None)
+        # That of a wrapper's class is a property.
+        modes = (metadata.get("render_modes") if isinstance(metadata, Mapping) else None) or ()
+        if "render_mode" not in {**spec.kwargs, **kwargs}:
+            if "rgb_array" in modes:
+                kwargs = {**kwargs, "render_mode": "rgb_array"}
+        elif kwargs.get("render_mode", "") is None and not _takes_render_mode(creator):
+            kwargs = {key: value for key, value in kwargs.items() if key != "render_mode"}
         env: gym.Env[Any, Any] = gym.make(env_id, **kwargs)
     except (gym.error.Error, ModuleNotFoundError) as error:
         raise ValueError(f"environment {name!r}: {error}") from error
     return env
+
+
+def _creator(spec: Any) -> Any:
+    """Return the class or function that makes an environment; None if it is a vector environment only."""
+    point = spec.entry_point
+    # As `gymnasium.register` has it: text "module:name", or what can be called.
+    return gym.envs.registration.load_env_creator(point) if isinstance(point, str) else point
 
 
 def _module_and_id(name: str) -> tuple[str, str]:

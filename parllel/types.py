@@ -60,3 +60,19 @@ class Closing:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def reward_of(reward: Any, *of: str) -> float:
+    """Return a reward as a float.
+
+    of: what the message calls the environment, and the agent where there are several.
+
+    Raises:
+        TypeError: unless it is one number.
+    """
+    try:
+        return float(reward)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(
+            f"{': '.join(of)}: reward: expected a number, got {reward!r:.200}"
+        ) from None

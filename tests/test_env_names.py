@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from functools import partial
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
+from parllel.cages import ProcessCage
 from parllel.cli import main
 from parllel.env_names import check_env_name, env_named
 
@@ -217,3 +221,104 @@ def test_a_name_is_checked_without_its_code(tmp_path):
         check_env_name("CartPol-v1")
     with pytest.raises(ValueError, match="needs nowhere, which is not installed"):
         check_env_name("nowhere:X-v0")
+
+
+class Own(gym.Env):
+    """An environment without a render mode, which its constructor does not take."""
+
+    observation_space = gym.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.ones(2, np.float32), 1.0, True, False, {}
+
+
+class Drawn(Own):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+class Maker:
+    def __call__(self):
+        return Own()
+
+
+ENTRY_POINTS = {
+    "class": Own,
+    "drawn": Drawn,
+    "lambda": lambda: Own(),
+    "partial": partial(Own),
+    "object": Maker(),
+    "drawn by a lambda": lambda: Drawn(),
+    "text": "gymnasium.envs.classic_control:CartPoleEnv",
+}
+
+
+@pytest.fixture(params=sorted(ENTRY_POINTS))
+def own(request):
+    """The id of an environment that a script has registered, by each kind of entry point."""
+    gym.register("Own-v0", ENTRY_POINTS[request.param], max_episode_steps=5)
+    yield "Own-v0"
+    del gym.registry["Own-v0"]
+
+
+def test_entry_points_of_every_kind_are_made(own):
+    env = env_named(own)()
+    drawn = "rgb_array" if gym.spec(own).entry_point in (Drawn, ENTRY_POINTS["text"]) else None
+    assert env.render_mode == drawn
+    env.close()
+    env_named(f"gymnasium/{own}", {"render_mode": None})().close()
+    check_env_name(own)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_entry_points_of_every_kind_are_made_in_workers(own, method):
+    with ProcessCage(env_named(own), start_method=method, seed=0) as cage:
+        cage.reset_async()
+        assert cage.await_step().observation.shape == (cage.spaces.observation.shape)
+
+
+def test_entry_points_of_every_kind_are_played(own, capsys):
+    assert main(["play", "random", "--env", own, "--seeds", "0-1"]) == 0
+    assert "seed 1: return" in capsys.readouterr().out
+
+
+def test_entry_points_of_every_kind_are_games(own):
+    pytest.importorskip("msgspec", reason="the extra `remote` is not installed")
+    from parllel.remote import make
+
+    with make(f"gymnasium/{own}", {"seed": 1}, debug=True) as env:
+        for _ in range(2):
+            env.run(["random"])
+            assert env.state[0]["status"] == "DONE"
+            env.reset()
+        assert "html" in env.render(mode="html")
+
+
+def test_entry_points_of_every_kind_are_operated(own):
+    pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
+    from parllel.operators import InteractiveRuntime
+
+    runtime = InteractiveRuntime(lambda observation: 0, env_named(own))
+    runtime.bind()
+    assert json.loads(runtime.answer(b'{"cmd": "reset", "seed": 1}'))["env_id"] == own
+    assert json.loads(runtime.answer(b'{"cmd": "step"}').splitlines()[0])["step_index"] == 1
+    runtime.close()
+
+
+def test_a_vector_environment_only_is_no_environment():
+    gym.register("Own-v0", vector_entry_point="gymnasium.envs.classic_control:CartPoleVectorEnv")
+    try:
+        with pytest.raises(ValueError, match=r"environment 'Own-v0': .*entry"):
+            env_named("Own-v0")()
+    finally:
+        del gym.registry["Own-v0"]

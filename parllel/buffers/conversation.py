@@ -31,7 +31,7 @@ from typing import Any
 
 from parllel.buffers.link import Link
 from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError, WorkerTracebackError
-from parllel.processes import Child, raise_packed
+from parllel.processes import Child, own, raise_packed
 
 HEAD = struct.Struct(
     "<ci"
@@ -82,11 +82,18 @@ class Conversation:
         self._link = Link(child.connection, child)
         if buffers is not None:
             self._link.adopt(buffers)  # the child does the same, so neither introduces them
+        own(self)
 
     def check_open(self) -> None:
         """Raise ClosedError, with the reason, if nothing can be asked any more."""
         if self.broken is not None:
             raise ClosedError(f"{self.child.name}: {self.broken}")
+
+    def disown(self, why: str) -> None:
+        """Refuse everything, in a forked copy of the process that the child belongs to."""
+        self._close_by = None
+        if self.broken is None:
+            self.broken = why
 
     # ------------------------------------------------------------------ asking
 

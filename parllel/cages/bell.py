@@ -18,6 +18,8 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
+from parllel.processes import own
+
 
 class Bell:
     """Both ends of the pipe; to be handed over when processes start."""
@@ -30,6 +32,7 @@ class Bell:
         # Of the pipe itself, so in every process: a worker never waits for main to empty it.
         for end in (self._reader, self._writer):
             os.set_blocking(end.fileno(), False)
+        own(self)
 
     def fileno(self) -> int:
         """Return the descriptor that becomes readable."""
@@ -46,6 +49,11 @@ class Bell:
         # be nothing, and that a cage was closed is reported by its rows.
         with contextlib.suppress(OSError):
             os.read(self._reader.fileno(), 65536)
+
+    def disown(self, why: str) -> None:
+        """Give up the reader's end, in a fork: what it took out would not wake the owner."""
+        # Not the other: the fork may be a worker, which rings.
+        self._reader.close()
 
     def __getstate__(self) -> dict[str, Connection]:
         # A worker that is not a fork gets its own end alone.

@@ -28,7 +28,8 @@ class Cage(VectorizedCage):
         traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
         reset_automatically: reset an ended environment within the same step. Otherwise it is not stepped
             until it is reset (`needs_reset`).
-        seed: a SeedSequence or int for the environment and its action space; None draws one.
+        seed: an int, the seed of the environment's first reset, or a SeedSequence from which that is drawn;
+            random actions follow from it too. None draws one.
         index: number of the environment, for messages.
         check: how long to check what the environment returns, "first_episode" or "always".
 

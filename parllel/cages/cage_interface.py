@@ -45,6 +45,13 @@ class CageInterface(HeldEnvironments):
     def needs_reset(self) -> NDArray[np.bool_]:
         """Whether each environment has ended and waits for a reset, [n]; valid when no row is started."""
 
+    # Not abstract: cages of users that were written without it still work, and refuse later.
+    def check_open(self) -> None:
+        """Raise ClosedError after `close`, and in a forked copy of the process that the workers belong to.
+
+        Samplers call it before they write anything to a batch.
+        """
+
     @abstractmethod
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to `columns` of `samples`, checking shapes and how memory is shared.

@@ -29,7 +29,7 @@ def check_step(result: Any, name: str) -> None:
     _, reward, terminated, truncated, info = result
     number = np.asarray(reward)
     if number.ndim or number.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: reward: expected a number, got {brief(reward)}")
+        raise no_number(reward, name)
     if np.isnan(number):
         raise ValueError(f"{name}: reward: expected a number, got NaN")
     if abs(number) > LARGEST:
@@ -65,6 +65,11 @@ def old_reset(error: Exception, name: str) -> TypeError | None:
             f"(observation, info): {said}"
         )
     return None
+
+
+def no_number(reward: Any, name: str) -> TypeError:
+    """Return the error for a reward that is not one number."""
+    return TypeError(f"{name}: reward: expected a number, got {brief(reward)}")
 
 
 def none_observed(name: str) -> TypeError:

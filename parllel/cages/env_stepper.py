@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers import buffer_map
 from parllel.cages.answers import Step
-from parllel.cages.checks import check_reset, check_step, old_reset
+from parllel.cages.checks import check_reset, check_step, no_number, old_reset
 from parllel.cages.follow import follow
 from parllel.cages.make_envs import (
     EnvFactory,
@@ -168,7 +168,10 @@ class EnvStepper:
         # Not in the row loops, but here a context is affordable: a caller waits for each of these steps.
         with self.named(i, "step"):
             observation, reward, terminated, truncated, info = self.steps[i](action)
-            reward = float(reward)
+            try:
+                reward = float(reward)
+            except (TypeError, ValueError):
+                raise no_number(reward, self.name(i)) from None
         # Before the reset that an end may bring, which could overwrite the observation in place.
         self.trajs.step(i, observation, action, reward, terminated, truncated, info)
         if not (terminated or truncated):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import check_counts, check_row
-from parllel.cages.checks import none_observed
+from parllel.cages.checks import no_number, none_observed
 from parllel.cages.env_attributes import set_env_attribute
 from parllel.cages.env_stepper import EnvStepper
 from parllel.cages.make_envs import EnvFactory
@@ -190,7 +190,11 @@ class Environments(RowEnvironments):
                 if observation is None:
                     raise none_observed(self.stepper.name(i))
                 if record is not None:
-                    record(i, observation, action, float(reward), terminated, truncated, info)
+                    try:  # costs nothing where it is a number
+                        number = float(reward)
+                    except (TypeError, ValueError):
+                        raise no_number(reward, self.stepper.name(i)) from None
+                    record(i, observation, action, number, terminated, truncated, info)
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
                     final = self.stepper.end_episode(i, observation)
@@ -239,10 +243,7 @@ class Environments(RowEnvironments):
             self._abandon_row(t, rows, rewards, ended, failed)
             if failed is None:
                 raise
-            what = (
-                f"{self.stepper.name(failed)}: reward: expected a number, got {rewards[failed]!r}"
-            )
-            raise TypeError(what) from error
+            raise no_number(rewards[failed], self.stepper.name(failed)) from error
 
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[i]` random steps and write the observations reached into row `t`.

@@ -43,15 +43,23 @@ def call_factory(factory: Callable[[], Any]) -> Any:
     try:
         return factory()
     # Only after a failure: see env_registry for what would happen otherwise.
-    except _UNREGISTERED as error:
+    except Exception as error:
+        if not _is_unregistered(error):
+            raise
         if not register_adopted():
             explain_unregistered(error)
             raise
     try:  # again, with the environments that the main process has registered
         return factory()
-    except _UNREGISTERED as error:
-        explain_unregistered(error)
+    except Exception as error:
+        if _is_unregistered(error):
+            explain_unregistered(error)
         raise
+
+
+def _is_unregistered(error: BaseException) -> bool:
+    # Or what a factory makes of it, as `env_named` does.
+    return isinstance(error, _UNREGISTERED) or isinstance(error.__cause__, _UNREGISTERED)
 
 
 def _several_agents(env: Any) -> TypeError:
@@ -81,14 +89,17 @@ def spaces_of(envs: Sequence[gym.Env[Any, Any]], index: int = 0) -> Spaces:
 
 
 def words_of(seed: Any) -> tuple[int | None, int | None]:
-    """Return two independent ints from a seed, for the environment and its action space; None for None."""
+    """Return the seeds of an environment's first reset and of its action space; None for None.
+
+    seed: a whole number is the seed of the reset itself, so that the episode is that of
+        `env.reset(seed=seed)`. From a SeedSequence both are drawn.
+    """
     if seed is None:
         return None, None
-    if not isinstance(seed, np.random.SeedSequence):
-        seed = np.random.SeedSequence(seed)
+    sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
     # Two words, or an environment and its random actions would draw the same numbers.
-    first, second = seed.generate_state(2)
-    return int(first), int(second)
+    first, second = (int(word) for word in sequence.generate_state(2))
+    return (int(seed) if isinstance(seed, (int, np.integer)) else first), second
 
 
 def seeded_action_space(env: gym.Env[Any, Any], seed: Any) -> gym.Space[Any]:

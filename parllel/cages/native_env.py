@@ -210,7 +210,8 @@ def _short(seed: int | None) -> int:
 def _forms_of(seeds: Sequence[int | None]) -> list[Any]:
     """Return seeds as a list, one for each environment; as an array, where none lacks; and one for all."""
     known = [seed for seed in seeds if seed is not None]
-    one = int(np.random.SeedSequence(known).generate_state(1)[0])
+    # The only one as it is: the episode is then that of a loop over the vector environment itself.
+    one = known[0] if len(seeds) == 1 else int(np.random.SeedSequence(known).generate_state(1)[0])
     # As AtariVectorEnv has it, which takes 31 bits.
     arrays = [np.array([_short(seed) for seed in seeds])] if len(known) == len(seeds) else []
     return [list(seeds), *arrays, one]

@@ -124,6 +124,7 @@ class ProcessCage(RemoteCage):
             inherited=buffers,
             name=f"cage {index}",
             start_method=start_method,
+            start_timeout_s=timeout_s,
         )
         self._conversation = Conversation(self._child, timeout_s=timeout_s, buffers=buffers)
         self._pending = PendingRequest(self._conversation)
@@ -137,6 +138,10 @@ class ProcessCage(RemoteCage):
         )
 
     # ------------------------------------------------------------------ rows
+
+    def check_open(self) -> None:
+        """Raise ClosedError if nothing can be asked of the worker any more, with the reason."""
+        self._conversation.check_open()
 
     @property
     def pid(self) -> int:

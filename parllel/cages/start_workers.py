@@ -178,6 +178,7 @@ def _start(
         inherited=inherited,
         name=name,
         start_method=settings.start_method,
+        start_timeout_s=settings.timeout_s,
     )
     # One that fails gets no time to close its environments, as the others could not go on meanwhile.
     return Conversation(child, timeout_s=settings.timeout_s, buffers=inherited[-1], leave_s=0.0)

@@ -143,6 +143,10 @@ class SynchronizedProcessCage(RemoteCage):
 
     # ------------------------------------------------------------------ what it is
 
+    def check_open(self) -> None:
+        """Raise ClosedError if nothing can be asked of the workers any more, with the reason."""
+        self._pool.check_open(self._name)
+
     @property
     def groups(self) -> list[slice]:
         """Columns of each group, relative to the cage's first."""
@@ -239,6 +243,7 @@ class SynchronizedProcessCage(RemoteCage):
     def start_rollout(self, T: int, group: int = 0) -> None:
         """Let the policies act and the environments step for rows 0 to T - 1, without a signal between."""
         if not self._has_policy:
+            self.check_open()
             super().start_rollout(T, group)  # raises
         self._refuse(ROLLOUT, 0, group)  # of row 0, with which every rollout begins
         if not 1 <= T <= self._rows.T:

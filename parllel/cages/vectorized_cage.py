@@ -47,7 +47,8 @@ class VectorizedCage(CageInterface):
         traj_info: makes the record of one episode, e.g. `partial(TrajInfo, discount=0.99)`.
         reset_automatically: reset an ended environment within the same step. Otherwise it stays still
             until a reset (`needs_reset`).
-        seeds: a SeedSequence or int for each environment and its action space; None draws them.
+        seeds: for each environment an int, the seed of its first reset, or a SeedSequence from which that is
+            drawn; its random actions follow from it too. None draws them.
         index: number of the first environment, for messages.
         check: test what environments return, "first_episode" of each or "always".
 

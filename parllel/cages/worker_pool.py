@@ -34,7 +34,7 @@ from parllel.cages.control import (
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.spaces import Spaces, check_alike
 from parllel.errors import ClosedError, WorkerTimeoutError, first_of
-from parllel.processes import Deaths, Handle, counted_s
+from parllel.processes import Deaths, Handle, counted_s, own
 
 POLL_S = 0.01  # how long a death may go unnoticed; looking more often would cost the row
 RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected
@@ -79,6 +79,7 @@ class WorkerPool:
         self._next_look = 0.0
         self._own_number = 0  # of the command of which main does its own share
         self._calls = control.size.n_groups  # done words of calls follow those of the groups
+        own(self)
 
     def await_spaces(self, name: str) -> Spaces:
         """Wait until all environments of the cage of that name are made; return their spaces.
@@ -130,10 +131,12 @@ class WorkerPool:
     def done(self, group: int, number: int) -> bool:
         """Return at once whether all workers have finished a command, or one has failed or died."""
         # The system is asked only where words leave it open.
-        return self._says(group, number) or self._died()
+        return self.broken is not None or self._says(group, number) or self._died()
 
     def handles(self, group: int, number: int) -> Sequence[Handle]:
         """Return what is ready when `done` is True, if not earlier; empty if it is now, or nothing is."""
+        if self.broken is not None:
+            return ()
         if self._handles is None:
             bell = self.control.listen()
             sentinels = [worker.child.sentinel for worker in self.workers]
@@ -300,6 +303,13 @@ class WorkerPool:
 
     # ------------------------------------------------------------------ the end
 
+    def disown(self, why: str) -> None:
+        """Refuse everything, in a forked copy of the process whose workers they are."""
+        # What failed processes left is the owner's to collect.
+        self.rescued = None
+        if self.broken is None:
+            self.broken = why
+
     def check_open(self, name: str) -> None:
         """Raise ClosedError if nothing can be asked any more."""
         if self.broken is not None:
@@ -325,7 +335,7 @@ class WorkerPool:
 
     def _end_failed(self, error: BaseException, silent: set[int]) -> None:
         """End the processes, having taken what they had collected; those in `silent` would not answer."""
-        if isinstance(error, Exception):  # Ctrl-C is to end at once
+        if self.broken is None and isinstance(error, Exception):  # Ctrl-C is to end at once
             self.rescued = self._rescue(silent)
         self.end(error)
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
 from parllel.envs.space_elements import zero_of
-from parllel.types import Tree
+from parllel.types import Tree, reward_of
 
 
 class ParallelEnvAdapter(AroundParallelEnv):
@@ -48,6 +48,7 @@ class ParallelEnvAdapter(AroundParallelEnv):
         self.observation_space = _by_agent(self.agents, parallel_env.observation_space)
         self.action_space = _by_agent(self.agents, parallel_env.action_space)
         self.metadata = getattr(parallel_env, "metadata", {})
+        self._name = str(self.metadata.get("name", type(parallel_env).__name__))
         # Not every environment with PettingZoo's interface has these two.
         self.render_mode = getattr(parallel_env, "render_mode", None)
         self._absent = {
@@ -93,7 +94,7 @@ class ParallelEnvAdapter(AroundParallelEnv):
             try:
                 observation[agent] = observations[agent]
                 # As Python floats: a sum of float16 scalars would round, or overflow.
-                reward[agent] = float(rewards[agent])
+                reward[agent] = reward_of(rewards[agent], self._name, agent)
                 terminated[agent] = bool(terminations[agent])
                 truncated[agent] = bool(truncations[agent])
             except KeyError:

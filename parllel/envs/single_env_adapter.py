@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from parllel.types import Tree
+from parllel.types import Tree, reward_of
 
 AnyVectorEnv: TypeAlias = "VectorEnv[Any, Any, Any]"
 
@@ -39,6 +39,7 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
             )
         self.vector_env = vector_env
         self._remake = remake
+        self._name = str(vector_env)
         self.observation_space = vector_env.single_observation_space
         self.action_space = vector_env.single_action_space
         self.metadata = vector_env.metadata
@@ -76,7 +77,7 @@ class SingleEnvAdapter(gym.Env[Any, Any]):
             # The info of the step that ended is within, beside that of the reset.
             final, final_info = info.pop("final_obs"), info.pop("final_info", {})
             self._begun, (observation, info) = (observation, info), (final, final_info)
-        return observation, float(rewards[0]), *ended, info
+        return observation, reward_of(rewards[0], self._name), *ended, info
 
     def render(self) -> Any:
         """Return the picture of the environment."""

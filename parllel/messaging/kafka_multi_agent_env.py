@@ -18,7 +18,7 @@ from parllel.messaging.kafka_broker import KafkaBroker
 from parllel.messaging.parallel_face import ParallelFace
 from parllel.messaging.step_algorithm import make_walk, step_environments
 from parllel.seeding import Seeds
-from parllel.types import State
+from parllel.types import State, reward_of
 
 
 class StepResult(NamedTuple):
@@ -235,7 +235,7 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
 
     def _extract_rewards(self, all_info: dict[str, dict[str, Any]]) -> dict[str, float]:
         """Return each root's reward: "reward" of its info, 0 without."""
-        return {root: float(info.get("reward", 0.0)) for root, info in all_info.items()}
+        return {root: info.get("reward", 0.0) for root, info in all_info.items()}
 
     def check_step(self, actions: Mapping[str, Any]) -> None:
         """Raise unless the environment can take a step with these actions; for the step algorithm."""
@@ -291,7 +291,11 @@ class KafkaMultiAgentEnv(gym.Env[dict[str, Any], dict[str, Any]]):
         infos: dict[str, dict[str, Any]] = {}
         for root in self.hierarchy.roots:
             infos[root.agent_id] = root.take_report()
-        observations, rewards = self._extract_observations(infos), self._extract_rewards(infos)
+        observations = self._extract_observations(infos)
+        rewards = {
+            root: reward_of(reward, self.env_id, root)
+            for root, reward in self._extract_rewards(infos).items()
+        }
         self.terminated = bool(self.is_terminated(infos))
         at_most = self.max_steps is not None and self.timestep >= self.max_steps
         self.truncated = at_most or bool(self.is_truncated(infos))

@@ -41,6 +41,7 @@ from parllel.operators.messages import (
 from parllel.operators.player_runtime import PlayerRuntime, agent_seed, show_decision
 from parllel.operators.terminated import Terminated
 from parllel.operators.worker_agent import Decision, checked_decision, worker_agent_of
+from parllel.types import reward_of
 
 _LONGEST = 2000  # characters of an error's message, and of an observation as text
 _LONGEST_SPACE = 200
@@ -180,7 +181,7 @@ class InteractiveRuntime:
         shown = self._given.to_json(action)
         self._playing, self._why_not = False, "step: the environment failed; send reset"
         self._observation, reward, terminated, truncated, self._info = env.step(action)
-        reward, terminated = float(reward), bool(terminated)
+        reward, terminated = reward_of(reward, str(self._env_id)), bool(terminated)
         if not math.isfinite(reward):
             raise ValueError(f"the environment's reward: expected a finite number, got {reward}")
         self._n += 1

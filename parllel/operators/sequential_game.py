@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.operators.game import Game
-from parllel.types import Tree
+from parllel.types import Tree, reward_of
 
 
 class SequentialGame(Game):
@@ -28,7 +28,7 @@ class SequentialGame(Game):
         (action,) = actions.values()
         env.step(action)
         # Before those whose part is over leave.
-        rewards = {name: float(reward) for name, reward in env.rewards.items()}
+        rewards = {name: reward_of(reward, name) for name, reward in env.rewards.items()}
         for name in self.players:
             if name in env.terminations:
                 self.flags[name] = (bool(env.terminations[name]), bool(env.truncations[name]))

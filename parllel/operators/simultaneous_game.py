@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.operators.game import Game
-from parllel.types import Tree
+from parllel.types import Tree, reward_of
 
 
 class SimultaneousGame(Game):
@@ -34,7 +34,7 @@ class SimultaneousGame(Game):
         )
         for name in actions:
             self.flags[name] = (bool(terminations[name]), bool(truncations[name]))
-        return {name: float(rewards[name]) for name in actions}
+        return {name: reward_of(rewards[name], name) for name in actions}
 
     def _current(self, player: str) -> tuple[Tree, Any]:
         return self._observations[player], self._infos.get(player)

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from parllel.env_names import env_named, file_of
+from parllel.env_names import env_named, file_of, takes_render_mode
 from parllel.operators.interactive_runtime import action_names
 
 
@@ -29,6 +29,7 @@ class TextView:
         prefers_text: bool,
     ) -> None:
         self._make_env, self._prefers_text = make_env, prefers_text
+        self._env_id = env_id
         self._make_text: Callable[[], gym.Env[Any, Any]] | None = None
         # A function of a file may take no mode, and has chosen one itself.
         if "render_mode" not in env_kwargs and file_of(env_id) is None:
@@ -45,7 +46,8 @@ class TextView:
         """Make the environment."""
         env = self._make_env()
         has_text = "ansi" in (env.metadata.get("render_modes") or ())
-        if self._make_text is not None and has_text and (self._prefers_text or not env.render_mode):
+        wants_text = has_text and (self._prefers_text or not env.render_mode)
+        if self._make_text is not None and wants_text and takes_render_mode(self._env_id):
             env.close()
             env = self._make_text()
         self._env = env

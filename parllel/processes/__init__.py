@@ -24,6 +24,7 @@ from parllel.processes.fork_server import (
 from parllel.processes.in_child import EXCEPTION
 from parllel.processes.launch import StartMethod, check_start_method, default_start_method
 from parllel.processes.orphans import environment_mark
+from parllel.processes.owned import own
 from parllel.processes.placement import Placement
 from parllel.processes.process_table import (
     ProcessEntry,
@@ -65,6 +66,7 @@ __all__ = [
     "environment_mark",
     "forkserver_descriptors",
     "forkserver_pid",
+    "own",
     "pack_exception",
     "preload_in_forkserver",
     "process_entry",

@@ -1,7 +1,8 @@
 """A child process that runs a function of ours, spoken to over a pipe.
 
     parent                                        child
-    Child(target, args) --- start, payload -----> target(connection, *args)
+    Child(target, args) --- start --------------> run_child
+                        --- payload ------------> target(connection, *args)
     send_bytes          ------- requests ------->
     receive             <------ replies ---------  (an exception is a reply of its own kind)
                         ------- liveness pipe hangs up -----> killed with its process group
@@ -25,10 +26,11 @@ from typing import Any
 
 import cloudpickle
 
-from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
+from parllel.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.limits import limits_explained
 from parllel.processes.channel import Channel
 from parllel.processes.exceptions import raise_packed
+from parllel.processes.fork_server import START_S
 from parllel.processes.in_child import EXCEPTION, run_child
 from parllel.processes.launch import StartMethod, check_start_method, start_lean
 from parllel.processes.liveness import liveness_connection
@@ -48,11 +50,13 @@ class Child(WatchedProcess):
             shared memory); the target gets them as a keyword argument of that name if given.
         name: what error messages call the child.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
+        start_timeout_s: how long the fork server may take to start it, once it has started another; and how
+            long it may take to read what it is to run.
 
     Raises:
         ValueError: for a start method that the platform does not have.
         OSError: if a limit of open files, processes or memory is reached; says which.
-        WorkerTimeoutError, WorkerDiedError: if the fork server does not answer, or ended.
+        WorkerTimeoutError, WorkerDiedError: if the fork server does not answer in time, or ended.
 
     `end()` is idempotent, is called at interpreter exit, and leaves no process of the child's group.
     """
@@ -65,6 +69,7 @@ class Child(WatchedProcess):
         inherited: Any = None,
         name: str = "child",
         start_method: str | None = None,
+        start_timeout_s: float = START_S,
     ) -> None:
         self.start_method = check_start_method(start_method)
         # Counted now, for the message of a time-out: a lock that one of them holds stays locked in a fork.
@@ -73,13 +78,31 @@ class Child(WatchedProcess):
         payload, mark = cloudpickle.dumps((target, args)), secrets.token_hex(16)
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
-                process, self.connection = _start(self.start_method, payload, mark, inherited)
+                process, self.connection = _start(
+                    self.start_method, mark, inherited, start_timeout_s
+                )
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
         # `run_child` ends what the target has started before it leaves with code 0.
         super().__init__(process, name=name, mark=mark, ends_descendants=True)
         # With the process as well as the pipe, which a grandchild may hold open after the child's death.
         self._channel = Channel(self.connection, self.sentinel)
+        self._hand_over(payload, start_timeout_s)
+
+    def _hand_over(self, payload: bytes, timeout_s: float) -> None:
+        """Send what to run; by this pipe, as multiprocessing's own would be waited for without a limit."""
+        try:
+            self._channel.write(payload, timeout_s)
+        except TimeoutError:
+            self.kill()
+            raise WorkerTimeoutError(
+                f"{self.name}: process {self.pid} did not take what it is to run within {timeout_s:g} s"
+            ) from None
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has ended, which the first request reports
+        except BaseException:
+            self.kill()
+            raise
 
     # ------------------------------------------------------------------ talking
 
@@ -198,13 +221,9 @@ class Child(WatchedProcess):
         finally:
             self.connection.close()
 
-    def _check_open(self) -> None:
-        if self._ended:
-            raise ClosedError(f"{self.name}: used after it was closed")
-
 
 def _start(
-    method: StartMethod, payload: bytes, mark: str, inherited: Any
+    method: StartMethod, mark: str, inherited: Any, timeout_s: float
 ) -> tuple[StartedProcess, Connection]:
     """Start the process; return it and our end of the pipe."""
     # Duplex, which on POSIX systems is a pair of sockets: only these pass descriptors.
@@ -217,7 +236,10 @@ def _start(
         # The fork server was started earlier: it has the variables of that time, and not the caller's.
         environ = dict(os.environ) if method == "forkserver" else None
         process: StartedProcess = start_lean(
-            method, run_child, (theirs, liveness, environ, mark, payload, inherited)
+            method,
+            run_child,
+            (theirs, liveness, environ, mark, inherited),
+            timeout_s,
         )
     except BaseException:
         mine.close()

@@ -30,7 +30,7 @@ from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.limits import limits_text
 
-START_S = 60.0  # for each fork; cages allow their workers as long for the first answer
+START_S = 60.0  # for the first fork, before which the server imports; for others by default
 _FIRST, _LAST = "parllel.processes.in_fork_server", "parllel.processes.frozen_imports"
 # Linux can open a socket as a path (O_PATH), and reach it by /proc although its name is gone.
 _HAS_PATHS = hasattr(os, "O_PATH") and Path("/proc/self/fd").is_dir()
@@ -55,6 +55,7 @@ class ForkServer:
         self._server.set_forkserver_preload([_FIRST, *preload, _LAST])
         # An O_PATH descriptor of the server's socket, by which we connect after its name is removed.
         self._socket = -1
+        self._answered: int | None = None  # the process that has started one
 
     @property
     def pid(self) -> int | None:
@@ -68,36 +69,42 @@ class ForkServer:
         alive = self._server._forkserver_alive_fd
         return [fd for fd in (alive, self._socket) if fd is not None and fd >= 0]
 
-    def connect(self, fds: list[int]) -> tuple[int, int]:
+    def connect(self, fds: list[int], timeout_s: float) -> tuple[int, int]:
         """Fork a child in the server.
 
         fds: descriptors to hand to the child.
+        timeout_s: how long the server may take; the first time, when it has yet to import what children
+            need, START_S if that is more.
 
         Returns:
             Descriptors of two pipes: one to read the child's process id and later its exit code, one to
             write its pickled target to.
 
         Raises:
-            WorkerTimeoutError: if the server does not answer in a minute. It is killed, and the next start
-                uses a new one.
+            WorkerTimeoutError: if the server does not answer in time. It is killed, and the next start uses a
+                new one.
             WorkerDiedError: if the server ends instead.
             OSError: if a limit of this process is reached.
         """
         with sigint_held(tracked=True):
             self._ensure_running()
         _reserve_files(len(fds))
-        with self._bounded_handshake():
+        # Or a short time-out would kill a new server before it is ready, again and again.
+        timeout_s = timeout_s if self.pid == self._answered else max(timeout_s, START_S)
+        began = monotonic()
+        with self._bounded_handshake(timeout_s):
             reading, writing = self._server.connect_to_new_process(fds)
         try:
             # Before multiprocessing writes the target and reads the id: with a server that is stopped both
             # calls would block for ever.
-            self._await_fork(reading)
+            self._await_fork(reading, timeout_s - (monotonic() - began), timeout_s)
         except (
             BaseException
         ):  # KeyboardInterrupt too: the caller gets no descriptors that it could close
             os.close(reading)
             os.close(writing)
             raise
+        self._answered = self.pid
         return reading, writing
 
     def _ensure_running(self) -> None:
@@ -132,16 +139,20 @@ class ForkServer:
         self._socket = os.open(address, os.O_PATH | os.O_CLOEXEC)
         self._server._forkserver_address = f"/proc/self/fd/{self._socket}"
 
-    def _await_fork(self, reading: int) -> None:
-        """Wait until the child's process id has come, and leave it for multiprocessing to read."""
+    def _await_fork(self, reading: int, left_s: float, timeout_s: float) -> None:
+        """Wait until the child's process id has come, and leave it for multiprocessing to read.
+
+        left_s: of timeout_s, which is for the message.
+        """
         poller = select.poll()
         poller.register(reading, select.POLLIN)
-        left_s, began = START_S, monotonic()
-        while not (events := poller.poll(SLICE_S * 1000)):
-            left_s -= counted_s(began, SLICE_S)
-            began = monotonic()
+        while True:
+            slice_s, began = max(min(left_s, SLICE_S), 0.0), monotonic()
+            if events := poller.poll(slice_s * 1000):
+                break
+            left_s -= counted_s(began, slice_s)
             if left_s <= 0:
-                raise self._late()
+                raise self._late(timeout_s)
         # A hang-up without an id: the server closed its end of the pipe by ending.
         if not events[0][1] & select.POLLIN:
             raise WorkerDiedError(
@@ -149,32 +160,41 @@ class ForkServer:
             )
 
     @contextmanager
-    def _bounded_handshake(self) -> Iterator[None]:
+    def _bounded_handshake(self, timeout_s: float) -> Iterator[None]:
         """Limit the time of the key exchange with which a request begins since Python 3.14."""
         if not hasattr(self._server, "_forkserver_authkey"):
             yield
             return
         # The exchange reads from the socket within multiprocessing, where we cannot poll. Killing the
         # server from a thread closes the socket and so ends that read.
-        bound = threading.Timer(START_S, os.kill, (self.pid, signal.SIGKILL))
+        # Not by whether the timer's thread lives: the read ends before that thread does.
+        late, pid = threading.Event(), self.pid
+        assert pid is not None
+
+        def end() -> None:
+            late.set()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+        bound = threading.Timer(timeout_s, end)
         bound.start()
         try:
             yield
         except (EOFError, OSError) as error:
-            if bound.is_alive():  # not the timer's doing
+            if not late.is_set():  # not the timer's doing
                 raise
-            raise self._late() from error
+            raise self._late(timeout_s) from error
         finally:
             bound.cancel()
             # Joined, as a timer that has just fired might kill the next server, or a later process.
             bound.join()
 
-    def _late(self) -> WorkerTimeoutError:
+    def _late(self, timeout_s: float) -> WorkerTimeoutError:
         pid = self.pid
         # Killed even if it is only slow: a server that is stopped would hold up every later start as well.
         self.kill()
         return WorkerTimeoutError(
-            f"fork server, process {pid}: did not start a process within {START_S:g} s (perhaps it was "
+            f"fork server, process {pid}: did not start a process within {timeout_s:g} s (perhaps it was "
             "stopped) and was killed; the next start uses a new one"
         )
 

@@ -2,7 +2,8 @@
 
     parent                                           child
     "liveness" pipe, which hangs up with it ------>  killed with its process group
-    environment, target, arguments --------------->  run_child: set up, then target(connection, ...)
+    environment ---------------------------------->  run_child: set up
+    target, arguments ---------------------------->  target(connection, ...)
     Child.receive <-- EXCEPTION + packed error ----  if the target raises
 
 The parent imports this module only to name `run_child` as the function with which a child starts.
@@ -60,7 +61,6 @@ def run_child(
     liveness: Connection | None,
     environ: dict[str, str] | None,
     mark: str,
-    payload: bytes,
     inherited: Any,
 ) -> None:
     """Run the target of a child process, and send what it raises to the parent.
@@ -70,12 +70,13 @@ def run_child(
         liveness: the pipe that hangs up when the parent ends; None on Windows.
         environ: the parent's environment variables; None if the child has them already.
         mark: name for `orphans.environment_mark`, which the programs inherit that this process starts.
-        payload: target and arguments, pickled by cloudpickle.
         inherited: an object that multiprocessing itself handed over, for the target; None if there is none.
+
+    The first message is what to run: target and arguments, pickled by cloudpickle.
     """
     try:
         _set_up(liveness, environ, mark)
-        target, args = pickle.loads(payload)
+        target, args = pickle.loads(connection.recv_bytes())
         more = {} if inherited is None else {"inherited": inherited}
         target(connection, *args, **more)
     except BaseException as error:

@@ -17,11 +17,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import spawn
 from typing import Any, Literal, TypeAlias
 
-from parllel.processes.fork_server import fork_server, sigint_held
+from parllel.errors import WorkerTimeoutError
+from parllel.processes.fork_server import START_S, fork_server, sigint_held
 
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
@@ -55,22 +56,36 @@ def check_start_method(method: str | None) -> StartMethod:
     return method  # type: ignore[return-value]
 
 
-def start_lean(method: StartMethod, target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Start `target(*args)` in a process and return the multiprocessing Process."""
+def start_lean(
+    method: StartMethod,
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    timeout_s: float = START_S,
+) -> Any:
+    """Start `target(*args)` in a process and return the multiprocessing Process.
+
+    timeout_s: how long starts of other threads may take, and then the fork server, see `ForkServer.connect`.
+
+    Raises:
+        WorkerTimeoutError: if either takes longer.
+    """
     context = multiprocessing.get_context(method)
     process = context.Process(target=target, args=args)  # type: ignore[attr-defined]
     # A daemonic process may not have children, but an environment may start processes of its own.
     # `Child` ends the process at exit, as multiprocessing would end a daemon.
     process.daemon = False
     # The variables must be set before the interpreter of a spawned child, or of the server, starts.
-    with _lock, _environment(ONE_THREAD), _patched_start():
-        if (
-            method == "forkserver"
-        ):  # which holds it back for less time: it may be waited for a minute
+    if not _lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+        raise WorkerTimeoutError(
+            f"another thread has been starting a process for {timeout_s:g} s, and one is started at a time"
+        )
+    # The fork server holds it back for less time itself, as it may be waited for.
+    held = nullcontext() if method == "forkserver" else sigint_held(tracked=method == "spawn")
+    try:
+        with _environment(ONE_THREAD), _patched_start(timeout_s), held:
             process.start()
-            return process
-        with sigint_held(tracked=method == "spawn"):
-            process.start()
+    finally:
+        _lock.release()
     return process
 
 
@@ -95,7 +110,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _patched_start() -> Iterator[None]:
+def _patched_start(timeout_s: float) -> Iterator[None]:
     """Replace two functions of multiprocessing during one start, without effect on other threads."""
     # The user's own code may start processes meanwhile, in threads that do not take `_lock`.
     thread = threading.get_ident()
@@ -110,14 +125,14 @@ def _patched_start() -> Iterator[None]:
 
     spawn.get_preparation_data = without_main  # type: ignore[assignment]
     try:
-        with _patched_forkserver(thread):
+        with _patched_forkserver(thread, timeout_s):
             yield
     finally:
         spawn.get_preparation_data = theirs
 
 
 @contextmanager
-def _patched_forkserver(thread: int) -> Iterator[None]:
+def _patched_forkserver(thread: int, timeout_s: float) -> Iterator[None]:
     if sys.platform == "win32":  # has no fork server, and importing the module fails
         yield
         return
@@ -129,7 +144,7 @@ def _patched_forkserver(thread: int) -> Iterator[None]:
     def connect(fds: list[int]) -> Any:
         if threading.get_ident() != thread:
             return theirs(fds)
-        return fork_server().connect(fds)
+        return fork_server().connect(fds, timeout_s)
 
     forkserver.connect_to_new_process = connect  # type: ignore[assignment]
     try:

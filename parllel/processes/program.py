@@ -23,6 +23,7 @@ from types import MappingProxyType
 from parllel.errors import ClosedError, HalfLineError, WorkerDiedError, WorkerTimeoutError
 from parllel.limits import limits_explained
 from parllel.processes.error_file import ErrorFile
+from parllel.processes.fork_server import START_S
 from parllel.processes.input_pipe import InputPipe
 from parllel.processes.line_reader import LineReader
 from parllel.processes.orphans import collect, environment_mark, kill_marked
@@ -51,6 +52,7 @@ class Program(WatchedProcess, Closing):
         output_to_stderr: whether what would be discarded goes where its standard error goes.
         stderr: path of the file that its standard error is added to; default a file without a name, which
             vanishes afterwards. Its size is not limited. Of a pipe or a terminal no last lines are known.
+        start_timeout_s: how long it may take to start: the fork server, and then `exec`.
         max_line_bytes: a longer line is reported by one LineTooLongError, and left out.
 
     Raises:
@@ -79,6 +81,7 @@ class Program(WatchedProcess, Closing):
         lines: bool = True,
         output_to_stderr: bool = False,
         stderr: str | os.PathLike[str] | None = None,
+        start_timeout_s: float = START_S,
         max_line_bytes: int = 2**27,
     ) -> None:
         words = _words(command)
@@ -99,7 +102,9 @@ class Program(WatchedProcess, Closing):
                         # Not a closed one: a file that it opens would get the number, and its output.
                         output = os.open(os.devnull, os.O_WRONLY)
                         stack.callback(os.close, output)
-                    start = start_program(words, variables, folder, self._errors.fd, output)
+                    start = start_program(
+                        words, variables, folder, self._errors.fd, output, start_timeout_s
+                    )
             except BaseException:
                 self._errors.close()
                 raise
@@ -108,6 +113,7 @@ class Program(WatchedProcess, Closing):
         self._output: LineReader | None = None
         # Next, as from here on an exit of this process ends the program.
         super().__init__(start.process, name=name, mark=mark)
+        self._why_ended = "used after it was ended"
         # On Windows a handle, which cannot be polled together with pipes.
         death = -1 if os.name == "nt" else self.sentinel
         self._input = InputPipe(start.input, death)
@@ -151,7 +157,8 @@ class Program(WatchedProcess, Closing):
 
     def close_input(self) -> None:
         """Let the program see the end of its input; may be called twice."""
-        self._input.close()
+        if not self._ended:
+            self._input.close()
 
     def read_line(self, timeout_s: float) -> bytes:
         """Return the next line of the program's standard output, without its newline.
@@ -215,10 +222,6 @@ class Program(WatchedProcess, Closing):
             words = "\n  ".join(["the end of its standard error:", *said])
         return WorkerDiedError(f"{self.name}: process {self.pid} {how} {doing}; {words}")
 
-    def _check_open(self) -> None:
-        if self._ended:
-            raise ClosedError(f"{self.name}: used after it was ended")
-
     # ------------------------------------------------------------------ ending
 
     def wait(self, timeout_s: float) -> int | None:
@@ -274,8 +277,9 @@ class Program(WatchedProcess, Closing):
             self._last_lines = self._errors.last_lines(_QUOTED_LINES)
             self._errors.close()
 
-    def _forget(self) -> None:
-        super()._forget()
+    def disown(self, why: str) -> None:
+        """Leave the program to its owner, in a fork that has a copy of this object."""
+        super().disown(why)
         # With a copy of the input in another process the program would not see its end.
         self._input.abandon()
         if self._output is not None:

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
-from parllel.processes.fork_server import START_S
 from parllel.processes.in_program import GO, become_program, moved_up
 from parllel.processes.launch import start_lean
 from parllel.processes.liveness import liveness_connection
@@ -46,11 +45,13 @@ def start_program(
     folder: str,
     errors: int,
     output: int | None,
+    timeout_s: float,
 ) -> ProgramStart:
     """Start a program in a session of its own.
 
     errors: descriptor of the file for its standard error.
     output: that of the file for its standard output; None for a pipe.
+    timeout_s: how long the fork server may take, and then `exec`.
 
     Raises:
         OSError: FileNotFoundError, PermissionError or another one, about the command or the folder.
@@ -65,7 +66,7 @@ def start_program(
         else:
             mine_out, stdout = -1, output
         start = _by_fork_server if _has_guards() else _by_subprocess
-        process = start(command, environment, folder, (stdin, stdout, errors))
+        process = start(command, environment, folder, (stdin, stdout, errors), timeout_s)
         ours.pop_all()
     return ProgramStart(process, mine_in, mine_out)
 
@@ -98,6 +99,7 @@ def _by_fork_server(
     environment: Mapping[str, str],
     folder: str,
     files: tuple[int, int, int],
+    timeout_s: float,
 ) -> StartedProcess:
     with ExitStack() as stack:
         # Connections, as multiprocessing hands those over, and copies, as they close what they hold.
@@ -111,10 +113,10 @@ def _by_fork_server(
         assert liveness is not None
         with report, liveness:
             args = (*streams, report, liveness, command, environment, folder)
-            process: Any = start_lean("forkserver", become_program, args)
+            process: Any = start_lean("forkserver", become_program, args, timeout_s)
         # Our copy of the report's write end is closed by now: what ends the read is `exec`, or a death.
         try:
-            _check_report(heard.fileno(), command[0], folder)
+            _check_report(heard.fileno(), command[0], folder, timeout_s)
         except BaseException:
             # It may be the program already, which the caller gets no handle to.
             process.kill()
@@ -126,21 +128,22 @@ def _by_fork_server(
     return started
 
 
-def _check_report(heard: int, program: str, folder: str) -> None:
+def _check_report(heard: int, program: str, folder: str, timeout_s: float) -> None:
     """Wait until the program has started; raise what kept it from starting."""
-    said, left_s = b"", START_S
+    said, left_s = b"", timeout_s
     # To the end of the pipe: `GO` comes before `exec`, and only the end says that it has worked.
     while True:
         began = monotonic()
-        if wait([heard], SLICE_S):
+        slice_s = max(min(left_s, SLICE_S), 0.0)
+        if wait([heard], slice_s):
             part = os.read(heard, 4096)
             if not part:
                 break
             said += part
-        left_s -= counted_s(began, SLICE_S)
+        left_s -= counted_s(began, slice_s)
         if left_s <= 0:
             raise WorkerTimeoutError(
-                f"{program}: did not start within {START_S:g} s; it was killed"
+                f"{program}: did not start within {timeout_s:g} s; it was killed"
             )
     if said == GO:
         return
@@ -203,7 +206,9 @@ def _by_subprocess(
     environment: Mapping[str, str],
     folder: str,
     files: tuple[int, int, int],
+    timeout_s: float,
 ) -> StartedProcess:
+    # Popen itself waits for `exec`, without a limit.
     stdin, stdout, stderr = files
     with ExitStack() as theirs, ExitStack() as ours:
         # A pipe that the program never writes to, and that hangs up when it ends.

@@ -22,7 +22,9 @@ import weakref
 from multiprocessing.connection import wait
 from typing import Protocol
 
+from parllel.errors import ClosedError
 from parllel.processes.orphans import collect, kill_all, marked
+from parllel.processes.owned import own
 from parllel.processes.process_table import ProcessEntry, descendants, process_runs
 
 TERMINATE_S = (
@@ -80,6 +82,7 @@ class WatchedProcess:
         self._mark = mark
         self._ends_descendants = ends_descendants
         self._ended = False
+        self._why_ended = "used after it was closed"  # for messages
         self._is_clean = (
             False  # whether `end` has cleaned up; from then on only the exit code is known
         )
@@ -92,6 +95,7 @@ class WatchedProcess:
         # A descriptor stays with this very process, while its number may be given to another one.
         self._pidfd = _open_pidfd(self.pid)
         _living.add(self)
+        own(self)
 
     # ------------------------------------------------------------------ watching
 
@@ -240,11 +244,28 @@ class WatchedProcess:
                 if send is os.killpg or not self._await_death(0.0):
                     send(self.pid, number)
 
-    def _forget(self) -> None:
-        """Leave the process, in a fork of its owner, which has a copy of this object."""
-        self._ended = True
+    def disown(self, why: str) -> None:
+        """Leave the process to its owner, in a fork that has a copy of this object."""
         # A thread that the fork lacks may hold the copy for ever.
         self._exit_lock = threading.RLock()
+        _living.discard(self)  # a fork that exits would otherwise end the workers of its parent
+        if self._ended:
+            return
+        self._ended, self._why_ended = True, why
+        # The exit code comes once, over a pipe that both have, and is for the owner. multiprocessing looks
+        # for it as well, in all processes that it has started.
+        self._is_clean = True
+        with contextlib.suppress(OSError, ValueError):
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.dup2(nothing, self._process.sentinel, inheritable=False)
+            finally:
+                os.close(nothing)
+
+    def _check_open(self) -> None:
+        """Raise ClosedError after `end`, and in a fork of the owner."""
+        if self._ended:
+            raise ClosedError(f"{self.name}: {self._why_ended}")
 
     def __del__(self) -> None:
         # By getattr: a constructor may have failed before it set anything.
@@ -268,15 +289,5 @@ def _end_all() -> None:
             process.kill()
 
 
-def _forget_in_child() -> None:
-    """Leave the processes of the one that forked to it."""
-    # A fork that exits would otherwise end the workers of its parent.
-    for process in list(_living):
-        process._forget()
-    _living.clear()
-
-
 # After multiprocessing's own exit function, so before it: that one would wait for our children.
 atexit.register(_end_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)

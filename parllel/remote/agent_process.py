@@ -118,6 +118,7 @@ class AgentProcess(Closing):
                 (encode(brief),),
                 inherited=(self._text, self._pipes.theirs),
                 name=self.code.title,
+                start_timeout_s=self._start_s,
             )
             self._poller = select.poll()
             self._pipes.started(self._poller)

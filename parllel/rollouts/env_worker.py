@@ -24,7 +24,7 @@ class EnvWorker(Closing):
 
     Args:
         env_factory, traj_info, index, check, start_method: as for `ProcessCage`.
-        seed: of the first process; each further one has another, derived from it.
+        seed: of the first process, as for `ProcessCage`; each further one has another, derived from it.
         budget: how often the process may be started again, and how fast; of this environment alone. By
             default 10 times in 10 minutes.
         timeout_s: how long the environment may take for a step, a reset or its construction; then its process
@@ -49,7 +49,7 @@ class EnvWorker(Closing):
         start_method: str | None = None,
     ) -> None:
         self.index = index
-        self.timeout_s = timeout_s
+        self._timeout_s = timeout_s
         self.budget = RestartBudget(10, 600.0) if budget is None else budget
         self.restarts = 0
         self.parked: RestartsUsedUpError | None = None
@@ -67,6 +67,12 @@ class EnvWorker(Closing):
         )
         # What ProcessCage is given for a seed, so that the first process plays as a plain cage does.
         self.cage = self._make(seed=seed)
+
+    @property
+    def timeout_s(self) -> float:
+        """The argument of that name."""
+        # Read-only: the process that runs was started with it.
+        return self._timeout_s
 
     def fail(self, error: Exception) -> float | None:
         """End the process; return the seconds to wait before `restart`, or None if there is to be none.

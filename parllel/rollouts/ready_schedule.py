@@ -23,6 +23,7 @@ from parllel.agents import Handler, check_action_space
 from parllel.buffers import Samples
 from parllel.cages import AwaitedRows, CageInterface, FinalObservation, TrajInfo
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
+from parllel.processes import own
 from parllel.rollouts.arguments import check_kind, check_timeout
 from parllel.rollouts.env_unit import Doing, EnvUnit
 from parllel.rollouts.env_worker import EnvWorker
@@ -115,6 +116,8 @@ class ReadySchedule(Schedule):
         # Seconds in which this process ran, more or less; see `_LONGEST_GAP_S`.
         self._clock_s = self._checked_s = 0.0
         self._looked = time.monotonic()
+        self._is_copy = False
+        own(self)
 
     @property
     def parked(self) -> dict[int, RestartsUsedUpError]:
@@ -132,8 +135,19 @@ class ReadySchedule(Schedule):
 
     # ------------------------------------------------------------------ one turn
 
+    def disown(self, why: str) -> None:
+        """Step no environments of other processes, in a forked copy of the process that they belong to."""
+        self._is_copy = True
+
+    def _check_own(self) -> None:
+        # A copy would take the workers for dead, and start others for the batch that both have.
+        if self._is_copy:
+            for unit in self._units:
+                unit.cage.check_open()
+
     def begin(self, collector: StepCollector) -> None:
         """Reset all environments."""
+        self._check_own()
         self._collector = collector
         self.handler.sample_mode()
         self.handler.reset()
@@ -146,7 +160,9 @@ class ReadySchedule(Schedule):
         Raises:
             RestartsUsedUpError: if all environments are parked.
             Exception: what an environment of a plain cage raised.
+            ClosedError: in a forked copy of the process.
         """
+        self._check_own()
         self._tick()
         self._restart()
         received = self._receive(self._patience_s(may_act))

@@ -105,7 +105,13 @@ class AsynchronousSampler(PublishingSampler):
         self._published = None if agent is None else Published.of(agent)
         try:
             target = WithRegistry(serve)
-            child = Child(target, (build,), name=name, start_method=start_method)
+            child = Child(
+                target,
+                (build,),
+                name=name,
+                start_method=start_method,
+                start_timeout_s=timeout_s,
+            )
         except BaseException:
             self._close_weights()  # allocated before the process that did not start
             raise

@@ -167,12 +167,15 @@ class BatchSampler(Sampler):
 
         Raises:
             WrongStateError: if an error cut the last one short: what follows it is not known.
+            ClosedError: if a cage was closed or has failed, and in a forked copy of the process.
         """
         if self._within:
             raise WrongStateError(
                 "sampler: an error ended the last batch halfway, so there is nothing to continue from; "
                 "close this sampler and build another"
             )
+        # Before anything is written: a forked copy of this process has the same batch, in shared memory.
+        self.cages.check_open()
         with collector_off():
             self._within = self._started  # what is carried to row 0 must not be carried twice
             self.handler.sample_mode()  # first: resets are for the memory of sampling

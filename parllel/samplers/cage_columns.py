@@ -65,6 +65,11 @@ class CageColumns:
         self.columns = [units.columns for units in self.groups]
         self.everyone = Units([unit for units in self.groups for unit in units.units])
 
+    def check_open(self) -> None:
+        """Raise ClosedError unless all cages can be used, in this process."""
+        for cage in self.cages:
+            cage.check_open()
+
     def bind(self, samples: Samples) -> None:
         """Give each cage its columns of the buffer."""
         for cage, columns in zip(self.cages, self.columns, strict=True):

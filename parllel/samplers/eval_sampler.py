@@ -111,6 +111,8 @@ class EvalSampler(Sampler):
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Play the episodes and return them; the samples hold the last step only."""
+        # Before anything is written: a forked copy of this process has the same batch, in shared memory.
+        self._cages.check_open()
         if self.handler.samples is not None:
             self.compare_with(self.handler.samples)
         self._evaluations += 1

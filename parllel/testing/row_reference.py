@@ -55,11 +55,11 @@ class BatchRecord:
 
 def seeds_of(seed: Any) -> tuple[int, int]:
     """Return what a cage seeds its environment and its action space with."""
-    if not isinstance(seed, np.random.SeedSequence):
-        seed = np.random.SeedSequence(seed)
     # Written out here: taken from the cages, it would agree with them whatever they do.
-    first, second = seed.generate_state(2)
-    return int(first), int(second)
+    if isinstance(seed, np.random.SeedSequence):
+        first, second = seed.generate_state(2)
+        return int(first), int(second)
+    return int(seed), int(np.random.SeedSequence(seed).generate_state(2)[1])
 
 
 def simulate(

@@ -11,16 +11,19 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import child_targets as targets
 import pytest
 from starting import LONG_S, METHODS, ready, until
 
+from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
-from parllel.processes import Child, fork_server, forkserver_pid
-from parllel.testing import process_entry, process_runs
+from parllel.processes import Child, Program, fork_server, forkserver_pid, launch
+from parllel.samplers import AsynchronousSampler, Sampler
+from parllel.testing import CountingEnv, process_entry, process_runs
 
 
 @pytest.fixture(autouse=True)
@@ -39,18 +42,22 @@ def started_server() -> int:
     return server
 
 
-def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_fork_server_is_replaced() -> None:
     server = started_server()
     os.kill(server, signal.SIGSTOP)
-    monkeypatch.setattr(fork_server, "START_S", 0.2)
     with pytest.raises(
         WorkerTimeoutError,
         match=rf"cage 3: could not start its process: fork server, process {server}: did not start "
         r"a process within 0\.2 s \(perhaps it was stopped\) and was killed; the next start uses a new one",
     ):
         # More than a pipe takes: nothing may be written before the server has answered.
-        Child(targets.echo_inherited, (bytes(200_000),), name="cage 3", start_method="forkserver")
-    monkeypatch.setattr(fork_server, "START_S", LONG_S)
+        Child(
+            targets.echo_inherited,
+            (bytes(200_000),),
+            name="cage 3",
+            start_method="forkserver",
+            start_timeout_s=0.2,
+        )
     assert not process_runs(server)
     child = ready(Child(targets.echo, start_method="forkserver"))
     assert forkserver_pid() not in (None, server)
@@ -68,16 +75,67 @@ def test_a_fork_server_that_owes_its_key_is_replaced(monkeypatch: pytest.MonkeyP
             if not client.recv(1):
                 raise EOFError
 
-    monkeypatch.setattr(fork_server, "START_S", 0.2)
     monkeypatch.setattr(theirs, "_forkserver_authkey", b"key", raising=False)
     monkeypatch.setattr(theirs, "connect_to_new_process", connect)
     with pytest.raises(
         WorkerTimeoutError, match=rf"process {server}: did not start a process within"
     ):
-        Child(targets.echo, start_method="forkserver")
-    monkeypatch.setattr(fork_server, "START_S", LONG_S)
+        Child(targets.echo, start_method="forkserver", start_timeout_s=0.2)
     assert not process_runs(server)
     ready(Child(targets.echo, start_method="forkserver")).kill()
+
+
+STARTS: dict[str, Callable[[], Any]] = {
+    "ProcessCage": lambda: ProcessCage(CountingEnv, timeout_s=0.3),
+    "SynchronizedProcessCage": lambda: SynchronizedProcessCage(
+        [CountingEnv] * 2, n_workers=2, timeout_s=0.3
+    ),
+    "AsynchronousSampler": lambda: AsynchronousSampler(Sampler, timeout_s=0.3),
+    "Program": lambda: Program(["true"], start_timeout_s=0.3),
+}
+
+
+@pytest.mark.parametrize("kind", STARTS)
+def test_starts_by_a_stopped_fork_server_end_at_their_time_out(kind: str) -> None:
+    server = started_server()
+    os.kill(server, signal.SIGSTOP)
+    with pytest.raises(
+        WorkerTimeoutError, match=rf"process {server}: did not start a process within 0\.3 s"
+    ):
+        STARTS[kind]()
+    assert not process_runs(server)
+    ready(Child(targets.echo, start_method="forkserver")).kill()
+
+
+def test_a_start_does_not_wait_longer_for_that_of_another_thread() -> None:
+    server = started_server()
+    os.kill(server, signal.SIGSTOP)
+    found: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            Child(targets.echo, start_method="forkserver", start_timeout_s=LONG_S)
+        except BaseException as error:
+            found.append(error)
+
+    other = threading.Thread(target=start)
+    other.start()
+    until(lambda: _is_taken(launch._lock))
+    with pytest.raises(
+        WorkerTimeoutError,
+        match=r"child: could not start its process: another thread has been starting a process for 0\.2 s",
+    ):
+        Child(targets.echo, start_method="forkserver", start_timeout_s=0.2)
+    os.kill(server, signal.SIGKILL)
+    other.join(LONG_S)
+    assert [type(error) for error in found] == [WorkerDiedError]
+
+
+def _is_taken(lock: Any) -> bool:
+    if lock.acquire(blocking=False):
+        lock.release()
+        return False
+    return True
 
 
 def test_a_fork_server_that_ends_instead_of_starting_a_process() -> None:
@@ -193,3 +251,30 @@ def children_of(pid: int) -> list[int]:
     except OSError:
         return []
     return [int(child) for child in text.split()]
+
+
+STOPS = """
+import os, signal
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+"""
+
+
+def test_a_child_that_stops_before_it_reads_its_target_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it is to run may be longer than a pipe takes."""
+    (tmp_path / "stopping.py").write_text(STOPS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(fork_server, "_preload", ["stopping"])
+    with pytest.raises(
+        WorkerTimeoutError,
+        match=r"cage 3: process \d+ did not take what it is to run within 0\.3 s",
+    ):
+        Child(
+            targets.echo_inherited,
+            (bytes(1_000_000),),
+            name="cage 3",
+            start_method="forkserver",
+            start_timeout_s=0.3,
+        )

@@ -39,7 +39,7 @@ class _Answer(Awaited):
         self._script, self._left = script, next(script.waits)
         self.hangs = script.fault == "hang"
         if self.hangs and script.worker is not None:
-            script.fault, script.worker.timeout_s = None, 1e-3
+            script.fault, script.worker.row_timeout_s = None, 1e-3
 
     def done(self) -> bool:
         self._left -= 1
@@ -54,7 +54,7 @@ class ScriptedCage(Cage):
             options.pop(name, None)
         self._script = script
         if self._script.worker is not None:
-            self._script.worker.timeout_s = 60.0
+            self._script.worker.row_timeout_s = 60.0
         self._script.dies("make")
         super().__init__(*args, **options)
         self._phase, self._answer = "make", _Answer(self._script)

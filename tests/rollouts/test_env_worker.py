@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 from worker_setup import SEED, make_cages, make_handler, make_worker, pids, ready
 
 from parllel.cages import VectorEnvFactory
-from parllel.errors import RestartsUsedUpError
+from parllel.errors import ClosedError, RestartsUsedUpError
 from parllel.processes import RestartBudget
 from parllel.rollouts import (
     EnvWorker,
@@ -273,6 +274,33 @@ def test_a_recurrent_agent_begins_anew_after_a_crash():
             state = (2 * state + np.floor(seen)) % 16
         remembered[fragment.key[1:3]] = state
     assert remembered.keys() == {(0, 0), (0, 1), (1, 0)}
+
+
+def test_the_time_out_is_that_of_the_process_that_runs():
+    with EnvWorker(CountingEnv, seed=SEED, timeout_s=20.0, start_method="fork") as worker:
+        assert worker.timeout_s == 20.0
+        with pytest.raises(AttributeError, match="timeout_s"):
+            worker.timeout_s = 0.1
+
+
+def test_a_forked_copy_steps_and_restarts_nothing():
+    workers = [make_worker(CountingEnv, i) for i in range(2)]
+    with closing(ready(workers, batch_size=2)) as schedule:
+        before = [worker.cage.pid for worker in workers]
+        copy = os.fork()
+        if not copy:
+            refused = 0
+            for call in (partial(schedule.begin, None), partial(schedule.advance, may_act=True)):
+                try:
+                    call()
+                except ClosedError as error:
+                    refused += "forked copy" in str(error)
+            schedule.close()
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 2
+        assert [worker.cage.pid for worker in workers] == before
+        assert not any(worker.restarts for worker in workers)
+        assert [worker.cage.render_mode for worker in workers] == ["rgb_array"] * 2
 
 
 def test_a_native_vector_environment_is_taken_as_one_environment():

@@ -124,9 +124,14 @@ class WatchedBuffer(ReplayBuffer):
 
 
 class WatchedEnvWorker(EnvWorker):
-    """Tells the model of each death."""
+    """Tells the model of each death; its time-out for rows may be changed, but not that of its process."""
 
     producer: Any
+    row_timeout_s: float | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        return super().timeout_s if self.row_timeout_s is None else self.row_timeout_s
 
     def fail(self, error: Exception) -> float | None:
         self.producer.streams[self.index].crash()

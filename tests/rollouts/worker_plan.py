@@ -90,7 +90,7 @@ class Plan:
         if self.places == "real":
             # For rows, and only now: what else a cage is asked for, and its start, may take START_S.
             for source in sources:
-                source.timeout_s = self.timeout_s
+                source.row_timeout_s = self.timeout_s
         return schedule, sources
 
     def _source(self, script: Script, producer: Any, **options: Any) -> Any:

@@ -72,7 +72,7 @@ class PlainLoop:
     def __init__(self, factories):
         self.envs = [factory() for factory in factories]
         for seed, env in enumerate(self.envs):
-            env.reset(seed=int(np.random.SeedSequence(seed).generate_state(2)[0]))
+            env.reset(seed=seed)
         self.ended = [False] * len(self.envs)
 
     def follow(self, actions, *, waits):

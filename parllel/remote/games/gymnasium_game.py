@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.env_names import env_named, file_of
+from parllel.env_names import env_named, file_of, takes_render_mode
 from parllel.envs import action_mask_of
 from parllel.pictures import RenderedEnv
 from parllel.remote.games.game import Game
@@ -20,7 +20,7 @@ from parllel.remote.games.space_schema import (
     check_mask,
     space_schema,
 )
-from parllel.types import Tree
+from parllel.types import Tree, reward_of
 from parllel.wire import action_from_json, to_json
 
 _STEPS = 10_000  # where the environment does not say
@@ -77,7 +77,7 @@ class GymnasiumGame(Game):
         if env is None or (
             self.pictures and "rgb_array" in self._modes and env.render_mode != "rgb_array"
         ):
-            env = self._make("rgb_array")
+            env = self._make("rgb_array" if "rgb_array" in self._modes else None)
         observation, info = env.reset(seed=self.seed)
         (seat,) = position.seats
         seat.reward = 0.0
@@ -88,9 +88,10 @@ class GymnasiumGame(Game):
         assert self._env is not None
         (seat,) = position.seats
         observation, reward, terminated, truncated, info = self._env.step(self._action)
-        seat.reward = finite(self._id, float(seat.reward or 0.0) + float(reward))
+        reward = reward_of(reward, self._id)
+        seat.reward = finite(self._id, float(seat.reward or 0.0) + reward)
         seat.info = {
-            "reward": float(reward),
+            "reward": reward,
             "terminated": bool(terminated),
             "truncated": bool(truncated),
         }
@@ -133,7 +134,9 @@ class GymnasiumGame(Game):
         # A function of a file may take neither.
         options = {} if file_of(name) else {"render_mode": mode, "disable_env_checker": True}
         self._env = env = env_named(name, {**options, **self._kwargs})()
-        self._modes = list((env.metadata or {}).get("render_modes") or [])
+        modes = (env.metadata or {}).get("render_modes") or ()
+        # What makes it may not take a mode: a function that is registered, for example.
+        self._modes = list(modes) if file_of(name) or takes_render_mode(name) else []
         return env
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from parllel.remote.games.space_schema import (
     default_action,
     space_schema,
 )
-from parllel.types import Tree
+from parllel.types import Tree, reward_of
 from parllel.wire import action_from_json, to_json
 
 
@@ -105,10 +105,11 @@ class PettingZooGame(Game):
         seat = position.seats[number]
         if seat.reward is None or number not in position.left:
             return
-        seat.reward = finite(self._name, seat.reward + float(reward))
+        reward = reward_of(reward, self._name, f"agent {number}")
+        seat.reward = finite(self._name, seat.reward + reward)
         terminated, truncated = flags
         seat.info = {
-            "reward": seat.info.get("reward", 0.0) + float(reward),
+            "reward": seat.info.get("reward", 0.0) + reward,
             "terminated": bool(terminated),
             "truncated": bool(truncated),
         }
