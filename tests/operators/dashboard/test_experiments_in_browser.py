@@ -23,7 +23,7 @@ from parllel.operators import Experiment, OperatorConfig
 experiment = Experiment(
     "pair",
     [OperatorConfig("baseline", name, "{CARTPOLE}", policy=name) for name in ("random", "noop")],
-    seeds=range(4),
+    seeds=range(6),
 )
 """
 
@@ -97,6 +97,7 @@ def test_results_say_which_differences_are_clear(shown, watched, tmp_path):
     row = detail.locator("tr[data-difference='noop - random']")
     assert group["differences"][0]["is_clear"]
     expect(row).to_have_attribute("data-clear", "true")
+    expect(row).to_contain_text("clear")
     expect(detail.locator(".sentences li")).to_have_text(group["sentences"])
     expect(detail.locator("svg.chart")).to_have_count(2)
     shutil.rmtree(folder / "runs" / "earlier")
