@@ -55,7 +55,7 @@ def mean_with_interval(
 
     The interval is exact for values that are distributed symmetrically about their mean. That of returns with
     a long tail is too narrow, like every interval that assumes nothing of the tail: of 10 draws of an
-    exponential distribution it holds the mean in about 91 % of cases, as Student's t does.
+    exponential distribution it holds the mean in about 90 % of cases, as Student's t does.
 
     Args:
         values: finite.

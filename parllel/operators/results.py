@@ -104,7 +104,7 @@ class OperatorResult:
         total_tokens, total_cost: of all its episodes, those that failed too.
         latency_s: of its steps; None if there were none.
         asked, ended, failed: episodes; what is missing was not begun, or was interrupted. On a board
-            `asked` is the sum of the others.
+            `asked` counts what was begun and not given up.
         failures: what failed episodes said, each text once.
     """
 
@@ -280,8 +280,9 @@ def _episodes(folder: Path, source: Source) -> list[Episode]:
 
 
 def _by_key(episodes: Sequence[Episode]) -> Episodes:
-    """Return the episodes of each key in the order of their numbers; of one number the last record counts."""
-    newest = {episode.episode: episode for episode in episodes}
+    """Return the episodes of each key in the order of their numbers."""
+    # An episode that failed may have been played again under its number; both are counted, each once.
+    newest = {(episode.episode, episode.status): episode for episode in episodes}
     found: Episodes = {}
     for _, episode in sorted(newest.items()):
         found.setdefault(episode.key, []).append(episode)
@@ -322,7 +323,7 @@ def _operator_result(
         _sum_of_known(e.tokens for e in played),
         _sum_of_known(_cost(e, price) for e in played),
         latency,
-        max(asked or 0, len(played)),
+        max(asked or 0, len({e.episode for e in played})),
         len(ended),
         len(failures),
         tuple(dict.fromkeys(failures)),

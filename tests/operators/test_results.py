@@ -17,6 +17,7 @@ from parllel.operators.results import (
     results_as_json,
     results_of,
 )
+from parllel.operators.results_chart import draw_results
 from parllel.operators.results_table import print_results
 from parllel.operators.telemetry import Telemetry
 
@@ -198,14 +199,27 @@ def test_a_seed_counts_once_however_often_it_was_played(tmp_path):
     assert group.differences[0].is_clear
 
 
-def test_more_were_played_than_asked_for_at_first(tmp_path):
-    play(tmp_path, "a", range(9))
+def test_an_episode_that_failed_and_was_played_again_is_named(tmp_path):
+    play(tmp_path, "a", range(9), failed=[3])
     with Telemetry(tmp_path, "a", goes_on=True) as telemetry:
-        telemetry.episode(
-            record("a", 0, 0.0, "failed", seed=0)
-        )  # the same number again: the newest counts
-    ((a,),) = (group.operators for group in results_of(tmp_path, sources("a", 5)))
-    assert (a.ended, a.failed, a.asked) == (8, 1, 9)
+        telemetry.episode(record("a", 3, 3.0, seed=3))
+        telemetry.episode(record("a", 3, 3.0, seed=3))  # written twice
+    play(tmp_path, "b", range(9))
+    for asked in (9, 5):  # never "9 of 5"
+        (group,) = results_of(tmp_path, sources("ab", asked))
+        a = group.operators[0]
+        assert (a.ended, a.failed, a.asked) == (9, 1, 9)
+        assert group.sentences[0] == "a: 1 of 10 episodes failed and is not in its means"
+        assert group.differences[0].total_reward.n == 9
+
+
+def test_the_chart_names_what_failed(folder, tmp_path):
+    draw_results(tmp_path / "results.svg", results_of(folder, SOURCES))
+    # Its text is in comments, beside the shapes of the letters.
+    drawn = (tmp_path / "results.svg").read_text()
+    assert "<!-- a -->" in drawn
+    assert "<!-- b (1 failed) -->" in drawn
+    assert "<!-- difference, mean and 95 % interval, corrected -->" in drawn
 
 
 @pytest.mark.parametrize(("n_players", "comparisons"), [(4, "pairs"), (8, "first")])
