@@ -88,8 +88,8 @@ def sign_flip_interval(
     blocks = _numbers(range(len(values)) if seeds is None else seeds)
     n_blocks = max(blocks, default=-1) + 1
     tail = (1 - level) / 2
-    # At least 32 subsets in each tail, so that rounding down costs little.
-    n_bits = min(n_blocks, max(_MIN_BITS, 5 + math.ceil(-math.log2(tail))))
+    # At least 8 subsets in each tail, so that rounding down costs little.
+    n_bits = min(n_blocks, max(_MIN_BITS, 3 + math.ceil(-math.log2(tail))))
     rank = math.floor(tail * 2**n_bits)
     if rank == 0:
         return None

@@ -18,7 +18,6 @@ from parllel.operators.intervals import (
     least_seeds,
     mean_with_interval,
     proportion_with_interval,
-    sign_flip_interval,
 )
 from parllel.operators.price import Price
 from parllel.operators.telemetry import EPISODES, STEPS, read_telemetry, telemetry_path
@@ -390,17 +389,22 @@ def _paired(name: str, mine: Episodes, against: str, theirs: Episodes) -> _Pairs
 
 
 def _difference(pairs: _Pairs, comparisons: int) -> Difference:
-    level = _level(comparisons)
-    ends = sign_flip_interval(pairs.gains, seeds=pairs.keys, level=level)
+    level, seeds = _level(comparisons), len(set(pairs.keys))
+    gain = mean_with_interval(pairs.gains, seeds=pairs.keys, level=level)
+    if gain.low is not None and gain.high is not None:
+        is_clear = gain.low > 0 or gain.high < 0
+    else:
+        # Of enough seeds, gains that are all the same have no interval; the test rejects zero nevertheless.
+        is_clear = seeds >= least_seeds(level) and gain.mean != 0
     return Difference(
         pairs.operator_id,
         pairs.against,
-        mean_with_interval(pairs.gains, seeds=pairs.keys, level=level),
-        len(set(pairs.keys)),
+        gain,
+        seeds,
         pairs.failed,
         pairs.unpaired,
         comparisons,
-        ends is not None and (ends[0] > 0 or ends[1] < 0),
+        is_clear,
     )
 
 
