@@ -136,7 +136,7 @@ class Difference:
     """By how much more one operator gained than another, over pairs of episodes that both ended.
 
     Episodes with the same seed are a pair. All differences of an experiment are corrected together
-    (Bonferroni): of players who are equal, any is called clear in at most 5 % of experiments.
+    (Bonferroni): if the operators are equal, at most 5 % of experiments call any of them clear.
 
     Attributes:
         total_reward: the mean difference; `n` is the number of pairs. All intervals of the experiment's
