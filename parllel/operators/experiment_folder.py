@@ -161,7 +161,8 @@ def failures_of(groups: list[GroupResult], *, stopped: bool) -> tuple[str, ...]:
             if one.failed or missing:
                 left = f", and {missing} not played" if missing else ""
                 first, *others = one.failures or ("nothing was played",)
-                more = f" (and {len(others)} other failures)" if others else ""
+                n_others = f"{len(others)} other failure{'s' * (len(others) > 1)}"
+                more = f" (and {n_others})" if others else ""
                 found.append(
                     f"{one.operator_id} ({group.label}): {one.failed} of {one.asked} episodes failed"
                     f"{left}: {first}{more}"

@@ -1,17 +1,27 @@
-"""Means with their intervals: by the bootstrap, and of proportions by Wilson's score."""
+"""Means with their intervals: by sign flips, and of proportions by Wilson's score.
+
+Sign flips (Hartigan 1969, "Using subsample values as typical values") ask of a mean m: if values lie as often
+above m as below it by the same amount, how often would they be so far on one side of it? The interval holds
+each m for which that is not rare. It assumes no normal distribution, and keeps its promise for few values.
+
+    values -> blocks (one for each seed) -> a group of 2**bits sign flips -> the mean of each flipped subset
+    the interval is from the k-th smallest of these means to the k-th largest
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 LEVEL = 0.95
 _Z = 1.959964  # of the normal distribution, for LEVEL
-RESAMPLES = 10_000
-_MOST_DRAWN = 2_000_000  # numbers in memory at a time
+_MIN_BITS = 13  # all subsets of up to 13 blocks; of more blocks a group of 8,192 of them
+_ROUNDING = 1e-12  # of the largest value
 
 
 @dataclass(frozen=True)
@@ -20,8 +30,9 @@ class Mean:
 
     Attributes:
         mean: None over no values.
-        low, high: its 95 % interval; None over fewer than two values, which say nothing of their spread.
-        n: of how many values.
+        low, high: its interval, at 95 % unless another level is named. None if the values do not bound it:
+            fewer than six seeds, or values that are all the same.
+        n: the number of values.
     """
 
     mean: float | None
@@ -37,43 +48,125 @@ class Mean:
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def mean_with_interval(values: Sequence[float]) -> Mean:
-    """Return the mean with its percentile bootstrap interval (Efron 1979): 10,000 resamples, always the same.
+def mean_with_interval(
+    values: Sequence[float], *, seeds: Sequence[Hashable] | None = None, level: float = LEVEL
+) -> Mean:
+    """Return the mean with its interval by sign flips.
 
-    The interval of few values is too narrow, as every bootstrap's is: that of 5 draws of a normal
-    distribution holds its mean in about 84 % of cases, that of 20 in about 93 %.
+    The interval is exact for values that are distributed symmetrically about their mean. That of returns with
+    a long tail is too narrow, like every interval that assumes nothing of the tail: of 10 draws of an
+    exponential distribution it holds the mean in about 90 % of cases, as Student's t does.
+
+    Args:
+        values: finite.
+        seeds: of each value; values of one seed are not independent, and count as one. Default: each another.
+        level: probability that the interval holds the mean.
     """
     n = len(values)
-    held = np.asarray(values, np.float64)
     if n == 0:
         return Mean(None, None, None, 0)
-    mean = float(held.mean())
-    if n == 1:
-        return Mean(mean, None, None, 1)
+    held = np.asarray(values, np.float64)
     if np.all(held == held[0]):
-        # Exactly: sums of equal numbers are rounded, each otherwise.
-        return Mean(float(held[0]), float(held[0]), float(held[0]), n)
-    generator = np.random.default_rng(0)
-    rows = max(1, _MOST_DRAWN // n)
-    means = [
-        held[generator.integers(n, size=(min(rows, RESAMPLES - done), n))].mean(axis=1)
-        for done in range(0, RESAMPLES, rows)
-    ]
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
-    return Mean(mean, float(low), float(high), n)
+        # Exactly: sums of equal numbers are rounded. An interval of no width would be certain of them.
+        return Mean(float(held[0]), None, None, n)
+    low, high = sign_flip_interval(values, seeds=seeds, level=level) or (None, None)
+    return Mean(float(held.mean()), low, high, n)
 
 
-def proportion_with_interval(successes: Sequence[bool]) -> Mean:
+def sign_flip_interval(
+    values: Sequence[float], *, seeds: Sequence[Hashable] | None = None, level: float = LEVEL
+) -> tuple[float, float] | None:
+    """Return the interval of the mean, which leaves out zero exactly if the sign-flip test rejects it.
+
+    Arguments are those of `mean_with_interval`. Differences of two players who are interchangeable are
+    distributed symmetrically about zero, whatever their returns are: the test is wrong about these with a
+    probability of at most 1 - level.
+
+    Returns:
+        None if there are fewer seeds than `least_seeds(level)`.
+    """
+    blocks = _numbers(range(len(values)) if seeds is None else seeds)
+    n_blocks = max(blocks, default=-1) + 1
+    tail = (1 - level) / 2
+    # At least 8 subsets in each tail, so that rounding down costs little.
+    n_bits = min(n_blocks, max(_MIN_BITS, 3 + math.ceil(-math.log2(tail))))
+    rank = math.floor(tail * 2**n_bits)
+    if rank == 0:
+        return None
+    means = _subset_means(np.asarray(values, np.float64), _codes(n_blocks, n_bits)[blocks], n_bits)
+    ends = np.partition(means, [rank - 1, len(means) - rank])
+    return float(ends[rank - 1]), float(ends[len(means) - rank])
+
+
+def least_seeds(level: float = LEVEL) -> int:
+    """Return how many seeds an interval takes: 6 at 95 %."""
+    return math.ceil(-math.log2((1 - level) / 2))
+
+
+def proportion_with_interval(
+    successes: Sequence[bool], *, seeds: Sequence[Hashable] | None = None
+) -> Mean:
     """Return how often something was true, with Wilson's score interval (Wilson 1927), from 0 to 1.
 
-    A bootstrap of values that are all the same would be certain of them.
+    seeds: of each value; values of one seed count as one for the interval. Default: each another.
     """
-    n = len(successes)
-    if n == 0:
+    count = len(successes)
+    if count == 0:
         return Mean(None, None, None, 0)
-    p = sum(map(bool, successes)) / n
+    n = count if seeds is None else len(set(seeds))
+    p = sum(map(bool, successes)) / count
     centre = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z / (1 + _Z**2 / n) * math.sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
     # Limited, as rounding may leave the range by a bit.
-    return Mean(p, max(0.0, centre - half), min(1.0, centre + half), n)
+    return Mean(p, max(0.0, centre - half), min(1.0, centre + half), count)
+
+
+def _numbers(seeds: Sequence[Hashable]) -> list[int]:
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(seed, len(numbers)) for seed in seeds]
+
+
+@lru_cache(maxsize=64)
+def _codes(n_blocks: int, n_bits: int) -> NDArray[np.int64]:
+    """Return for each block which generators of the group flip it, as bits.
+
+    The group has 2**n_bits members. Of up to n_bits blocks it is all sign flips; of more it is a subgroup,
+    always the same, of which the test is exact too.
+    """
+    n_more = n_blocks - n_bits
+    # Raw words, which numpy keeps the same in all versions.
+    more = np.random.PCG64(0).random_raw(n_more) % (2**n_bits - 1) + 1
+    return np.concatenate([1 << np.arange(n_bits), more.astype(np.int64)])
+
+
+def _subset_means(
+    values: NDArray[np.float64], codes: NDArray[np.int64], n_bits: int
+) -> NDArray[np.float64]:
+    """Return the mean of the values that each member of the group flips, but for that which flips none.
+
+    values, codes: [n].  returns [2**n_bits - 1].
+    """
+    sums, counts = _walsh(
+        np.stack([np.bincount(codes, of, 1 << n_bits) for of in (values, np.ones_like(values))])
+    )
+    # A transform holds the sum with flipped signs: what it lacks of the plain sum is twice the flipped part.
+    means: NDArray[np.float64] = (sums[0] - sums[1:]) / (counts[0] - counts[1:])
+    # A subset whose sum is zero but for rounding is on neither side of zero.
+    means[np.abs(means) < _ROUNDING * np.abs(values).max()] = 0.0
+    return means
+
+
+def _walsh(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the Walsh-Hadamard transform of each row.
+
+    values: [rows, 2**bits].  returns for each u the sum of row[c] over all c, negated where u & c has an odd
+    number of bits; of the same shape.
+    """
+    rows, n = values.shape
+    half = 1
+    while half < n:
+        pairs = values.reshape(rows, -1, 2, half)
+        left, right = pairs[:, :, 0], pairs[:, :, 1]
+        values = np.stack([left + right, left - right], axis=2).reshape(rows, n)
+        half *= 2
+    return values

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
+from parllel.operators.intervals import (
+    LEVEL,
+    Mean,
+    least_seeds,
+    mean_with_interval,
+    proportion_with_interval,
+)
 from parllel.operators.price import Price
 from parllel.operators.telemetry import EPISODES, STEPS, read_telemetry, telemetry_path
 
@@ -30,6 +35,7 @@ class Episode(msgspec.Struct):
     total_reward: float | None
     episode_length: int
     seed: int | None = None
+    agent_seed: int | None = None
     success: bool | None = None
     tokens: int | None = None
     prompt_tokens: int | None = None
@@ -41,9 +47,17 @@ class Episode(msgspec.Struct):
         """The total reward; 0 of what has none, which has failed."""
         return self.total_reward or 0.0
 
+    @property
+    def key(self) -> Key:
+        """What an episode of another operator has in common with it: its seeds, or else its number."""
+        if self.seed is None:
+            return -1, self.episode
+        return self.seed, -1 if self.agent_seed is None else self.agent_seed
 
-# By what makes a pair of them: their number, or a seed and how often that was played before.
-Episodes = dict[tuple[int, int], Episode]
+
+Key = tuple[int, int]
+# The episodes that have a key in common, in the order of their numbers.
+Episodes = dict[Key, list[Episode]]
 
 
 class _Step(msgspec.Struct):
@@ -60,7 +74,6 @@ class Source:
         operators: their ids.
         run_id: of the telemetry.
         episodes: how many were to be played; None on a board, where people begin episodes as they like.
-            Then those with the same seed are compared, and else those with the same number.
         prices: of tokens, by operator, where they are known.
     """
 
@@ -89,7 +102,8 @@ class OperatorResult:
         tokens, cost: of a language model, by episode; None if it counts none, or has no price.
         total_tokens, total_cost: of all its episodes, those that failed too.
         latency_s: of its steps; None if there were none.
-        asked, ended, failed: episodes; what is missing was not begun, or was interrupted.
+        asked, ended, failed: episodes; what is missing was not begun, or was interrupted. On a board
+            `asked` counts what was begun and not given up.
         failures: what failed episodes said, each text once.
     """
 
@@ -107,34 +121,74 @@ class OperatorResult:
     failed: int
     failures: tuple[str, ...]
 
+    @property
+    def sentence(self) -> str:
+        """The episodes that failed, for people to read; empty if none did."""
+        if not self.failed:
+            return ""
+        episodes = _count(self.ended + self.failed, "episode")
+        are = "is" if self.failed == 1 else "are"
+        return f"{self.operator_id}: {self.failed} of {episodes} failed and {are} not in its means"
+
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much more one operator gained than another, over the episodes that both ended.
+    """By how much more one operator gained than another, over pairs of episodes that both ended.
+
+    Episodes with the same seed are a pair. All differences of an experiment are corrected together
+    (Bonferroni): if the operators are equal, at most 5 % of experiments call any of them clear.
 
     Attributes:
-        unpaired: episodes that one of them ended alone.
+        total_reward: the mean difference; `n` is the number of pairs. All intervals of the experiment's
+            differences hold together with 95 %.
+        seeds: of the pairs. Pairs of one seed count as one for the interval.
+        failed: pairs that are left out, as one of their episodes failed.
+        unpaired: episodes that only one of the two has played.
+        comparisons: for how many differences the interval is corrected.
+        is_clear: whether the sign-flip test at that level calls it a difference. Where there is an interval,
+            it then leaves out zero.
     """
 
     operator_id: str
     against: str
     total_reward: Mean
+    seeds: int
+    failed: int
     unpaired: int
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether all of the interval is on one side of zero."""
-        low, high = self.total_reward.low, self.total_reward.high
-        return low is not None and high is not None and (low > 0 or high < 0)
+    comparisons: int
+    is_clear: bool
 
     @property
     def sentence(self) -> str:
-        """The difference for people to read."""
-        gain = self.total_reward
-        more = "more" if (gain.mean or 0) > 0 else "less"
-        return (
-            f"{self.operator_id} gains {more} than {self.against}: {gain}; {gain.n} paired episodes"
-        )
+        """What was found over which pairs, for people to read."""
+        gain, least = self.total_reward, least_seeds(_level(self.comparisons))
+        found = f"no clear difference between {self.operator_id} and {self.against}"
+        if self.is_clear:
+            more = "more" if (gain.mean or 0) > 0 else "less"
+            found = f"{self.operator_id} gains {more} than {self.against}"
+        if not gain.n:
+            return f"{found}: no pairs of episodes{self._left_out}"
+        # Of enough pairs, only those that are all the same have no interval.
+        over = "over" if gain.low is not None or self.seeds < least else "in each of"
+        pairs = _count(gain.n, "pair")
+        if self.seeds < gain.n:
+            pairs += f" of {_count(self.seeds, 'seed')}"
+        if self.seeds < least:
+            pairs += f", too few: at least {least}{' seeds' * (self.seeds < gain.n)} are needed"
+        if self.comparisons > 1:
+            pairs += f", corrected for {self.comparisons} comparisons"
+        return f"{found}: {gain} {over} {pairs}{self._left_out}"
+
+    @property
+    def _left_out(self) -> str:
+        said = ""
+        if self.failed:
+            are = "is" if self.failed == 1 else "are"
+            said += f"; {_count(self.failed, 'pair')} {are} left out, as an episode failed"
+        if self.unpaired:
+            have = "has" if self.unpaired == 1 else "have"
+            said += f"; {_count(self.unpaired, 'episode')} {have} no pair"
+        return said
 
 
 @dataclass(frozen=True)
@@ -152,11 +206,10 @@ class GroupResult:
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence for each difference that is clear, or one that none is; none without differences."""
-        clear = [one.sentence for one in self.differences if one.is_clear]
-        if clear or not self.differences:
-            return clear
-        return ["no difference is clear: the interval of each reaches zero, or is unknown"]
+        """A sentence for each operator with failed episodes, then for each difference, clear ones first."""
+        failed = [one.sentence for one in self.operators if one.failed]
+        differences = sorted(self.differences, key=lambda one: not one.is_clear)
+        return [*failed, *(one.sentence for one in differences)]
 
 
 def label_of(env: str) -> str:
@@ -183,24 +236,34 @@ def results_of(
         episodes = _episodes(folder, source)
         latencies = _latencies(folder, source)
         for operator in source.operators:
-            mine = [e for e in episodes if e.operator_id == operator]
-            own = _by_number(mine) if source.episodes is not None else _by_seed(mine)
-            asked = len(own) if source.episodes is None else source.episodes
+            own = _by_key([e for e in episodes if e.operator_id == operator])
             price = source.prices.get(operator)
-            result = _operator_result(operator, own, latencies.get(operator, []), asked, price)
+            result = _operator_result(
+                operator, own, latencies.get(operator, []), source.episodes, price
+            )
             groups.setdefault(source.group, {})[operator] = result, own
-    return [_group_result(name, members, comparisons) for name, members in groups.items()]
+    pairs = {
+        name: _pairs({operator: own for operator, (_, own) in members.items()}, comparisons)
+        for name, members in groups.items()
+    }
+    # What has no pairs claims nothing, and needs no correction.
+    n_comparisons = max(1, sum(bool(one.gains) for of_group in pairs.values() for one in of_group))
+    return [
+        GroupResult(
+            name,
+            tuple(result for result, _ in members.values()),
+            tuple(_difference(one, n_comparisons) for one in pairs[name]),
+        )
+        for name, members in groups.items()
+    ]
 
 
 def results_as_json(groups: Sequence[GroupResult]) -> list[dict[str, Any]]:
-    """Return the results as JSON values, with what is said of them: label, sentences, is_clear."""
-    found = []
-    for group in groups:
-        values = dataclasses.asdict(group)
-        for difference, of in zip(values["differences"], group.differences, strict=True):
-            difference["is_clear"] = of.is_clear
-        found.append({"label": group.label, **values, "sentences": group.sentences})
-    return found
+    """Return the results as JSON values, with what is said of them: label and sentences."""
+    return [
+        {"label": group.label, **dataclasses.asdict(group), "sentences": group.sentences}
+        for group in groups
+    ]
 
 
 def _episodes(folder: Path, source: Source) -> list[Episode]:
@@ -215,17 +278,13 @@ def _episodes(folder: Path, source: Source) -> list[Episode]:
     return episodes
 
 
-def _by_number(episodes: Sequence[Episode]) -> Episodes:
-    return {(episode.episode, 0): episode for episode in episodes}
-
-
-def _by_seed(episodes: Sequence[Episode]) -> Episodes:
+def _by_key(episodes: Sequence[Episode]) -> Episodes:
+    """Return the episodes of each key in the order of their numbers."""
+    # An episode that failed may have been played again under its number; both are counted, each once.
+    newest = {(episode.episode, episode.status): episode for episode in episodes}
     found: Episodes = {}
-    played: Counter[int] = Counter()
-    for episode in sorted(episodes, key=lambda episode: episode.episode):
-        seed = -1 if episode.seed is None else episode.seed
-        found[seed, played[seed]] = episode
-        played[seed] += 1
+    for _, episode in sorted(newest.items()):
+        found.setdefault(episode.key, []).append(episode)
     return found
 
 
@@ -243,42 +302,52 @@ def _operator_result(
     operator: str,
     episodes: Episodes,
     latencies: list[float],
-    asked: int,
+    asked: int | None,
     price: Price | None,
 ) -> OperatorResult:
-    ended = _ended(episodes)
-    successes = [e.success for e in ended.values() if e.success is not None]
-    tokens = {key: e.tokens for key, e in episodes.items()}
-    costs = {key: _cost(e, price) for key, e in episodes.items()}
+    played = [e for of_key in episodes.values() for e in of_key]
+    ended = _ended(played)
     latency = None
     if latencies:
         median, p95 = np.quantile(latencies, [0.5, 0.95])
         latency = Latency(float(median), float(p95))
-    failures = [e.failure or "failed" for e in episodes.values() if e.status != "ended"]
+    failures = [e.failure or "failed" for e in played if e.status != "ended"]
     return OperatorResult(
         operator,
-        mean_with_interval([e.reward for e in ended.values()]),
-        mean_with_interval([float(e.episode_length) for e in ended.values()]),
-        proportion_with_interval(successes) if successes else None,
-        _mean_of_known(tokens[key] for key in ended),
-        _mean_of_known(costs[key] for key in ended),
-        _sum_of_known(tokens.values()),
-        _sum_of_known(costs.values()),
+        _mean(ended, lambda e: e.reward) or Mean(None, None, None, 0),
+        _mean(ended, lambda e: e.episode_length) or Mean(None, None, None, 0),
+        _success(ended),
+        _mean(ended, lambda e: e.tokens),
+        _mean(ended, lambda e: _cost(e, price)),
+        _sum_of_known(e.tokens for e in played),
+        _sum_of_known(_cost(e, price) for e in played),
         latency,
-        asked,
+        max(asked or 0, len({e.episode for e in played})),
         len(ended),
         len(failures),
         tuple(dict.fromkeys(failures)),
     )
 
 
+def _mean(episodes: Sequence[Episode], value_of: Callable[[Episode], float | None]) -> Mean | None:
+    """Return the mean over the episodes that have a value; None if none has."""
+    known = [(e.key, float(value)) for e in episodes if (value := value_of(e)) is not None]
+    if not known:
+        return None
+    keys, values = zip(*known, strict=True)
+    return mean_with_interval(values, seeds=keys)
+
+
+def _success(episodes: Sequence[Episode]) -> Mean | None:
+    known = [(e.key, e.success) for e in episodes if e.success is not None]
+    if not known:
+        return None
+    keys, successes = zip(*known, strict=True)
+    return proportion_with_interval(successes, seeds=keys)
+
+
 def _cost(episode: Episode, price: Price | None) -> float | None:
     return None if price is None else price.cost(episode.prompt_tokens, episode.completion_tokens)
-
-
-def _mean_of_known(values: Iterable[float | None]) -> Mean | None:
-    known = [float(value) for value in values if value is not None]
-    return mean_with_interval(known) if known else None
 
 
 def _sum_of_known(values: Iterable[NumberT | None]) -> NumberT | None:
@@ -286,26 +355,66 @@ def _sum_of_known(values: Iterable[NumberT | None]) -> NumberT | None:
     return sum(known[1:], known[0]) if known else None
 
 
-def _group_result(
-    name: str, members: dict[str, tuple[OperatorResult, Episodes]], comparisons: str
-) -> GroupResult:
-    pairs = itertools.combinations(members, 2)
-    differences = [
-        _difference(second, members[second][1], first, members[first][1])
-        for first, second in pairs
-        if comparisons == "pairs" or first == next(iter(members))
+class _Pairs(NamedTuple):
+    operator_id: str
+    against: str
+    keys: list[Key]
+    gains: list[float]
+    failed: int
+    unpaired: int
+
+
+def _pairs(members: Mapping[str, Episodes], comparisons: str) -> list[_Pairs]:
+    firsts = list(members) if comparisons == "pairs" else list(members)[:1]
+    return [
+        _paired(second, members[second], first, members[first])
+        for first, second in itertools.combinations(members, 2)
+        if first in firsts
     ]
-    return GroupResult(name, tuple(result for result, _ in members.values()), tuple(differences))
 
 
-def _difference(name: str, episodes: Episodes, against: str, others: Episodes) -> Difference:
-    mine, theirs = _ended(episodes), _ended(others)
+def _paired(name: str, mine: Episodes, against: str, theirs: Episodes) -> _Pairs:
+    found: list[tuple[Key, float]] = []
+    failed = unpaired = 0
     # Sorted, so that the interval does not depend on which episodes ended first.
-    both = sorted(mine.keys() & theirs.keys())
-    differences = [mine[i].reward - theirs[i].reward for i in both]
-    unpaired = len(mine.keys() ^ theirs.keys())
-    return Difference(name, against, mean_with_interval(differences), unpaired)
+    for key in sorted(mine.keys() | theirs.keys()):
+        own, others = mine.get(key, []), theirs.get(key, [])
+        # The k-th that ended of each: one that failed may have been played again.
+        ended = list(zip(_ended(own), _ended(others), strict=False))
+        found += [(key, one.reward - other.reward) for one, other in ended]
+        failed += min(len(own), len(others)) - len(ended)
+        unpaired += abs(len(own) - len(others))
+    keys, gains = [key for key, _ in found], [gain for _, gain in found]
+    return _Pairs(name, against, keys, gains, failed, unpaired)
 
 
-def _ended(episodes: Episodes) -> Episodes:
-    return {number: e for number, e in episodes.items() if e.status == "ended"}
+def _difference(pairs: _Pairs, comparisons: int) -> Difference:
+    level, seeds = _level(comparisons), len(set(pairs.keys))
+    gain = mean_with_interval(pairs.gains, seeds=pairs.keys, level=level)
+    if gain.low is not None and gain.high is not None:
+        is_clear = gain.low > 0 or gain.high < 0
+    else:
+        # Of enough seeds, gains that are all the same have no interval; the test rejects zero nevertheless.
+        is_clear = seeds >= least_seeds(level) and gain.mean != 0
+    return Difference(
+        pairs.operator_id,
+        pairs.against,
+        gain,
+        seeds,
+        pairs.failed,
+        pairs.unpaired,
+        comparisons,
+        is_clear,
+    )
+
+
+def _level(comparisons: int) -> float:
+    return 1 - (1 - LEVEL) / comparisons
+
+
+def _ended(episodes: Iterable[Episode]) -> list[Episode]:
+    return [e for e in episodes if e.status == "ended"]
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

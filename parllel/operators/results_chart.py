@@ -31,7 +31,12 @@ def draw_results(path: str | os.PathLike[str], groups: Sequence[GroupResult]) ->
     FigureCanvasAgg(figure)
     axes: Any = figure.subplots(len(groups), 2, squeeze=False, height_ratios=heights)
     for (left, right), group in zip(axes, groups, strict=True):
-        rewards = {one.operator_id: one.total_reward for one in group.operators}
+        rewards = {
+            f"{one.operator_id} ({one.failed} failed)"
+            if one.failed
+            else one.operator_id: one.total_reward
+            for one in group.operators
+        }
         _draw(left, group.label, "total reward, mean and 95 % interval", rewards)
         if not group.differences:
             right.set_axis_off()
@@ -39,7 +44,9 @@ def draw_results(path: str | os.PathLike[str], groups: Sequence[GroupResult]) ->
         differences = {
             f"{one.operator_id} - {one.against}": one.total_reward for one in group.differences
         }
-        _draw(right, "paired differences", "difference, mean and 95 % interval", differences)
+        corrected = ", corrected" if group.differences[0].comparisons > 1 else ""
+        label = f"difference, mean and 95 % interval{corrected}"
+        _draw(right, "paired differences", label, differences)
         right.axvline(0.0, color="0.6", linewidth=1)
     figure.savefig(path, dpi=100)
 

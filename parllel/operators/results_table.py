@@ -21,8 +21,8 @@ def print_results(groups: Sequence[GroupResult], console: Console) -> None:
         console.print(_operators(group.operators))
         if group.differences:
             console.print(_differences(group.differences))
-            for said in group.sentences:
-                console.print(said, markup=False, highlight=False, soft_wrap=True)
+        for said in group.sentences:
+            console.print(said, markup=False, highlight=False, soft_wrap=True)
         console.print()
 
 
@@ -64,11 +64,13 @@ def _operators(operators: Sequence[OperatorResult]) -> Table:
 
 
 def _differences(differences: Sequence[Difference]) -> Table:
-    table = _table("difference", "pairs", "unpaired", "reward [95 %]")
+    level = "95 %, corrected" if differences[0].comparisons > 1 else "95 %"
+    table = _table("difference", "pairs", "failed", "unpaired", f"reward [{level}]")
     for one in differences:
         table.add_row(
             escape(f"{one.operator_id} - {one.against}"),
             str(one.total_reward.n),
+            str(one.failed),
             str(one.unpaired),
             _with_interval(one.total_reward),
         )

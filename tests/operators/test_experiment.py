@@ -150,7 +150,21 @@ def test_failures_are_recorded_and_the_rest_is_played(tmp_path):
     assert summary == [("ended", 5, 0, False), ("failed", 2, 0, None), ("ended", 5, 1, True)]
     first = group.differences[0]
     assert (first.operator_id, first.against) == ("dies", "good")
-    assert (first.total_reward.n, first.unpaired) == (2, 1)
+    assert (first.total_reward.n, first.failed, first.unpaired) == (2, 1, 0)
+    assert group.sentences == [
+        *(
+            f"{name}: 1 of 3 episodes failed and is not in its means"
+            for name in ("dies", "hangs", "errs")
+        ),
+        "never: 2 of 2 episodes failed and are not in its means",
+        *(
+            f"no clear difference between {name} and good: 0 over 2 pairs, too few: at least 7 are needed, "
+            "corrected for 3 comparisons; 1 pair is left out, as an episode failed"
+            for name in ("dies", "hangs", "errs")
+        ),
+        "no clear difference between never and good: no pairs of episodes; "
+        "2 pairs are left out, as an episode failed; 1 episode has no pair",
+    ]
     run = json.loads((result.folder / "run.json").read_text())
     assert (run["kind"], run["outcome"]["episodes"], run["outcome"]["failed"]) == (
         "experiment",

@@ -39,7 +39,7 @@ def test_an_experiment_is_listed_with_its_results(tmp_path):
         OperatorConfig("baseline", name, CARTPOLE, policy=name) for name in ("random", "noop")
     ]
     began = time.time()
-    result = Experiment("pair", operators, seeds=range(3)).run(tmp_path / "runs" / "first")
+    result = Experiment("pair", operators, seeds=range(6)).run(tmp_path / "runs" / "first")
     (one,) = list_experiments(tmp_path / "runs")
     assert began - 1 <= one.pop("time") <= time.time()
     assert one == {
@@ -48,8 +48,8 @@ def test_an_experiment_is_listed_with_its_results(tmp_path):
         "folder": str(result.folder),
         "state": "finished",
         "operators": ["random", "noop"],
-        "n_done": 6,
-        "n_episodes": 6,
+        "n_done": 12,
+        "n_episodes": 12,
     }
     found = experiment_results(tmp_path / "runs", "first/pair")
     assert (found["run"], found["name"], found["state"]) == ("first/pair", "pair", "finished")

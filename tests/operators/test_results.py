@@ -8,53 +8,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from parllel.operators.intervals import Mean, mean_with_interval, proportion_with_interval
+from parllel.operators.intervals import Mean
 from parllel.operators.price import Price
-from parllel.operators.results import GroupResult, Latency, Source, results_of
+from parllel.operators.results import (
+    GroupResult,
+    Latency,
+    Source,
+    results_as_json,
+    results_of,
+)
+from parllel.operators.results_chart import draw_results
 from parllel.operators.results_table import print_results
 from parllel.operators.telemetry import Telemetry
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 20, 50])
-def test_intervals_agree_with_another_bootstrap(n):
-    from scipy import stats  # which takes as long as all else that is imported here
-
-    values = np.random.default_rng(n).exponential(size=n)
-    found = mean_with_interval(list(values))
-    expected = stats.bootstrap(
-        (values,), np.mean, n_resamples=20_000, method="percentile", random_state=1
-    )
-    # Of 10,000 resamples the quantiles stray by about 2 % of the width.
-    within = 0.05 * (found.high - found.low)
-    assert found.mean == pytest.approx(values.mean())
-    assert found.low == pytest.approx(expected.confidence_interval.low, abs=within)
-    assert found.high == pytest.approx(expected.confidence_interval.high, abs=within)
-    assert found == mean_with_interval(list(values))
-
-
-def test_intervals_of_next_to_nothing():
-    assert mean_with_interval([]) == Mean(None, None, None, 0)
-    assert mean_with_interval([3.0]) == Mean(3.0, None, None, 1)
-    assert mean_with_interval([0.1] * 7) == Mean(0.1, 0.1, 0.1, 7)
-    assert mean_with_interval([0.0, 1.0]) == Mean(0.5, 0.0, 1.0, 2)
-
-
-@pytest.mark.parametrize(("k", "n"), [(0, 10), (10, 10), (3, 10), (1, 1), (40, 50)])
-def test_intervals_of_proportions_are_wilsons(k, n):
-    from scipy import stats
-
-    found = proportion_with_interval([True] * k + [False] * (n - k))
-    expected = stats.binomtest(k, n).proportion_ci(method="wilson")
-    assert (found.mean, found.n) == (k / n, n)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
-    assert proportion_with_interval([]) == Mean(None, None, None, 0)
-
-
-def test_many_values_are_resampled_in_parts():
-    values = np.random.default_rng(0).normal(size=5000)
-    found = mean_with_interval(list(values))
-    half = 1.96 * values.std() / np.sqrt(5000)
-    assert found.high - found.low == pytest.approx(2 * half, rel=0.05)
 
 
 def record(operator, episode, reward, status="ended", **more):
@@ -121,9 +86,8 @@ def test_differences_are_over_the_episodes_that_both_ended(folder):
     assert (b.operator_id, b.against) == ("b", "a")
     # 3 - 1, 2.5 - 2 and 2 - 4, by hand.
     assert (b.total_reward.mean, b.total_reward.n) == (pytest.approx(0.5 / 3), 3)
-    assert (b.total_reward.low, b.total_reward.high) == (-2.0, 2.0)
-    assert (b.unpaired, b.is_clear) == (1, False)
-    assert (c.total_reward, c.unpaired) == (Mean(-1.0, None, None, 1), 3)
+    assert (b.failed, b.unpaired, b.is_clear) == (1, 0, False)
+    assert (c.total_reward, c.failed, c.unpaired) == (Mean(-1.0, None, None, 1), 0, 3)
     (group,) = results_of(folder, SOURCES, "pairs")
     assert [(d.operator_id, d.against) for d in group.differences] == [
         ("b", "a"),
@@ -150,28 +114,198 @@ def test_groups_are_apart(folder):
     assert (d.ended, d.failed, d.total_reward) == (0, 0, Mean(None, None, None, 0))
 
 
+def test_each_sentence_names_what_failed_and_what_was_left_out(folder):
+    (group,) = results_of(folder, SOURCES)
+    assert group.sentences == [
+        "b: 1 of 4 episodes failed and is not in its means",
+        "no clear difference between b and a: 0.1667 over 3 pairs, too few: at least 7 are needed, "
+        "corrected for 2 comparisons; 1 pair is left out, as an episode failed",
+        "no clear difference between c and a: -1 over 1 pair, too few: at least 7 are needed, "
+        "corrected for 2 comparisons; 3 episodes have no pair",
+    ]
+    # Not begun: nothing is compared, and nothing is corrected for it.
+    (group,) = results_of(folder, [*SOURCES[:1], Source("env", ("d",), "d", 4)])
+    assert group.differences[0].comparisons == 1
+    assert group.sentences == [
+        "no clear difference between d and a: no pairs of episodes; 4 episodes have no pair"
+    ]
+    (group,) = results_of(folder, SOURCES[1:2])
+    assert group.sentences == ["b: 1 of 4 episodes failed and is not in its means"]
+
+
+def play(folder, name, rewards, *, seeds=None, failed=(), **more):
+    """Write the episodes of an operator, one for each reward."""
+    with Telemetry(folder, name) as telemetry:
+        for episode, reward in enumerate(rewards):
+            status = "failed" if episode in failed else "ended"
+            seed = episode if seeds is None else seeds[episode]
+            telemetry.episode(record(name, episode, reward, status, seed=seed, **more))
+
+
+def sources(names, episodes=None, group="env"):
+    return [Source(group, (name,), name, episodes) for name in names]
+
+
+def test_episodes_are_pairs_by_their_seeds_whatever_their_numbers(tmp_path):
+    seeds = list(range(20))
+    play(tmp_path, "a", [float(seed) for seed in seeds])
+    # Put on the board later, and in another order; seed 3 failed, and was played again at the end.
+    other = [seed for seed in reversed(seeds) if seed > 1]
+    play(tmp_path, "b", [seed + 0.5 for seed in [*other, 3]], seeds=[*other, 3], failed=[16])
+    (group,) = results_of(tmp_path, sources("ab"))
+    a, b = group.operators
+    assert [(one.ended, one.asked, one.failed) for one in (a, b)] == [(20, 20, 0), (18, 19, 1)]
+    (difference,) = group.differences
+    assert difference.total_reward == Mean(0.5, None, None, 18)
+    assert (difference.seeds, difference.failed, difference.unpaired) == (18, 0, 3)
+    assert group.sentences == [
+        "b: 1 of 19 episodes failed and is not in its means",
+        "b gains more than a: 0.5 in each of 18 pairs; 3 episodes have no pair",
+    ]
+
+
+def test_a_pair_of_which_both_failed_is_left_out_too(tmp_path):
+    play(tmp_path, "a", range(10), failed=[2, 4])
+    play(tmp_path, "b", range(10), failed=[4, 5])
+    (group,) = results_of(tmp_path, sources("ab", 10))
+    (difference,) = group.differences
+    assert (difference.total_reward.n, difference.failed, difference.unpaired) == (7, 3, 0)
+    assert group.sentences[2] == (
+        "no clear difference between b and a: 0 in each of 7 pairs; "
+        "3 pairs are left out, as an episode failed"
+    )
+
+
+def test_a_seed_counts_once_however_often_it_was_played(tmp_path):
+    play(tmp_path, "a", [1.0] * 30, seeds=[5, 6, 7] * 10)
+    play(tmp_path, "b", [2.0, 3.0, 4.0] * 10, seeds=[5, 6, 7] * 10, success=True)
+    (group,) = results_of(tmp_path, sources("ab"))
+    (difference,) = group.differences
+    assert (difference.total_reward, difference.seeds) == (Mean(2.0, None, None, 30), 3)
+    assert group.sentences == [
+        "no clear difference between b and a: 2 over 30 pairs of 3 seeds, too few: "
+        "at least 6 seeds are needed"
+    ]
+    b = group.operators[1]
+    assert (b.total_reward, b.success.n) == (Mean(3.0, None, None, 30), 30)
+    assert b.success.low < 0.5  # of three successes
+    # Agents that draw anew in the same environment are not the same again.
+    for name, gain in (("c", 0.0), ("d", 1.0)):
+        with Telemetry(tmp_path, name) as telemetry:
+            for i in range(8):
+                telemetry.episode(record(name, i, gain * i, seed=5, agent_seed=100 + i))
+    (group,) = results_of(tmp_path, sources("cd"))
+    assert group.differences[0].seeds == 8
+    assert group.differences[0].is_clear
+
+
+def test_an_episode_that_failed_and_was_played_again_is_named(tmp_path):
+    play(tmp_path, "a", range(9), failed=[3])
+    with Telemetry(tmp_path, "a", goes_on=True) as telemetry:
+        telemetry.episode(record("a", 3, 3.0, seed=3))
+        telemetry.episode(record("a", 3, 3.0, seed=3))  # written twice
+    play(tmp_path, "b", range(9))
+    for asked in (9, 5):  # never "9 of 5"
+        (group,) = results_of(tmp_path, sources("ab", asked))
+        a = group.operators[0]
+        assert (a.ended, a.failed, a.asked) == (9, 1, 9)
+        assert group.sentences[0] == "a: 1 of 10 episodes failed and is not in its means"
+        assert group.differences[0].total_reward.n == 9
+
+
+def test_the_chart_names_what_failed(folder, tmp_path):
+    draw_results(tmp_path / "results.svg", results_of(folder, SOURCES))
+    # Its text is in comments, beside the shapes of the letters.
+    drawn = (tmp_path / "results.svg").read_text()
+    assert "<!-- a -->" in drawn
+    assert "<!-- b (1 failed) -->" in drawn
+    assert "<!-- difference, mean and 95 % interval, corrected -->" in drawn
+
+
+@pytest.mark.parametrize(("n_players", "comparisons"), [(4, "pairs"), (8, "first")])
+def test_experiments_of_equal_players_seldom_claim_anything(tmp_path, n_players, comparisons):
+    rng = np.random.default_rng(n_players)
+    names, n_experiments = "abcdefgh"[:n_players], 250
+    wrong = 0
+    for experiment in range(n_experiments):
+        folder = tmp_path / str(experiment)
+        for name in names:
+            play(folder, name, [float(x) for x in rng.exponential(size=12)])
+        # Two environments of one experiment are corrected together.
+        half = n_players // 2
+        groups = [*sources(names[:half], 12, "one"), *sources(names[half:], 12, "two")]
+        found = results_of(
+            folder, groups if comparisons == "first" else sources(names), comparisons
+        )
+        wrong += any(one.is_clear for group in found for one in group.differences)
+    assert wrong / n_experiments <= 0.05 + 3.72 * np.sqrt(0.05 * 0.95 / n_experiments)
+
+
+def test_what_is_said_agrees_with_what_is_shown(tmp_path):
+    rng = np.random.default_rng(0)
+    n_clear = 0
+    for experiment in range(60):
+        folder = tmp_path / str(experiment)
+        n = int(rng.integers(1, 25))
+        for i, name in enumerate("abc"):
+            play(folder, name, [float(x) for x in np.round(i + rng.normal(size=n))])
+        (group,) = results_of(folder, sources("abc"), "pairs")
+        for difference, shown in zip(
+            group.differences, results_as_json([group])[0]["differences"], strict=True
+        ):
+            gain = difference.total_reward
+            assert difference.comparisons == shown["comparisons"] == 3
+            assert difference.is_clear == shown["is_clear"]
+            assert ("no clear" not in difference.sentence) == difference.is_clear
+            if gain.low is not None:
+                assert difference.is_clear == (gain.low > 0 or gain.high < 0)
+            elif n >= 7:
+                assert difference.is_clear == (gain.mean != 0)
+            else:
+                assert not difference.is_clear
+            n_clear += difference.is_clear
+    assert n_clear > 30
+
+
 def test_the_table_says_which_differences_are_clear(tmp_path):
     for name, gain in (("a", 0.0), ("better", 2.0), ("same", 0.0)):
         with Telemetry(tmp_path, name) as telemetry:
             for episode in range(20):
-                noise = episode % 3 if name == "same" else 1
+                noise = episode % 3 if name != "a" else 1
                 reward = 1.0 + gain + noise
-                telemetry.episode(record(name, episode, reward, success=reward > 3))
-    sources = [Source("env", (name,), name, 20) for name in ("a", "better", "same")]
-    console = Console(width=200)
-    with console.capture() as found:
-        print_results(results_of(tmp_path, sources), console)
-    lines = [" ".join(line.split()) for line in found.get().splitlines()]
+                telemetry.episode(record(name, episode, reward, success=reward > 4))
+    found = results_of(tmp_path, sources(("a", "better", "same"), 20))
+    lines = printed(found)
     assert lines[:3] == [
         "env",
         "operator episodes failed reward [95 %] length [95 %] success % [95 %] median ms p95 ms",
-        "a 20/20 0 2 [2, 2] 19.5 [16.95, 21.95] 0 [0, 16]",
+        "a 20/20 0 2 19.5 [16.7, 22.3] 0 [0, 16]",
     ]
-    assert "better gains more than a: 2 [2, 2]; 20 paired episodes" in lines
-    assert not any(line.startswith("same gains") for line in lines)
+    better, same = (one.total_reward for one in found[0].differences)
+    assert lines[5:] == [
+        "difference pairs failed unpaired reward [95 %, corrected]",
+        f"better - a 20 0 0 {better}",
+        f"same - a 20 0 0 {same}",
+        f"better gains more than a: {better} over 20 pairs, corrected for 2 comparisons",
+        f"no clear difference between same and a: {same} over 20 pairs, corrected for 2 comparisons",
+        "",
+    ]
+    assert "difference pairs failed unpaired reward [95 %]" in printed(
+        results_of(tmp_path, sources(("a", "same"), 20))
+    )
+
+
+def test_the_table_names_what_failed_of_a_single_operator(folder):
+    lines = printed(results_of(folder, SOURCES[1:2]))
+    assert lines[-2:] == ["b: 1 of 4 episodes failed and is not in its means", ""]
+
+
+def printed(groups):
+    """Return the lines of the tables, with single spaces."""
+    console = Console(width=200)
     with console.capture() as found:
-        print_results(results_of(tmp_path, [sources[0], sources[2]]), console)
-    assert "no difference is clear: the interval of each reaches zero" in found.get()
+        print_results(groups, console)
+    return [" ".join(line.split()) for line in found.get().splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ class BoardFolder(Closing):
         return {
             "name": NAME,
             "seeds": self.seeds,
-            "episodes": len(self.seeds),
+            # Each card has as many as people begin.
+            "episodes": None,
             "mode": "free",
             "comparisons": "first",
             "operators": list(self.operators.values()),

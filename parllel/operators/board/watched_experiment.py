@@ -130,6 +130,7 @@ class WatchedExperiment:
             "folder": None if self._folder is None else str(self._folder),
             "n_episodes": self._n_episodes,
             "n_done": sum(session.n_done for session in self._sessions.values()),
+            "n_failed": sum(session.n_failed for session in self._sessions.values()),
             "state": self._state,
             "message": self._message[:_MOST_CHARACTERS] or None,
         }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from boards import card_of, settled, until
 
@@ -9,6 +12,7 @@ from parllel.errors import WrongStateError
 from parllel.operators import Board, load_experiment, read_telemetry
 from parllel.operators.telemetry import TIMES
 
+FRAIL = Path(__file__).parents[1] / "frail_worker.py"
 SCRIPT = """
 name = "two"
 seeds = 5
@@ -98,6 +102,22 @@ def test_a_watched_experiment_writes_what_it_writes_by_itself(tmp_path, mode):
         for folder in (tmp_path / "runs" / "two", alone.folder)
     )
     assert own == other
+
+
+def test_a_watched_experiment_counts_what_failed(tmp_path):
+    script = tmp_path / "frail.toml"
+    worker = [sys.executable, str(FRAIL), "die=2", "error=3"]
+    operator = (
+        f"[[operators]]\noperator_type = 'program'\noperator_id = 'frail'\nworker = {worker}\n"
+    )
+    script.write_text(f"name = 'frail'\nseeds = [1, 2, 3, 4]\n{operator}")
+    with Board(base=tmp_path / "runs", scripts=[script], speed=None) as board:
+        board.watch(str(script))
+        settled(board, "ready")
+        board.play()
+        shown = until(board, lambda shown: shown["experiment"]["state"] == "ended")
+    counts = {name: shown["experiment"][name] for name in ("n_episodes", "n_done", "n_failed")}
+    assert counts == {"n_episodes": 4, "n_done": 4, "n_failed": 2}
 
 
 def test_a_watched_experiment_is_ended_before_its_end(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from chromium import expect
@@ -17,13 +18,26 @@ from parllel.testing import Service
 # Each part of it has a time-out of its own.
 pytestmark = pytest.mark.timeout(180)
 
+WORKER = Path(__file__).parents[1] / "frail_worker.py"
 SCRIPT = f"""
 from parllel.operators import Experiment, OperatorConfig
 
 experiment = Experiment(
     "pair",
     [OperatorConfig("baseline", name, "{CARTPOLE}", policy=name) for name in ("random", "noop")],
-    seeds=range(4),
+    seeds=range(6),
+)
+"""
+
+FRAIL = f"""
+import sys
+from parllel.operators import Experiment, OperatorConfig
+
+def operator(name, *words):
+    return OperatorConfig("program", name, "five", worker=[sys.executable, {str(WORKER)!r}, *words])
+
+experiment = Experiment(
+    "frail", [operator("good"), operator("dies", "die=2", "error=5")], seeds=range(8)
 )
 """
 
@@ -33,9 +47,10 @@ def watched(tmp_path_factory):
     """The folder of a server that has a script, and the server."""
     folder = tmp_path_factory.mktemp("watched")
     (folder / "pair.py").write_text(SCRIPT)
+    (folder / "frail.py").write_text(FRAIL)
     with (
         Service("watched") as service,
-        DashboardServer(folder / "runs", folder / "pair.py") as server,
+        DashboardServer(folder / "runs", folder / "pair.py", folder / "frail.py") as server,
     ):
         service.adopt(server.process.pid)
         yield folder, server
@@ -97,6 +112,34 @@ def test_results_say_which_differences_are_clear(shown, watched, tmp_path):
     row = detail.locator("tr[data-difference='noop - random']")
     assert group["differences"][0]["is_clear"]
     expect(row).to_have_attribute("data-clear", "true")
+    expect(row).to_contain_text("clear")
     expect(detail.locator(".sentences li")).to_have_text(group["sentences"])
     expect(detail.locator("svg.chart")).to_have_count(2)
     shutil.rmtree(folder / "runs" / "earlier")
+
+
+def test_failed_episodes_are_named_while_it_is_played_and_in_its_results(shown, watched):
+    page = shown.page
+    page.click("#scripts [data-script$='frail.py']")
+    shown.until(lambda: page.locator("#experiment").get_attribute("data-state") == "running")
+    page.select_option("#speed", "max")
+    page.click("#play")
+    expect(page.locator("#experiment")).to_have_attribute("data-state", "ended")
+    expect(page.locator("#experiment")).to_contain_text("16 of 16 episodes, 2 failed")
+    page.click("#experiment-results")
+    detail = page.locator("#results-detail[data-run='frail']")
+    expect(detail.locator(".sentences li")).to_have_text(
+        [
+            "dies: 2 of 8 episodes failed and are not in its means",
+            "no clear difference between dies and good: 0 in each of 6 pairs; "
+            "2 pairs are left out, as an episode failed",
+        ]
+    )
+    row = detail.locator("table.means tr[data-operator='dies'] td")
+    expect(row.nth(0)).to_have_text("6 of 8")
+    expect(row.nth(1)).to_have_text("2")
+    row = detail.locator("tr[data-difference='dies - good'] td")
+    expect(row).to_have_text(["6", "2", "0", "0", "not clear"])
+    expect(detail.locator("svg.chart .name").nth(1)).to_have_text("dies (2 failed)")
+    page.click("#tab-board")
+    page.click("#unwatch")

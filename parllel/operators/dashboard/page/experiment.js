@@ -42,13 +42,13 @@ export class ExperimentPanel {
   }
 
   #write(experiment, phase) {
-    const { name, folder, n_episodes, n_done, state, message } = experiment;
+    const { name, folder, n_episodes, n_done, n_failed, state, message } = experiment;
     setData(this.#panel, "state", state);
     const isHeld = state === "running" && phase === "stopped";
     this.#fields.write({
       name,
       state: isHeld ? "Held: press Play or Step all" : (STATES[state] ?? state),
-      progress: `${n_done} of ${n_episodes} episodes`,
+      progress: `${n_done} of ${n_episodes} episodes${n_failed ? `, ${n_failed} failed` : ""}`,
       folder: folder ?? "",
     });
     this.#fields.writeOrHide("message", message);

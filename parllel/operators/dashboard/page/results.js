@@ -80,11 +80,11 @@ function groupSection(group) {
   const section = element("section", { "data-group": group.group }, element("h3", {}, group.label));
   const said = sentences.map((text) => element("li", {}, text));
   if (said.length) section.append(element("ul", { class: "sentences" }, ...said));
-  const rewards = operators.map((one) => ({ name: one.operator_id, ...one.total_reward }));
+  const rewards = operators.map((one) => ({ name: failedName(one), ...one.total_reward }));
   const paired = differences.map((one) => ({ name: differenceName(one), isClear: one.is_clear, ...one.total_reward }));
   const charts = element("div", { class: "charts" });
   if (isChartable(rewards)) charts.append(figure("Return: mean and 95 % interval", rewards, false));
-  if (isChartable(paired)) charts.append(figure("Difference of return, over paired episodes", paired, true));
+  if (isChartable(paired)) charts.append(figure(`Difference of return over pairs: ${levelText(differences)}`, paired, true));
   if (charts.children.length) section.append(charts);
   section.append(scrolled(meansTable(operators)));
   if (differences.length) section.append(scrolled(differencesTable(differences)));
@@ -108,7 +108,7 @@ function scrolled(table) {
 function meansTable(operators) {
   // A column that nobody fills is left out.
   const columns = [
-    ["Episodes", (one) => `${one.ended} of ${one.asked ?? one.ended + one.failed}`],
+    ["Episodes", (one) => `${one.ended} of ${one.asked}`],
     ["Failed", (one) => String(one.failed), operators.some((one) => one.failed)],
     ["Return", (one) => intervalText(one.total_reward)],
     ["Length", (one) => intervalText(one.length)],
@@ -138,13 +138,14 @@ function differencesTable(differences) {
       { "data-difference": differenceName(one), "data-clear": String(one.is_clear) },
       element("th", { scope: "row" }, differenceName(one)),
       element("td", {}, String(one.total_reward.n)),
+      element("td", {}, String(one.failed)),
       element("td", {}, String(one.unpaired)),
       element("td", {}, intervalText(one.total_reward)),
       element("td", {}, one.is_clear ? element("span", { class: "clear" }, "clear") : "not clear"),
     ),
   );
-  const caption = "Differences of return; one is clear if its interval leaves out zero";
-  return table("differences", caption, ["Difference", "Pairs", "Unpaired", "Return", ""], rows);
+  const caption = `Differences of return, ${levelText(differences)}`;
+  return table("differences", caption, ["Difference", "Pairs", "Failed", "Unpaired", "Return", ""], rows);
 }
 
 function table(name, caption, heads, rows) {
@@ -155,6 +156,14 @@ function table(name, caption, heads, rows) {
     element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
     element("tbody", {}, ...rows),
   );
+}
+
+function failedName({ operator_id, failed }) {
+  return failed ? `${operator_id} (${failed} failed)` : operator_id;
+}
+
+function levelText([{ comparisons }]) {
+  return comparisons > 1 ? `95 % intervals, corrected for ${comparisons} comparisons` : "mean and 95 % interval";
 }
 
 function differenceName({ operator_id, against }) {
