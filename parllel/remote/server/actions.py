@@ -191,7 +191,7 @@ class Actions(Closing):
         session = self._new_session(
             raw, given.environment_to_make(), given.mapping("configuration"), self._permissions
         )
-        session.asked = given.mapping("configuration")
+        session.asked = repr(given.mapping("configuration"))
         self._sessions.put(name, session)
         return session
 
@@ -222,11 +222,12 @@ class Actions(Closing):
         if given.has("environment") and given.environment() != session.context.name:
             raise WebError(409, f"the agent was initialised for {session.context.name!r}")
         asked = given.mapping("configuration")
-        if asked is not None and asked != session.asked:
+        # As text, in which 1, 1.0 and true differ.
+        if asked is not None and repr(asked) != session.asked:
             with self._refusing():
                 context = self._context(session.context.name, asked)
             session.context.configuration = context.configuration
-            session.asked = asked
+            session.asked = repr(asked)
 
     def _allowed_agents(self, given: Arguments, environment: AgentContext) -> list[Any]:
         return [

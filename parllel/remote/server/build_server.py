@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parllel.remote.plain_values import plain
 from parllel.remote.proto import read_request, response_bytes
 from parllel.remote.server.actions import Actions
 from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, build_app
@@ -58,9 +59,12 @@ class _Wire:
             message = f"{_ENDPOINT}: expected the arguments observation and configuration"
             return _proto_reply({"error": message}, 400)
         given.update(named)
+        configuration = given.get("configuration")
+        if isinstance(configuration, dict):
+            configuration = plain(configuration)  # protobuf has arrays and tuples
         args: dict[str, Any] = {
             "state": {"observation": given.get("observation")},
-            "configuration": given.get("configuration"),
+            "configuration": configuration,
             "session": call.header(SESSION),
         }
         try:

@@ -51,7 +51,7 @@ class Session(Closing):
         self.raw = raw
         self.agent = agent
         self.context = context
-        self.asked: dict[str, Any] | None = None
+        self.asked: str | None = None  # the configuration of the latest request that had one
         self._lock = threading.Lock()
         self._acts = 0
         self._used = time.monotonic()
