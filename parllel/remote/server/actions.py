@@ -104,9 +104,9 @@ class Actions(Closing):
         """Return the action of a session's agent for `state.observation`, or for each of `observations`."""
         given = Arguments(args)
         session = self._sessions.get(given.session())
-        if args.get("agents"):
-            raw = given.only_agent()
-            if session is None or session.raw != raw or session.context.name != given.environment():
+        if given.has("agents"):
+            raw, name = given.only_agent(), given.environment()
+            if session is None or (session.known_as, session.context.name) != (repr(raw), name):
                 session = self._initialize(given, raw)
         if session is None:
             # With a status that clients of the package read: they take any other for a broken server.
@@ -204,11 +204,11 @@ class Actions(Closing):
     ) -> Session:
         if permissions is None:
             context = self._context(name, configuration)
-            return Session(raw, self._agent(raw, context), context)
+            return Session("", self._agent(raw, context), context)
         with self._refusing():
             context = self._context(name, configuration)
             allowed = permissions.allowed(raw, context)
-            return Session(raw, self._agent(allowed, context), context)
+            return Session(repr(raw), self._agent(allowed, context), context)
 
     def _agent(self, raw: Any, context: SessionContext) -> Agent:
         return Agent(raw, context, memory_limit_bytes=self._memory_limit_bytes)
