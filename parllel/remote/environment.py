@@ -22,6 +22,7 @@ from parllel.remote.built_in_agents import BuiltInAgents
 from parllel.remote.episode_runner import EpisodeRunner
 from parllel.remote.games import Episode, Game, Position, new_game
 from parllel.remote.games.episode import Row
+from parllel.remote.games.marks import remove_hidden
 from parllel.remote.games.specification import specification_of
 from parllel.remote.plain_values import plain
 from parllel.remote.render import last_picture, last_text
@@ -109,10 +110,14 @@ class Environment(Closing):
         return all(state["status"] != "ACTIVE" for state in self.state)
 
     def observation(self, number: int) -> dict[str, Any]:
-        """Return what one agent observes: its own fields and those that all see, in memory of its own."""
+        """Return what one agent observes: its own fields and those that all see, in memory of its own.
+
+        Fields that the specification hides are left out, as they are wherever an agent acts.
+        """
         names, first = self._specification.shared, self.state[0]["observation"]
         shared = {name: first[name] for name in names if name in first}
         observation: dict[str, Any] = plain({**self.state[number]["observation"], **shared})
+        remove_hidden(observation, self._specification.hidden)
         return observation
 
     # ------------------------------------------------------------------ an episode

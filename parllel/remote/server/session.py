@@ -42,8 +42,8 @@ class Session(Closing):
     """An agent, the environment that it was made for, and when it was last used.
 
     Args:
-        known_as: the agent's specification in the request that made it, as text, in which 1 and true differ; ""
-            if no request did.
+        known_as: the specification in the request that made it, as text, in which 1 and true differ; "" if no
+            request did.
         agent: closed with the session.
         context: what it was made with.
     """
