@@ -35,7 +35,7 @@ def _add_run(commands: Any) -> None:
         "run",
         help="play an episode between agents",
         description=f"Play an episode between agents and print it. {_EXECUTES} The exit status is 1 if an "
-        "agent failed.",
+        "agent failed, or runTimeout stopped the episode.",
     )
     _call(run, "run")
     _add_environment(run)
@@ -51,7 +51,7 @@ def _add_evaluate(commands: Any) -> None:
         "evaluate",
         help="play several episodes between agents, and print the rewards",
         description=f"Play episodes between agents and print the rewards of each. {_EXECUTES} The exit "
-        "status is 1 if an agent failed.",
+        "status is 1 if an agent failed, or runTimeout stopped an episode.",
     )
     _call(evaluate, "evaluate")
     _add_environment(evaluate)

@@ -22,6 +22,7 @@ from parllel.operators.results import label_of
 _GAP = 4  # pixels between operators
 _TITLE = 16  # pixels above each, for its name
 _MOST_BYTES = 1 << 30  # of pictures in memory
+_MOST_PIXELS = 1 << 24  # of one picture
 _FPS = 30.0
 Picture = NDArray[np.uint8]
 
@@ -112,6 +113,11 @@ def _decoded(data: str | Picture) -> Picture:
     if not isinstance(data, str):
         return data
     with Image.open(io.BytesIO(base64.b64decode(data))) as image:
+        # Before they are made: a file of a few kilobytes can have hundreds of millions.
+        if image.width * image.height > _MOST_PIXELS:
+            raise ValueError(
+                f"a picture of {image.width}x{image.height} pixels, of {_MOST_PIXELS} in all that are allowed"
+            )
         return np.asarray(image.convert("RGB"))
 
 

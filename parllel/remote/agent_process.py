@@ -184,7 +184,7 @@ class AgentProcess(Closing):
         # Its answer has the same number: one that comes late, or is made up, must not be taken for another's.
         self._number += 1
         changed = None
-        if configuration != self._configuration:
+        if _differs(configuration, self._configuration):
             changed = self._configuration = dict(configuration)
         try:
             request = encode([self._number, observations, changed])
@@ -254,3 +254,10 @@ class AgentProcess(Closing):
             self._pipes.drain(ready, self._poller)
         (out, error), (more_out, more_error) = self._text.take(), self._pipes.take()
         return out + more_out, error + more_error
+
+
+def _differs(configuration: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    try:
+        return bool(configuration != known)
+    except ValueError:  # of arrays: one that is not the same object has to be sent
+        return True

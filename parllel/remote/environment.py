@@ -20,8 +20,10 @@ from parllel.errors import WrongStateError
 from parllel.remote.agent import Agent
 from parllel.remote.built_in_agents import BuiltInAgents
 from parllel.remote.episode_runner import EpisodeRunner
+from parllel.remote.failure import AgentFailure
 from parllel.remote.games import Episode, Game, Position, new_game
 from parllel.remote.games.episode import Row
+from parllel.remote.games.marks import remove_hidden
 from parllel.remote.games.specification import specification_of
 from parllel.remote.plain_values import plain
 from parllel.remote.render import last_picture, last_text
@@ -30,6 +32,8 @@ from parllel.remote.replay import checked_logs, replay_of
 from parllel.seeding import Seeds
 from parllel.types import Closing
 from parllel.wire import json_bytes
+
+_JUST_S = 0.001  # by which the clock of an agent may be ahead
 
 
 class Environment(Closing):
@@ -109,10 +113,14 @@ class Environment(Closing):
         return all(state["status"] != "ACTIVE" for state in self.state)
 
     def observation(self, number: int) -> dict[str, Any]:
-        """Return what one agent observes: its own fields and those that all see, in memory of its own."""
+        """Return what one agent observes: its own fields and those that all see, in memory of its own.
+
+        Fields that the specification hides are left out, as they are wherever an agent acts.
+        """
         names, first = self._specification.shared, self.state[0]["observation"]
         shared = {name: first[name] for name in names if name in first}
         observation: dict[str, Any] = plain({**self.state[number]["observation"], **shared})
+        remove_hidden(observation, self._specification.hidden)
         return observation
 
     # ------------------------------------------------------------------ an episode
@@ -199,7 +207,8 @@ class Environment(Closing):
         """Play an episode to its end, and return its steps.
 
         It goes on from where the environment is; after the end of an episode another one begins. If
-        runTimeout ends it early, `info["stopped"]` says so, and agents stay ACTIVE.
+        runTimeout ends it early, `info["stopped"]` says so, and agents stay ACTIVE: it has no result. An
+        action for which the episode lacked the time, and not its agent, is not played.
 
         agents: a specification, an Agent or None for each seat.
         on_step: called after each step.
@@ -214,11 +223,11 @@ class Environment(Closing):
             began, limit_s = perf_counter(), self.configuration["runTimeout"]
             with self.runner(found) as runner:
                 while not self.done:
-                    left_s = limit_s - (perf_counter() - began)
-                    if left_s <= 0:
+                    acted = _act_until(runner, began + limit_s)
+                    if acted is None:
                         self.info["stopped"] = f"by runTimeout, after {limit_s:g} s"
                         break
-                    self.step(*runner.act(left_s))
+                    self.step(*acted)
                     if on_step is not None:
                         on_step(self)
         finally:
@@ -257,7 +266,8 @@ class Environment(Closing):
         if mode == "json":
             return json_bytes(self.to_json()).decode()
         if mode == "ansi":
-            return last_text(self.positions())
+            stopped = self.info.get("stopped")
+            return last_text(self.positions()) + (f"stopped {stopped}\n" if stopped else "")
         if mode == "html":
             return episode_page(self.to_json(), self.logs, self.positions(pictures=True))
         if mode == "rgb_array":
@@ -310,6 +320,22 @@ class Environment(Closing):
             self._end(list(self._made))
         finally:
             self._closing.close()
+
+
+def _act_until(runner: EpisodeRunner, end: float) -> tuple[list[Any], list[dict[str, Any]]] | None:
+    """Return what the agents do, and their logs; None if the episode ended before they could."""
+    left_s = end - perf_counter()
+    if left_s <= 0:
+        return None
+    actions, logs = runner.act(left_s)
+    if perf_counter() > end - _JUST_S and any(_is_late(actions[n]) for n in runner.cut_short):
+        # As an action this would be a defeat, for an agent with time left that the rules give it.
+        return None
+    return actions, logs
+
+
+def _is_late(action: Any) -> bool:
+    return isinstance(action, AgentFailure) and action.status == "TIMEOUT"
 
 
 def make(

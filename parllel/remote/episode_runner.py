@@ -40,6 +40,9 @@ class EpisodeRunner(Closing):
     Args:
         environment: that they act in.
         agents: of each seat, None where there is none. They are not closed.
+
+    Attributes:
+        cut_short: seats whose agents had less than their own time in the last `act`, as the episode's ended.
     """
 
     def __init__(self, environment: Played, agents: Sequence[Agent | None]) -> None:
@@ -47,6 +50,7 @@ class EpisodeRunner(Closing):
         self._agents = list(agents)
         self._threads: ThreadPoolExecutor | None = None
         self._closed = False
+        self.cut_short: set[int] = set()
 
     def act(self, within_s: float | None = None) -> tuple[list[Any], list[dict[str, Any]]]:
         """Return the action and the log of each agent; None and {} of those that do not act.
@@ -62,6 +66,7 @@ class EpisodeRunner(Closing):
             for number, agent in enumerate(self._agents)
             if agent is not None and state[number]["status"] == "ACTIVE"
         }
+        self.cut_short.clear()
         observations = {number: self._observation(number, within_s) for number in acting}
         # An agent that sits in two seats acts for one after the other: it locks itself.
         apart = [n for n, agent in acting.items() if agent.kind not in _QUICK]
@@ -84,6 +89,7 @@ class EpisodeRunner(Closing):
             most_s = max(0.0, within_s - self._environment.configuration["actTimeout"])
             if observation["remainingOverageTime"] > most_s:
                 observation["remainingOverageTime"] = round(most_s, 6)
+                self.cut_short.add(number)
         return observation
 
     def _submit(self, agent: Agent, observation: dict[str, Any]) -> Any:

@@ -28,6 +28,8 @@ def evaluate(
 ) -> list[Any]:
     """Return the rewards of all agents in each of `episodes` episodes; None of an agent that failed.
 
+    An episode that runTimeout stopped has no result: its rewards are None, of all agents.
+
     Agents of files and source text, and built-in ones, are made anew for each episode, as they may
     remember; others play all of them.
 
@@ -36,7 +38,8 @@ def evaluate(
         agents: specifications, Agents or None, one for each seat.
         episodes: how many.
         steps: from which every episode goes on; default from a start of its own.
-        statuses: whether to return `{"rewards": [...], "statuses": [...]}` for each episode.
+        statuses: whether to return `{"rewards": [...], "statuses": [...]}` for each episode, and `"stopped"`,
+            which says why, if it was.
         on_episode: called with the environment after each episode.
 
     Raises: as `make` and `Environment.run` do; ValueError if `episodes` is below 1.
@@ -52,13 +55,21 @@ def evaluate(
                 playing = [_again(agent, raw) for agent, raw in zip(playing, agents, strict=True)]
             if number and steps:
                 env.load(steps)
+            elif number:
+                env.reset(len(playing))  # or one that was stopped would go on
             env.run(playing)
-            rewards = [state["reward"] for state in env.state]
-            ends = [state["status"] for state in env.state]
-            results.append({"rewards": rewards, "statuses": ends} if statuses else rewards)
+            results.append(_result(env) if statuses else _result(env)["rewards"])
             if on_episode is not None:
                 on_episode(env)
     return results
+
+
+def _result(env: Environment) -> dict[str, Any]:
+    """Return what an episode ended with."""
+    replay = env.to_json()
+    result = {"rewards": replay["rewards"], "statuses": replay["statuses"]}
+    stopped = env.info.get("stopped")
+    return {**result, "stopped": stopped} if stopped else result
 
 
 def _again(agent: Agent | None, raw: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from parllel.wire import WireError
+from parllel.wire.limits import n_nested
 
 _DEEPEST = 64
 _MOST_ITEMS = 1_000_000
@@ -35,8 +36,10 @@ def _plain(value: Any, depth: int, left: list[int]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return _scalar(value)
     if depth < 1:
-        raise WireError(f"values are nested more than {_DEEPEST} deep; perhaps one holds itself")
+        raise _too_deep()
     if isinstance(value, np.ndarray):
+        if value.ndim > depth:
+            raise _too_deep()
         return _array(value, left)
     items: list[tuple[Any, Any]] = []
     if isinstance(value, (list, tuple)):
@@ -68,6 +71,10 @@ def _count(left: list[int], n: int) -> None:
         raise WireError(f"expected at most {_MOST_ITEMS} values")
 
 
+def _too_deep() -> WireError:
+    return WireError(f"values are nested more than {_DEEPEST} deep; perhaps one holds itself")
+
+
 def _is_row(values: Any) -> bool:
     """Return whether these are numbers of one kind, none of which has to be looked at by itself."""
     # Boards and observations, in which most of the time would be spent; these loops are not Python's.
@@ -79,7 +86,7 @@ def _is_row(values: Any) -> bool:
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, np.generic):
-        if value.dtype.kind not in "biufU":
+        if value.dtype.kind not in "biufU" or _is_long(value.dtype):
             raise WireError(f"expected a number or text, got one of {value.dtype}")
         value = value.item()
     # Subclasses too: members of an IntEnum are numbers that other processes do not know.
@@ -94,6 +101,11 @@ def _scalar(value: Any) -> Any:
             raise WireError(f"expected a finite number, got {float(value)}")
         return float(value)
     return _text(str(value))
+
+
+def _is_long(dtype: np.dtype[Any]) -> bool:
+    """Return whether these are long doubles, of which numpy makes no float."""
+    return dtype.kind == "f" and dtype.itemsize > 8
 
 
 def _text(text: str) -> str:
@@ -112,9 +124,10 @@ def _key(key: Any) -> str:
 
 
 def _array(value: np.ndarray[Any, Any], left: list[int]) -> Any:
-    if value.dtype.kind not in "biuf":
+    if value.dtype.kind not in "biuf" or _is_long(value.dtype):
         raise WireError(f"expected an array of numbers, got one of {value.dtype}")
-    _count(left, value.size)
+    # The lists that it becomes too: there may be millions of them without an element.
+    _count(left, n_nested(value.shape))
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         raise WireError("expected finite numbers, got an array with others")
     return value.tolist()

@@ -69,11 +69,16 @@ def url_of(raw: Mapping[str, Any]) -> str:
     """Return the URL of a protobuf specification.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is none, or there are two.
     """
     config = raw.get("proto_config")
     inner = config.get("url") if isinstance(config, Mapping) else None
-    url = raw.get("url") or inner
+    given = raw.get("url")
+    if given and inner and given != inner:
+        raise ValueError(
+            'protobuf agent: expected one URL, got another as "url" than in "proto_config"'
+        )
+    url = given or inner
     if not isinstance(url, str) or not url:
         raise ValueError(
             'protobuf agent: expected a URL as "url", or as "url" in "proto_config", got neither'

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.remote.failure import AgentFailure
+from parllel.wire.wire_error import shown
 
 _LATE = "DeadlineExceeded"
 _RAISED = "BaseException::"
 _NO_ACTION = 'answered without "action"'
 _EXTRA_S = 1.0  # of a client, for the way there and back
 _STATUSES = ("ERROR", "TIMEOUT", "INVALID")
+_MOST_INDEX = 9  # digits
 
 
 def action_in(reply: Any) -> Any:
@@ -24,9 +26,13 @@ def action_in(reply: Any) -> Any:
         return AgentFailure("ERROR", f"answered with {type(reply).__name__} instead of an object")
     # First: where there is an error, an action beside it would be a default in disguise.
     if "error" in reply:
-        return AgentFailure("ERROR", f"answered: {reply['error']}")
-    if reply.get("status") in _STATUSES:
-        return AgentFailure(reply["status"], str(reply.get("reason", "without a reason")))
+        return AgentFailure("ERROR", f"answered: {_said(reply['error'])}")
+    status = reply.get("status")
+    # Of the type first, here and below: protobuf has arrays, and `==` with one is another array.
+    if status is not None and not isinstance(status, str):
+        return AgentFailure("ERROR", f'answered with a "status" that is no text: {shown(status)}')
+    if status in _STATUSES:
+        return AgentFailure(status, _said(reply.get("reason", "without a reason")))
     if "action" not in reply:
         return AgentFailure("ERROR", _NO_ACTION)
     return _read(reply["action"])
@@ -43,17 +49,27 @@ def actions_in(reply: Any, n: int) -> list[Any]:
     failures = reply.get("failures")
     found = [_read(action) for action in actions]
     for index, failure in failures.items() if isinstance(failures, Mapping) else ():
-        if isinstance(failure, Mapping) and str(index).isdecimal() and int(index) < n:
-            found[int(index)] = action_in({"action": None, "status": "ERROR", **failure})
+        place = str(index)
+        # No longer, as Python does not read ints of thousands of digits.
+        known = len(place) <= _MOST_INDEX and place.isdecimal() and int(place) < n
+        if known and isinstance(failure, Mapping):
+            found[int(place)] = action_in({"action": None, "status": "ERROR", **failure})
     return found
 
 
 def _read(action: Any) -> Any:
+    if not isinstance(action, str):
+        return action
     if action == _LATE:
         return AgentFailure("TIMEOUT", "its server says that it was too late")
-    if isinstance(action, str) and action.startswith(_RAISED):
+    if action.startswith(_RAISED):
         return AgentFailure("ERROR", action.removeprefix(_RAISED) or "raised an exception")
     return action
+
+
+def _said(value: Any) -> str:
+    """Return what a server says as text; it may be of any kind and size."""
+    return value if isinstance(value, str) else shown(value)
 
 
 def patience_s(observations: list[Any], configuration: Mapping[str, Any]) -> float:

@@ -25,8 +25,12 @@ def replay_of(
     info: Mapping[str, Any],
     steps: Sequence[Row],
 ) -> dict[str, Any]:
-    """Return a replay; its steps are those that were given."""
+    """Return a replay; its steps are those that were given.
+
+    An episode that was stopped has no rewards: those so far are in its steps.
+    """
     last = steps[-1]
+    is_stopped = bool(info.get("stopped"))
     return {
         "id": episode_id,
         "name": specification["name"],
@@ -37,7 +41,7 @@ def replay_of(
         "configuration": plain(dict(configuration)),
         "specification": {k: v for k, v in specification.items() if k in _IN_SPECIFICATION},
         "steps": list(steps),
-        "rewards": [state["reward"] for state in last],
+        "rewards": [None if is_stopped else state["reward"] for state in last],
         "statuses": [state["status"] for state in last],
         "schema_version": 1,
         "info": plain(dict(info)),

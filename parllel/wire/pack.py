@@ -39,7 +39,7 @@ from parllel.wire.codes import (
     SCALAR_CODES,
     TUPLE,
 )
-from parllel.wire.limits import DEEPEST
+from parllel.wire.limits import DEEPEST, check_empty_shape
 from parllel.wire.wire_error import WireError, shown
 
 _TUPLE, _NODE, _ARRAY = Ext(TUPLE, b""), Ext(NODE, b""), Ext(ARRAY, b"")
@@ -164,6 +164,8 @@ def _pack_array(value: NDArray[Any], depth: int) -> Any:
     if value.ndim == 1:
         return elements
     _check_depth(depth)
+    if not value.size:
+        check_empty_shape(value.shape)
     return [_ARRAY, *value.shape, elements]
 
 

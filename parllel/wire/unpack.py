@@ -22,6 +22,7 @@ from parllel.wire.codes import (
     SCALAR,
     TUPLE,
 )
+from parllel.wire.limits import check_empty_shape
 from parllel.wire.wire_error import WireError, shown
 
 _FLAGS = np.dtype(bool)
@@ -149,6 +150,8 @@ def _build_array(items: list[Any], depth: int) -> NDArray[Any]:
     # To numpy, -1 would mean what is left, and True 1.
     if any(type(n) is not int or n < 0 for n in shape):
         raise WireError(f"expected lengths of at least 0, got {shown(shape)}")
+    if not elements.size and 0 in shape:
+        check_empty_shape(shape)
     try:
         return elements.reshape(shape)
     except (ValueError, OverflowError):

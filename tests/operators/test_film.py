@@ -21,6 +21,12 @@ def png(height, width, value):
     return {"mode": "png", "data": base64.b64encode(file.getvalue()).decode()}
 
 
+def black(side):
+    file = io.BytesIO()
+    Image.new("1", (side, side)).save(file, "PNG")
+    return {"mode": "png", "data": base64.b64encode(file.getvalue()).decode()}
+
+
 def test_operators_are_side_by_side_and_stay_when_they_have_ended(tmp_path):
     film = Film(1)
     assert (film.wants("a", 0), film.wants("a", 1)) == (True, False)
@@ -45,8 +51,10 @@ def test_operators_are_side_by_side_and_stay_when_they_have_ended(tmp_path):
         ({"mode": "rgb", "rgb": [[[300, 0, 0]]]}, "its frames cannot be read"),
         ({"mode": "png", "data": "!"}, "no video of e: "),
         ({"mode": "png", "data": base64.b64encode(b"none").decode()}, "UnidentifiedImageError"),
+        # 8 KB, of which 192 MB of pixels would be made.
+        (black(8000), "a picture of 8000x8000 pixels, of 16777216 in all that are allowed"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_what_is_no_picture_costs_the_video_alone(tmp_path, payload, said):
     film = Film(1)

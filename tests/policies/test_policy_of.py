@@ -211,13 +211,14 @@ from beside_{name} import action
 def first(observation):
     return 0
 
+class Helper: pass
+
 class Second(Policy):
     def __init__(self, observation_space, action_space):
         self.action_space = action_space
     def act(self, observation, env_indices):
         return [action] * len(env_indices)
 
-class Helper: pass
 number = 3
 """
 
@@ -259,7 +260,11 @@ def test_files_that_cannot_be_used(write, tmp_path):
     with pytest.raises(ValueError, match=r"raising\.py: cannot be imported: .*KeyError"):
         policy_of(write("{}['a']", "raising.py"))
     with pytest.raises(ValueError, match=r"empty\.py: expected a function or a Policy, got none"):
-        policy_of(write("from math import sin", "empty.py"))
+        policy_of(write("import math", "empty.py"))
+    with pytest.raises(ValueError, match=r"the last that it defines is sin, a built-in function"):
+        policy_of(write("from math import sin", "imported.py"))
+    with pytest.raises(ValueError, match=r"is Helper, a class; .*, as in helped\.py:agent"):
+        policy_of(write("def act(o): return 0\nclass Helper: pass", "helped.py"))
     with pytest.raises(FileNotFoundError, match=r"none\.py: there is no such file"):
         policy_of(str(tmp_path / "none.py"))
 

@@ -20,15 +20,15 @@ def test_the_last_that_is_defined_acts_and_is_executed_once(tmp_path):
         import os
         from os import getpid
         acts = []
+        class Helper:
+            pass
         def first(observation):
             return "first"
         def agent(observation, configuration):
             acts.append(observation.step)
             return [len(acts), observation.inner.list[0].a, os.getpid(), configuration.own]
-        def _helper():
-            return "helper"
-        class Helper:
-            pass
+        LIMIT = 3
+        import math
     """
     with file_agent(tmp_path, source, own="x") as agent:
         n, a, pid, own = agent.act(OBSERVATION)[0]

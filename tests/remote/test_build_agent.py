@@ -78,6 +78,11 @@ def test_none_and_an_agent_are_not_specifications():
     [
         ({"type": "proto"}, ValueError, 'expected a URL as "url", or as "url" in "proto_config"'),
         ({"proto_config": {}}, ValueError, "got neither"),
+        (
+            {"url": "http://a:1", "proto_config": {"url": "http://b:1"}},
+            ValueError,
+            'one URL, got another as "url" than in "proto_config"',
+        ),
         ("http://", ValueError, "URL: expected http:// or https:// and a host, got http://"),
         ("http://user:secret@host:port/", ValueError, "got one that cannot be read"),
         ("http://host/a b", ValueError, "URL: expected printable ASCII"),

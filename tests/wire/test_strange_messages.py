@@ -302,3 +302,26 @@ def test_what_is_like_bytes_is_taken():
     for other in ("text", None):
         with pytest.raises(TypeError, match="bytes-like"):
             decode(other)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(20_000_000, 0), (1 << 40, 0), (1000, 2000, 0), (0, 1 << 40), (1, 0, 1 << 20, 1 << 20)],
+)
+def test_an_array_without_elements_has_few_rows(shape):
+    """Of its shape a message holds a few bytes, and whoever makes lists of it takes gigabytes."""
+    match = r"an array of shape .* without elements: expected at most 1048576 rows"
+    with pytest.raises(WireError, match=match):
+        encode(np.zeros(shape, np.int8))
+    head = bytes([0x90 + len(shape) + 2]) + b"\xc7\x00\x02"
+    lengths = b"".join(b"\xcf" + length.to_bytes(8, "big") for length in shape)
+    with pytest.raises(WireError, match=match):
+        decode(HEAD + head + lengths + b"\xc7\x00\x11")
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 0), (3, 0), (0, 128, 84, 84, 4), (2048, 64, 0), (128, 0, 210, 160, 3)]
+)
+def test_arrays_without_elements_come_back(shape):
+    found = decode(encode({"a": np.zeros(shape, np.float32)}))["a"]
+    assert (found.shape, found.dtype) == (shape, np.float32)

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import jsonschema
 
 from parllel.remote.games.game import Game
+from parllel.remote.games.marks import hidden_fields
 from parllel.remote.games.position import STATUSES, Position, Seat
 from parllel.remote.plain_values import plain
 
@@ -82,9 +83,11 @@ class Specification:
     Attributes:
         values: JSON values, as a replay holds them.
         shared: names of the fields of observations that all agents see.
+        hidden: fields of observations that no agent sees.
 
     Raises:
-        ValueError: if it lacks a name or numbers of agents, or a schema is none.
+        ValueError: if it lacks a name or numbers of agents, a schema is none, or `shared` or `hidden` stands
+            where it has no effect.
     """
 
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -106,6 +109,10 @@ class Specification:
         values.setdefault("action", {})
         values.setdefault("info", {})
         values.setdefault("status", {})
+        try:
+            self.hidden = hidden_fields(values)
+        except ValueError as error:
+            raise ValueError(f"specification of {name}: {error}") from None
         self.shared = frozenset(
             field for field, schema in values["observation"].items() if schema.get("shared")
         )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import numpy as np
 
 from parllel.wire import WireError
+from parllel.wire.limits import check_empty_shape
 
 _MOST_HEADER = 4096
+_KINDS = "biufcmMSU"  # of numbers, times and text
+_MOST_DIMENSIONS = 32
+_MOST_ITEM = 1 << 16  # bytes of an element, where there are none
 
 
 def array_bytes(array: np.ndarray[Any, Any]) -> bytes:
@@ -18,7 +23,7 @@ def array_bytes(array: np.ndarray[Any, Any]) -> bytes:
     Raises:
         WireError: for arrays of objects or records.
     """
-    if array.dtype.hasobject or array.dtype.fields is not None:
+    if array.dtype.kind not in _KINDS:
         raise WireError(f"expected an array of numbers or text, got one of {array.dtype}")
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
@@ -49,24 +54,25 @@ def read_array(data: bytes) -> np.ndarray[Any, Any]:
     # Headers are Python, which literal_eval and np.dtype refuse in many ways.
     except Exception as error:
         raise WireError(f"expected a file of np.save: {type(error).__name__}") from None
-    if dtype.hasobject or dtype.fields is not None or dtype.subdtype is not None:
+    if dtype.kind not in _KINDS:
         raise WireError(f"expected an array of numbers or text, got one of {dtype}")
-    if len(shape) > 32 or any(type(n) is not int or n < 0 for n in shape):
+    if len(shape) > _MOST_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
         raise WireError("expected a file of np.save, got one with a shape that is none")
-    n_items = 1
-    for n in shape:
-        n_items *= n
-    # Before memory is taken: the header alone would say how much.
+    n_items = math.prod(shape)
+    if not n_items:
+        check_empty_shape(shape)
+    # Before memory is taken: the header alone would say how much. Elements without bytes have any number.
+    if not dtype.itemsize or (not n_items and dtype.itemsize > _MOST_ITEM):
+        raise WireError(
+            f"expected a file of np.save, got one with elements of {dtype.itemsize} bytes"
+        )
     if len(data) - file.tell() != n_items * dtype.itemsize:
         raise WireError(
             f"expected a file of np.save of {n_items * dtype.itemsize} bytes, got "
             f"{len(data) - file.tell()}"
         )
-    if n_items == 0 or dtype.itemsize == 0:
-        flat = np.zeros(n_items if dtype.itemsize else min(n_items, 1 << 16), dtype)
+    if n_items:
+        flat: np.ndarray[Any, Any] = np.frombuffer(data, dtype, offset=file.tell()).copy()
     else:
-        flat = np.frombuffer(data, dtype, offset=file.tell()).copy()
-    try:
-        return flat.reshape(shape, order="F" if is_fortran else "C")
-    except ValueError as error:
-        raise WireError(f"expected a file of np.save: {error}") from None
+        flat = np.zeros(0, dtype)
+    return flat.reshape(shape, order="F" if is_fortran else "C")

@@ -104,9 +104,9 @@ class Actions(Closing):
         """Return the action of a session's agent for `state.observation`, or for each of `observations`."""
         given = Arguments(args)
         session = self._sessions.get(given.session())
-        if args.get("agents"):
-            raw = given.only_agent()
-            if session is None or session.raw != raw or session.context.name != given.environment():
+        if given.has("agents"):
+            raw, name = given.only_agent(), given.environment()
+            if session is None or (session.known_as, session.context.name) != (repr(raw), name):
                 session = self._initialize(given, raw)
         if session is None:
             # With a status that clients of the package read: they take any other for a broken server.
@@ -191,7 +191,7 @@ class Actions(Closing):
         session = self._new_session(
             raw, given.environment_to_make(), given.mapping("configuration"), self._permissions
         )
-        session.asked = given.mapping("configuration")
+        session.asked = repr(given.mapping("configuration"))
         self._sessions.put(name, session)
         return session
 
@@ -204,11 +204,11 @@ class Actions(Closing):
     ) -> Session:
         if permissions is None:
             context = self._context(name, configuration)
-            return Session(raw, self._agent(raw, context), context)
+            return Session("", self._agent(raw, context), context)
         with self._refusing():
             context = self._context(name, configuration)
             allowed = permissions.allowed(raw, context)
-            return Session(raw, self._agent(allowed, context), context)
+            return Session(repr(raw), self._agent(allowed, context), context)
 
     def _agent(self, raw: Any, context: SessionContext) -> Agent:
         return Agent(raw, context, memory_limit_bytes=self._memory_limit_bytes)
@@ -222,11 +222,12 @@ class Actions(Closing):
         if given.has("environment") and given.environment() != session.context.name:
             raise WebError(409, f"the agent was initialised for {session.context.name!r}")
         asked = given.mapping("configuration")
-        if asked is not None and asked != session.asked:
+        # As text, in which 1, 1.0 and true differ.
+        if asked is not None and repr(asked) != session.asked:
             with self._refusing():
                 context = self._context(session.context.name, asked)
             session.context.configuration = context.configuration
-            session.asked = asked
+            session.asked = repr(asked)
 
     def _allowed_agents(self, given: Arguments, environment: AgentContext) -> list[Any]:
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parllel.remote.plain_values import plain
 from parllel.remote.proto import read_request, response_bytes
 from parllel.remote.server.actions import Actions
 from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, build_app
@@ -11,6 +12,8 @@ from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, build
 PROTOBUF = "application/x-protobuf"
 SESSION = "Parllel-Session"  # header
 _ENDPOINT = "process_turn"
+_AGENTS = "agents[]"  # in a query
+_OTHER_PLACE = {"agents": f"{_AGENTS} of the query", "session": f"header {SESSION}"}
 _TEXT = "text/plain; charset=utf-8"
 _HTML = "text/html; charset=utf-8"
 
@@ -40,16 +43,26 @@ class _Wire:
     def post(self, call: Call) -> Reply:
         """Answer one action."""
         if call.content_type == PROTOBUF:
-            return self._proto(call)
+            try:
+                return self._proto(call)
+            except WebError as error:
+                return _proto_reply({"error": str(error)}, error.status)
         args = call.json()
         if not isinstance(args, dict):
             raise WebError(400, "expected a JSON object with the field action")
-        session = call.header(SESSION)
-        if session is not None and args.get("session") is None:
-            args["session"] = session
+        for field, value in (("session", call.header(SESSION)), ("agents", _agents_of_query(call))):
+            if value is not None and args.setdefault(field, value) != value:
+                if args[field] is not None:
+                    raise WebError(400, f"{_OTHER_PLACE[field]}: the body has another in {field}")
+                args[field] = value
         return _json_reply(self._actions.handle(args), args)
 
     def _proto(self, call: Call) -> Reply:
+        if _agents_of_query(call) is not None:
+            message = (
+                f"{_AGENTS}: a turn names no environment; name the agent by the JSON action act"
+            )
+            raise WebError(400, message)
         name, values, named = read_request(call.body, call.limits)
         if name != _ENDPOINT:
             return _proto_reply({"error": f"expected the endpoint {_ENDPOINT}"}, 404)
@@ -58,15 +71,30 @@ class _Wire:
             message = f"{_ENDPOINT}: expected the arguments observation and configuration"
             return _proto_reply({"error": message}, 400)
         given.update(named)
+        configuration = given.get("configuration")
+        if isinstance(configuration, dict):
+            configuration = plain(configuration)  # protobuf has arrays and tuples
         args: dict[str, Any] = {
             "state": {"observation": given.get("observation")},
-            "configuration": given.get("configuration"),
+            "configuration": configuration,
             "session": call.header(SESSION),
         }
-        try:
-            return _proto_reply(self._actions.action_act(args))
-        except WebError as error:
-            return _proto_reply({"error": str(error)}, error.status)
+        return _proto_reply(self._actions.action_act(args))
+
+
+def _agents_of_query(call: Call) -> list[str] | None:
+    """Return what the query names as kaggle-environments reads it, the only field that a POST may have there.
+
+    Raises:
+        WebError: 400 for any other: the agent would answer as if it were not there.
+    """
+    for name in call.query:
+        if name != _AGENTS:
+            raise WebError(
+                400,
+                f"query: {name[:80]}: expected no field but {_AGENTS}; put others into the body",
+            )
+    return [call.query[_AGENTS]] if call.query else None
 
 
 _FIELDS = {"observation", "configuration"}

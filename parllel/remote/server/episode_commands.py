@@ -33,8 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
         environment.run(agents_of(arguments))
         _write_logs(environment, arguments.log)
         write_result(environment.render(mode), arguments.out)
-        failed = [state["status"] in _FAILED for state in environment.state]
-    return AGENT_FAILED if any(failed) else 0
+        failed = any(state["status"] in _FAILED for state in environment.state)
+        stopped = environment.info.get("stopped")
+    if stopped:
+        _say(f"parllel run: the episode was stopped {stopped}: it has no result")
+    return AGENT_FAILED if failed or stopped else 0
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -57,7 +60,13 @@ def evaluate(arguments: argparse.Namespace) -> int:
     shown = results if arguments.statuses else [one["rewards"] for one in results]
     write_result(shown, arguments.out)
     failed = any(status in _FAILED for one in results for status in one["statuses"])
-    return AGENT_FAILED if failed else 0
+    stopped = [one["stopped"] for one in results if "stopped" in one]
+    if stopped:
+        _say(
+            f"parllel evaluate: {len(stopped)} of {len(results)} episodes were stopped {stopped[0]}: their "
+            "rewards are null"
+        )
+    return AGENT_FAILED if failed or stopped else 0
 
 
 def step(arguments: argparse.Namespace) -> int:
@@ -87,6 +96,11 @@ def list_environments(arguments: argparse.Namespace) -> int:
     _import(arguments)
     write_result(environments(), None)
     return 0
+
+
+def _say(sentence: str) -> None:
+    if sys.stderr is not None:  # None if the process was started with it closed
+        print(sentence, file=sys.stderr)
 
 
 def _environment(arguments: argparse.Namespace) -> Environment:

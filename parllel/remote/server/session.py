@@ -42,16 +42,17 @@ class Session(Closing):
     """An agent, the environment that it was made for, and when it was last used.
 
     Args:
-        raw: the agent's specification as the request gave it.
+        known_as: the specification in the request that made it, as text, in which 1 and true differ; "" if no
+            request did.
         agent: closed with the session.
         context: what it was made with.
     """
 
-    def __init__(self, raw: Any, agent: Agent, context: SessionContext) -> None:
-        self.raw = raw
+    def __init__(self, known_as: str, agent: Agent, context: SessionContext) -> None:
+        self.known_as = known_as
         self.agent = agent
         self.context = context
-        self.asked: dict[str, Any] | None = None
+        self.asked: str | None = None  # the configuration of the latest request that had one
         self._lock = threading.Lock()
         self._acts = 0
         self._used = time.monotonic()

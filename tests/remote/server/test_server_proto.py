@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from asking import post
+from foreign_protobuf import request, value_of_response
 
 from parllel.remote.proto import read_response, request_bytes
 from parllel.remote.server import Permissions
@@ -84,3 +86,12 @@ def test_bad_messages_are_refused(serve, body):
     reply = post(serve(), body=body, headers=PROTOBUF)
     assert reply.status in (400, 404)
     assert b"Traceback" not in reply.body
+
+
+def test_a_foreign_client_may_send_arrays_as_its_configuration(serve, agents):
+    url = serve(Permissions(agents))
+    initialize(url, "paper")
+    body = request("process_turn", {"step": 1}, {"mine": np.arange(3)})
+    for _ in range(3):  # the second is compared with the first
+        reply = post(url, body=body, headers=PROTOBUF)
+        assert (reply.status, value_of_response(reply.body)) == (200, {"action": 1})
