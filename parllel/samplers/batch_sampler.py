@@ -35,7 +35,9 @@ from parllel.samplers.part_checks import (
     check_handler,
     check_samples,
     check_transforms,
+    claim_parts,
     moving_blocks,
+    release_parts,
 )
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
@@ -138,10 +140,15 @@ class BatchSampler(Sampler):
         self._go_over = self._parts_that_go_over()
 
     def _bind(self) -> None:
-        self.cages.bind(self.samples)
-        self.handler.bind(self.samples)
-        for transform in self.transforms:
-            transform.bind(self.samples)
+        claim_parts(self, self.handler, self.samples, self.transforms)
+        try:
+            self.cages.bind(self.samples)
+            self.handler.bind(self.samples)
+            for transform in self.transforms:
+                transform.bind(self.samples)
+        except BaseException:
+            release_parts(self)
+            raise
 
     def _parts_that_go_over(self) -> list[Callable[[int], None]]:
         """Return what takes all that is bound to the buffer to the batch that its arrays show."""
@@ -370,6 +377,7 @@ class BatchSampler(Sampler):
 
     def close(self) -> None:
         """Close the cages and the handler; may be called twice."""
+        release_parts(self)
         try:
             self.cages.close()
         finally:

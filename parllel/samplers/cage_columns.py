@@ -12,7 +12,9 @@ from parllel.buffers import Samples, bound_anew, follows_batches
 from parllel.cages import CageInterface, FinalObservation, TrajInfo, check_side_by_side
 from parllel.errors import first_of
 from parllel.samplers.units import Unit, Units
-from parllel.types import State
+from parllel.types import Owners, State
+
+_SAMPLED = Owners()
 
 
 class CageColumns:
@@ -66,9 +68,27 @@ class CageColumns:
         self.everyone = Units([unit for units in self.groups for unit in units.units])
 
     def bind(self, samples: Samples) -> None:
-        """Give each cage its columns of the buffer."""
-        for cage, columns in zip(self.cages, self.columns, strict=True):
-            cage.set_samples_buffer(samples, columns)
+        """Give each cage its columns of the buffer.
+
+        Raises:
+            ValueError: if another sampler has one of the cages, and is not closed.
+        """
+        for i, cage in enumerate(self.cages):
+            # It would be bound to another buffer, and its environments stepped and reset by two samplers.
+            if _SAMPLED.owner_of(cage) not in (None, self):
+                raise ValueError(
+                    f"cage {i} ({cage.spaces.name}): expected a cage of this sampler's own, got one that "
+                    "another sampler steps; build cages for each sampler, for evaluation too, or close the "
+                    "other sampler and its cages first"
+                )
+        for cage in self.cages:
+            _SAMPLED.claim(cage, self)
+        try:
+            for cage, columns in zip(self.cages, self.columns, strict=True):
+                cage.set_samples_buffer(samples, columns)
+        except BaseException:
+            _SAMPLED.release(self)
+            raise
 
     def parts_that_go_over(self, samples: Samples) -> list[Callable[[int], None]]:
         """Return what takes each cage to a batch of the buffer that they are bound to, given its number."""
@@ -150,6 +170,7 @@ class CageColumns:
 
     def close(self) -> None:
         """Close every cage, also if some fail; raise an error once all are closed."""
+        _SAMPLED.release(self)
         # An ExitStack runs all callbacks, and raises afterwards.
         with contextlib.ExitStack() as stack:
             for cage in self.cages:  # workers of all cages leave at the same time
