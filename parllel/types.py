@@ -69,8 +69,8 @@ class Closing:
 class Owners:
     """Who uses a part that has one user at a time, until the user releases it or is garbage.
 
-    Parts are compared by identity. A user keeps its parts alive. Each process counts for itself: a part that a
-    fork has copied is another part.
+    Parts are compared by identity, and kept alive by their user. Each process counts for itself: a part that
+    a fork has copied is another part.
     """
 
     def __init__(self) -> None:

@@ -53,9 +53,9 @@ def claim_env(env: Any, stepper: Any, name: str) -> None:
     if other is not None:
         whose = "an environment beside it" if other is stepper else "another cage"
         raise ValueError(
-            f"{name}: expected an environment of its own from the factory, got {env!r}, which {whose} steps "
-            "already; make one in each call, as lambda: gymnasium.make(...) does, and close a cage that is no "
-            "longer used"
+            f"{name}: expected an environment of its own from the factory, got {env!r}, which {whose} "
+            "steps already; make one in each call, as lambda: gymnasium.make(...) does, and close cages that "
+            "are no longer used"
         )
     _STEPPED.claim(core, stepper)
 

@@ -38,6 +38,7 @@ from parllel.samplers.part_checks import (
     claim_parts,
     moving_blocks,
     release_parts,
+    warn_of_discounts,
 )
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
@@ -124,6 +125,7 @@ class BatchSampler(Sampler):
         check_transforms(self.step_transforms, self.batch_transforms)
         # Now, and not with the first batch, which may be minutes later.
         check_fields(samples, self.transforms)
+        warn_of_discounts(self.transforms)
         self.final_chain = FinalChain(samples, self.step_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self.updates_statistics = True

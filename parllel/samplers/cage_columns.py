@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +60,7 @@ class CageColumns:
                 )
         # Now, as fields of the buffer were made for the first cage's spaces.
         check_side_by_side([cage.spaces for cage in cages])
+        _warn_of_equal_seeds(cages)
         self.cages = list(cages)
         self.groups: list[Units] = []
         first = 0
@@ -192,3 +195,29 @@ def _units_of(cage: CageInterface, first: int) -> list[Unit]:
         Unit(cage, number, slice(first + group.start, first + group.stop))
         for number, group in enumerate(groups)
     ]
+
+
+def seed_keys(cages: Sequence[CageInterface]) -> list[Any]:
+    """Return for each environment what its random numbers follow from; None where that is not known."""
+    keys: list[Any] = []
+    for cage in cages:
+        # Not every cage says, nor is every cage of a user a CageInterface of today.
+        for seed in cage.environment_seeds or [None] * cage.n:
+            whole = seed is None or isinstance(seed, np.random.SeedSequence)
+            sequence = seed if whole else np.random.SeedSequence(seed)
+            key = sequence and (repr(sequence.entropy), sequence.spawn_key, sequence.pool_size)
+            keys.append(key)
+    return keys
+
+
+def _warn_of_equal_seeds(cages: Sequence[CageInterface]) -> None:
+    first: dict[Any, int] = {}
+    for b, key in enumerate(seed_keys(cages)):
+        if key is not None and first.setdefault(key, b) != b:
+            warnings.warn(
+                f"cages: environments {first[key]} and {b} have the same seed, so that they begin with the "
+                "same episodes; draw all seeds together, as build_cages(..., seeds=seeds) does, or give each "
+                "cage another name",
+                stacklevel=4,
+            )
+            return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,3 +116,16 @@ def _check_given_once(transforms: Sequence[Transform]) -> None:
                 f"transforms: expected each once, got the same {type(transform).__name__} twice; what it "
                 "keeps would count every batch twice"
             )
+
+
+def warn_of_discounts(transforms: Sequence[Transform]) -> None:
+    """Warn if transforms discount the same rewards by different factors."""
+    discounts = {type(one).__name__: getattr(one, "discount", None) for one in transforms}
+    found = {name: value for name, value in discounts.items() if isinstance(value, float)}
+    if len(set(found.values())) > 1:
+        said = ", ".join(f"{name}({discount})" for name, discount in found.items())
+        warnings.warn(
+            f"transforms: expected one discount for all, got {said}: rewards are scaled by returns of "
+            "another horizon than is learned for; give all the same",
+            stacklevel=4,
+        )
