@@ -131,6 +131,17 @@ def _check_batch_spec(batch_spec: BatchSpec, sampler: Sampler) -> None:
         )
 
 
+def check_size(batch_spec: BatchSpec, samples: Samples, sampler: Sampler) -> None:
+    """Raise ValueError for the first batch of a sampler in another process, if it has another size."""
+    T, B = samples.env.done.shape[:2]
+    # A batch may end early.
+    if B != batch_spec.B or T > batch_spec.T:
+        raise ValueError(
+            f"batch_spec: expected T={T}, B={B}, the size of the {type(sampler).__name__}'s batches, got "
+            f"{batch_spec}; give both the same"
+        )
+
+
 # ------------------------------------------------------------------ agents
 
 

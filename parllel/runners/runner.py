@@ -22,6 +22,7 @@ from parllel.runners.matching_parts import (
     check_saved_agent,
     check_schedule,
     check_seeds,
+    check_size,
 )
 from parllel.runners.progress import ProgressBar
 from parllel.runners.random_state import load_random_state, random_state
@@ -228,6 +229,7 @@ class Runner:
             return
         self._seen_batch = True
         if isinstance(samples, Samples) and getattr(self.sampler, "samples", None) is None:
+            check_size(self.batch_spec, samples, self.sampler)
             self._checkpoints.see_batch(samples)
             if isinstance(self.eval_sampler, EvalSampler):
                 self.eval_sampler.compare_with(samples)

@@ -18,7 +18,7 @@ from parllel.algos import Algorithm, TransformingAlgorithm
 from parllel.buffers import Field
 from parllel.cages import VectorizedCage
 from parllel.logging import Logger
-from parllel.runners import Callback, OnPolicyRunner
+from parllel.runners import AsynchronousRunner, Callback, OnPolicyRunner
 from parllel.samplers import (
     AsynchronousSampler,
     BasicSampler,
@@ -612,6 +612,26 @@ def own_sampler(p):
 @row(r"batch_spec: expected BatchSpec\(T=8, B=2\), that of the BasicSampler", own_sampler)
 def batch_spec_runner(p):
     p.run(spec=BatchSpec(16, 2))
+
+
+def built_there():
+    cages = build_cages(make_cart, SPEC.B, seeds=Seeds(0))
+    agent = agent_for(cages[0].spaces, seeds=Seeds(1), hidden_sizes=(4,))
+    return build_sampler(SPEC, cages, TorchHandler(agent), [], [EstimateAdvantage(0.99, 0.95)])
+
+
+def run_asynchronously(p, spec):
+    with AsynchronousSampler(built_there, agent=p.agent) as sampler:
+        steps = {"n_steps": 32, "log_interval_steps": 16}
+        AsynchronousRunner(spec, sampler, p.ppo(), logger=Logger([]), **steps).run()
+
+
+@row(
+    "batch_spec: expected T=8, B=2, the size of the AsynchronousSampler's batches",
+    lambda p: run_asynchronously(p, SPEC),
+)
+def batch_spec_asynchronous(p):
+    run_asynchronously(p, BatchSpec(4, 4))
 
 
 @row("cages: expected 2 environments for B=2, got 3", lambda p: p.sampler())
