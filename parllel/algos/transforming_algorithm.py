@@ -7,8 +7,12 @@ from typing import Any
 
 from parllel.algos.algorithm import Algorithm, fields_read
 from parllel.buffers import Samples, buffer_leaves
-from parllel.transforms import BatchTransform, add_transform_fields, naming
-from parllel.transforms.field_checks import check_outputs_are_read, reads_of
+from parllel.transforms import (
+    BatchTransform,
+    add_transform_fields,
+    check_outputs_are_read,
+    naming,
+)
 from parllel.types import BatchSpec, State
 
 
@@ -87,7 +91,7 @@ class TransformingAlgorithm(Algorithm):
         if reads is None:
             return None
         check_outputs_are_read(extended, self.transforms, {type(self.algorithm).__name__: reads})
-        reads = [*reads, *(path for one in self.transforms for path in reads_of(one))]
+        reads = [*reads, *(path for one in self.transforms for path in one.reads or ())]
         there = dict(buffer_leaves(samples))
         return [path for path in reads if any(f"{at}.".startswith(f"{path}.") for at in there)]
 

@@ -10,15 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parllel.agents import Agent, Handler
-from parllel.algos import Algorithm, TransformingAlgorithm
-from parllel.algos.algorithm import fields_read
+from parllel.algos import Algorithm, TransformingAlgorithm, fields_read
 from parllel.buffers import Samples, buffer_leaves, field_at
 from parllel.cages import CageInterface
-from parllel.samplers import BatchSampler, CageColumns, EvalSampler, PublishingSampler, Sampler
-from parllel.samplers.cage_columns import seed_keys
+from parllel.samplers import (
+    BatchSampler,
+    CageColumns,
+    EvalSampler,
+    PublishingSampler,
+    Sampler,
+    seed_keys,
+)
 from parllel.seeding import Seeds
-from parllel.transforms import Transform
-from parllel.transforms.field_checks import check_outputs_are_read
+from parllel.transforms import Transform, check_outputs_are_read
 from parllel.types import BatchSpec
 
 
@@ -64,9 +68,11 @@ def check_publishing(sampler: Sampler, runner: str) -> None:
         )
 
 
-def check_seeds(seeds: Seeds | None) -> None:
+def check_seeds(seeds: Seeds | None, sampler: Sampler) -> None:
     """Warn of seeds that nothing was drawn from: others may have been used, and would not be recorded."""
-    if seeds is not None and not seeds.state()["given"]:
+    # Where sampling takes place elsewhere, all seeds may be drawn there.
+    elsewhere = isinstance(sampler, PublishingSampler)
+    if seeds is not None and not seeds.state()["given"] and not elsewhere:
         warnings.warn(
             "seeds: expected the Seeds that the parts of the run were seeded with, got "
             f"Seeds({seeds.entropy}), of which none was asked for; give the object that build_cages was "
@@ -209,16 +215,22 @@ def _check_parameters(algorithm: Algorithm) -> None:
     """Raise ValueError for an optimiser without the agent's parameters, as after a change of model."""
     inner = algorithm.algorithm if isinstance(algorithm, TransformingAlgorithm) else algorithm
     learner = _learner(algorithm)
-    groups = getattr(getattr(inner, "optimizer", None), "param_groups", None)
     own = {id(one) for one in _parameters(learner)}
-    if not own or not isinstance(groups, list):
-        return
-    if own.isdisjoint(id(one) for group in groups for one in group["params"]):
+    trained = _trained_parameters(inner)
+    if own and trained is not None and own.isdisjoint(id(one) for one in trained):
         raise ValueError(
             f"{type(inner).__name__}: optimizer: expected the parameters of the {type(learner).__name__}'s "
             "model, got none of them: the model was replaced, or the optimiser made for another; make the "
             "algorithm after the model"
         )
+
+
+def _trained_parameters(algorithm: Algorithm) -> list[Any] | None:
+    # Not by a property, which may make the optimiser: that takes a second, and policies are loaded without.
+    if hasattr(algorithm, "trained_parameters"):
+        return list(algorithm.trained_parameters)
+    groups = getattr(getattr(algorithm, "__dict__", {}).get("optimizer"), "param_groups", None)
+    return [one for group in groups for one in group["params"]] if groups else None
 
 
 def _check_evaluated_agent(sampler: Sampler, algorithm: Algorithm, eval_sampler: Sampler) -> None:

@@ -106,7 +106,7 @@ class Runner:
         algorithm.check_batch_spec(batch_spec)  # now, and not when the first batch has been sampled
         check_parts(batch_spec, sampler, algorithm, eval_sampler, also_reads=also_reads)
         check_saved_agent(algorithm, state_parts or {})
-        check_seeds(seeds)
+        check_seeds(seeds, sampler)
         check_schedule(algorithm, n_steps)
         self.batch_spec = batch_spec
         self.sampler = sampler

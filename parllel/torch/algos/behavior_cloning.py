@@ -81,6 +81,11 @@ class BehaviorCloning(Algorithm):
         return ["agent.observation", self.labels, *valid]
 
     @property
+    def trained_parameters(self) -> list[Any]:
+        """The parameters that the optimiser changes, those of the agent's model when this was made."""
+        return list(self._parameters)
+
+    @property
     def optimizer(self) -> torch.optim.Adam:
         """What takes the steps."""
         return self._adam.optimizer

@@ -126,6 +126,11 @@ class PPO(Algorithm):
         return ["agent.observation", *paths_of_steps(samples).values()]
 
     @property
+    def trained_parameters(self) -> list[Any]:
+        """The parameters that the optimiser changes, those of the agent's model when this was made."""
+        return list(self._parameters)
+
+    @property
     def optimizer(self) -> torch.optim.Adam:
         """What takes the steps."""
         return self._adam.optimizer
