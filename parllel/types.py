@@ -76,6 +76,7 @@ class Owners:
     def __init__(self) -> None:
         # By id of the part: process, part (None if it cannot be referred to weakly), and owner.
         self._entries: dict[int, tuple[int, Any, ref[Any]]] = {}
+        self._limit = 64  # entries above which those of dead owners are dropped
 
     def owner_of(self, part: Any) -> Any:
         """Return who uses a part; None if nobody does."""
@@ -96,8 +97,11 @@ class Owners:
         known = None
         with suppress(TypeError):  # a class with slots
             known = ref(part)
-        entries = self._entries.items()
-        self._entries = {key: entry for key, entry in entries if entry[2]() is not None}
+        # Now and then, as there may be thousands of environments.
+        if len(self._entries) >= self._limit:
+            entries = self._entries.items()
+            self._entries = {key: entry for key, entry in entries if entry[2]() is not None}
+            self._limit = max(64, 2 * len(self._entries))
         self._entries[id(part)] = os.getpid(), known, ref(owner)
 
     def release(self, owner: Any) -> None:

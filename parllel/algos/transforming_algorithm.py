@@ -91,9 +91,16 @@ class TransformingAlgorithm(Algorithm):
         if reads is None:
             return None
         check_outputs_are_read(extended, self.transforms, {type(self.algorithm).__name__: reads})
+        # One that does not declare what it reads may read any field of the sampler's transforms.
+        if any(one.reads is None for one in self.transforms):
+            return None
         reads = [*reads, *(path for one in self.transforms for path in one.reads or ())]
-        there = dict(buffer_leaves(samples))
-        return [path for path in reads if any(f"{at}.".startswith(f"{path}.") for at in there)]
+        before, after = (
+            [f"{at}." for at, _ in buffer_leaves(tree)] for tree in (samples, extended)
+        )
+        # What is in neither is kept, too: it is missing.
+        made = [at for at in after if at not in before]
+        return [path for path in reads if not any(at.startswith(f"{path}.") for at in made)]
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Do what the algorithm does."""

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from mismatched_parts import ROWS, Parts
 
+from parllel.torch import EvaluatePolicy
+from parllel.transforms import EstimateVtrace, FinalObservations
+
 PAGE = Path(__file__).parents[2] / "docs" / "mismatches.md"
 every_row = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
 
@@ -32,6 +35,21 @@ def test_a_mistake_is_refused_by_name(parts, row):
 @every_row
 def test_its_neighbour_is_not(parts, row):
     row.right(parts)
+
+
+def test_a_transforming_algorithm_asks_for_what_its_transforms_do_not_write(parts):
+    parts.batch_transforms = [FinalObservations()]
+    sampler = parts.sampler()
+    algorithm = parts.transforming(EvaluatePolicy(parts.agent), EstimateVtrace(0.99))
+    reads = algorithm.reads(sampler.samples)
+    assert {"env.reward", "agent.final_observation", "agent.agent_info.log_prob"} <= set(reads)
+    assert {"agent.advantage", "agent.return_", "agent.learner_value"}.isdisjoint(reads)
+    with pytest.raises(ValueError, match=r"EvaluatePolicy: writes agent.learner_.*PPO reads"):
+        parts.transforming(EvaluatePolicy(parts.agent)).reads(sampler.samples)
+    with pytest.raises(
+        ValueError, match=r"TransformingAlgorithm needs samples.agent.advantage: no"
+    ):
+        parts.run(sampler, parts.transforming())
 
 
 def test_the_page_has_a_line_for_each_row_and_no_other():
