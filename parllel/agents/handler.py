@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent, EnvIndices
 from parllel.agents.bound_samples import BoundSamples, Prepared
+from parllel.agents.small_worker_policy import SmallWorkerPolicy
 from parllel.buffers import Samples, buffer_map, dotted, named_map, part_at
 from parllel.errors import WrongStateError
 from parllel.types import State, Tree
@@ -116,6 +117,15 @@ class Handler(ABC):
     def samples(self) -> Samples | None:
         """The buffer that it was bound to; None before."""
         return None if self._bound is None else self._bound.samples
+
+    def provides_for(self, policy: Any) -> bool:
+        """Return whether a policy that acts in workers gets what it needs from this handler's `start_batch`.
+
+        policy: what `SynchronizedProcessCage.set_policy` was given. True for one that is not known, which may
+            need nothing.
+        """
+        # It reads the parameters that its own handler publishes.
+        return getattr(policy, "func", None) is not SmallWorkerPolicy
 
     def start_batch(self) -> None:
         """Draw the noise of the batch, in sample mode, clear the final values, keep the recurrent state.

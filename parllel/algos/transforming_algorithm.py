@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parllel.algos.algorithm import Algorithm
-from parllel.buffers import Samples
-from parllel.transforms import BatchTransform, add_transform_fields, naming
+from parllel.algos.algorithm import Algorithm, fields_read
+from parllel.buffers import Samples, buffer_leaves
+from parllel.transforms import (
+    BatchTransform,
+    add_transform_fields,
+    check_outputs_are_read,
+    naming,
+)
 from parllel.types import BatchSpec, State
 
 
@@ -31,7 +36,8 @@ class TransformingAlgorithm(Algorithm):
 
     Raises:
         TypeError: if something else is given.
-        ValueError: with the first batch, if a transform reads what is not there, or writes what is.
+        ValueError: if a transform evaluates another agent than the algorithm trains; with the first batch, or
+            by a runner before it, if a transform reads what is not there, or writes what is.
     """
 
     def __init__(self, algorithm: Algorithm, transforms: Sequence[BatchTransform]) -> None:
@@ -49,6 +55,16 @@ class TransformingAlgorithm(Algorithm):
                 raise TypeError(
                     f"TransformingAlgorithm: transforms: expected BatchTransforms, got {transform!r}{hint}"
                 )
+        trained = getattr(algorithm, "agent", None)
+        for transform in transforms:
+            # What it writes is said to be the learner's, and would be that of weights which never change.
+            learner = getattr(transform, "learner", None)
+            if None not in (learner, trained) and learner is not trained:
+                raise ValueError(
+                    f"{type(transform).__name__}: agent: expected the {type(trained).__name__} that "
+                    f"{type(algorithm).__name__} trains, got another {type(learner).__name__}; give "
+                    "both the same"
+                )
         self.algorithm = algorithm
         self.transforms = list(transforms)
         self._source: Samples | None = None
@@ -58,6 +74,33 @@ class TransformingAlgorithm(Algorithm):
     def agent(self) -> Any:
         """What is trained: the algorithm's agent, if it has one."""
         return self.algorithm.agent  # type: ignore[attr-defined]
+
+    @property
+    def on_policy(self) -> bool:  # type: ignore[override]
+        """Whether the samples must be those of the agent, as the algorithm says."""
+        return self.algorithm.on_policy
+
+    def reads(self, samples: Samples) -> Sequence[str] | None:
+        """Return what the transforms and the algorithm read, without the fields that the transforms write.
+
+        Raises:
+            ValueError: if a transform reads what is not there, writes what is, or writes what nothing reads.
+        """
+        extended = self._extended(samples)
+        reads = fields_read(self.algorithm, extended)
+        if reads is None:
+            return None
+        check_outputs_are_read(extended, self.transforms, {type(self.algorithm).__name__: reads})
+        # One that does not declare what it reads may read any field of the sampler's transforms.
+        if any(one.reads is None for one in self.transforms):
+            return None
+        reads = [*reads, *(path for one in self.transforms for path in one.reads or ())]
+        before, after = (
+            [f"{at}." for at, _ in buffer_leaves(tree)] for tree in (samples, extended)
+        )
+        # What is in neither is kept, too: it is missing.
+        made = [at for at in after if at not in before]
+        return [path for path in reads if not any(at.startswith(f"{path}.") for at in made)]
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Do what the algorithm does."""
@@ -69,14 +112,7 @@ class TransformingAlgorithm(Algorithm):
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Transform the batch, let the algorithm learn from it, and return diagnostics."""
-        # Samplers return the same object each time, unless the number of rows changes.
-        if samples is not self._source:
-            done = samples.env.done
-            # Local, as no other process reads what is computed here.
-            self._samples = add_transform_fields(
-                samples, self.transforms, BatchSpec(*done.shape[:2]), storage="local"
-            )
-            self._source = samples
+        self._extended(samples)
         for transform in self.transforms:
             # Each time, as arrays with several sides have moved to another since the last batch.
             transform.bind(self._samples)
@@ -90,6 +126,19 @@ class TransformingAlgorithm(Algorithm):
             for name, value in transform.stats.items()
         }
         return {**diagnostics, **stats}
+
+    def _extended(self, samples: Samples) -> Samples:
+        """Return the samples with the fields of the transforms, which are allocated for new samples."""
+        # Samplers return the same object each time, unless the number of rows changes.
+        if samples is not self._source:
+            done = samples.env.done
+            # Local, as no other process reads what is computed here.
+            self._samples = add_transform_fields(
+                samples, self.transforms, BatchSpec(*done.shape[:2]), storage="local"
+            )
+            self._source = samples
+        extended: Samples = self._samples
+        return extended
 
     def state(self) -> State:
         """Return the states of the algorithm and of the transforms."""

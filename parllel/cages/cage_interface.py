@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,10 +95,20 @@ class CageInterface(HeldEnvironments):
         """Like `start_row`, with random actions from the action spaces, which are written to row `t`."""
 
     @property
+    def environment_seeds(self) -> Sequence[Any] | None:
+        """The seed of each environment, to be compared with those of other cages; None if it is not known."""
+        return None
+
+    @property
     def has_policy(self) -> bool:
         """Whether the cage has a policy, so that `start_rollout` can be called."""
         # A policy acts where the environments are, which is worth it only where these are in other processes.
         return False
+
+    @property
+    def policy(self) -> Any:
+        """What the cage's policies were made by; None if it has none, or is not to be asked."""
+        return None
 
     def start_rollout(self, T: int, group: int = 0) -> None:
         """Start to fill rows 0 to `T` - 1 of a group: in each, the policy acts and the environments step.

@@ -25,7 +25,9 @@ from parllel.cages.checks import check_reset, check_step, no_number, old_reset
 from parllel.cages.follow import follow
 from parllel.cages.make_envs import (
     EnvFactory,
+    claim_env,
     make_env,
+    release_envs,
     seeded_action_space,
     spaces_of,
     words_of,
@@ -111,8 +113,11 @@ class EnvStepper:
     def _make(self, factories: Sequence[EnvFactory], seeds: Sequence[Any]) -> None:
         for i, (factory, seed) in enumerate(zip(factories, seeds, strict=True), self._index):
             try:
+                env = make_env(factory)
+                # Before it is in the list, or the environment of another cage would be closed with these.
+                claim_env(env, self, f"environment {i}")
                 # In the list at once: it must be closed if its action space, or the next one, fails.
-                self.envs.append(make_env(factory))
+                self.envs.append(env)
                 self.action_spaces.append(seeded_action_space(self.envs[-1], seed))
             except BaseException as error:
                 add_note(error, f"in environment {i}, while it was made")
@@ -241,5 +246,6 @@ class EnvStepper:
                 env.close()
             except Exception as error:
                 errors.append(error)
+        release_envs(self)
         if errors:
             raise first_of(errors)

@@ -11,6 +11,7 @@ import numpy as np
 
 from parllel.cages.env_registry import explain_unregistered, register_adopted
 from parllel.cages.spaces import Spaces, check_alike
+from parllel.types import Owners
 
 EnvFactory: TypeAlias = Callable[[], "gym.Env[Any, Any]"]
 
@@ -36,6 +37,41 @@ def make_env(factory: EnvFactory) -> gym.Env[Any, Any]:
                 f"environment factory: expected a gymnasium.Env, got {env!r} without {needed!r}"
             )
     return env
+
+
+_STEPPED = Owners()
+
+
+def claim_env(env: Any, stepper: Any, name: str) -> None:
+    """Note that an environment is stepped by `stepper`, until `release_envs`.
+
+    Raises:
+        ValueError: if it is stepped already, itself or inside of other wrappers.
+    """
+    core = _core_of(env)
+    other = _STEPPED.owner_of(core)
+    if other is not None:
+        whose = "an environment beside it" if other is stepper else "another cage"
+        raise ValueError(
+            f"{name}: expected an environment of its own from the factory, got {env!r}, which {whose} "
+            "steps already; make one in each call, as lambda: gymnasium.make(...) does, and close cages that "
+            "are no longer used"
+        )
+    _STEPPED.claim(core, stepper)
+
+
+def release_envs(stepper: Any) -> None:
+    """Note that the environments of `stepper` are closed."""
+    _STEPPED.release(stepper)
+
+
+def _core_of(env: Any) -> Any:
+    """Return what is stepped inside of wrappers, which may be new while it is not."""
+    core = getattr(env, "unwrapped", env)
+    # Of our own adapters, which are no wrappers.
+    for name in ("parallel_env", "vector_env"):
+        core = getattr(core, name, core)
+    return getattr(core, "unwrapped", core)
 
 
 def call_factory(factory: Callable[[], Any]) -> Any:

@@ -104,6 +104,7 @@ class ProcessCage(RemoteCage):
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
         self._env_factories = [env_factory]
+        self._seeds = [seed]
         make = partial(
             Environments,
             [env_factory],
@@ -142,6 +143,11 @@ class ProcessCage(RemoteCage):
     def check_open(self) -> None:
         """Raise ClosedError if nothing can be asked of the worker any more, with the reason."""
         self._conversation.check_open()
+
+    @property
+    def environment_seeds(self) -> list[Any]:
+        """The argument `seed`, for its one environment; None if it was drawn."""
+        return list(self._seeds)
 
     @property
     def pid(self) -> int:

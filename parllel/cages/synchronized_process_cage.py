@@ -108,6 +108,7 @@ class SynchronizedProcessCage(RemoteCage):
             env_factories, n, seeds, "SynchronizedProcessCage"
         )
         n = len(seeds)
+        self._seeds = list(seeds)
         check_pool_options(timeout_s, participate, n_main, cores)
         if n_main is None:
             # Rounded down, as this process also has the agent to run.
@@ -136,7 +137,7 @@ class SynchronizedProcessCage(RemoteCage):
         )
         self._traj_info = traj_info
         self._sees_agent_info = sees_agent_info(traj_info)
-        self._has_policy = False
+        self._policy: MakePolicy | None = None
         self._rows = GroupRows(self._pool, n_groups)
         self._completed: list[TrajInfo] = []
         self._final: list[FinalObservation] = []
@@ -154,6 +155,11 @@ class SynchronizedProcessCage(RemoteCage):
         return list(self._groups)
 
     @property
+    def environment_seeds(self) -> list[Any]:
+        """The argument `seeds`; None for each if they were drawn."""
+        return list(self._seeds)
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [worker.child.pid for worker in self._pool.workers]
@@ -161,7 +167,12 @@ class SynchronizedProcessCage(RemoteCage):
     @property
     def has_policy(self) -> bool:
         """Whether `set_policy` has been called."""
-        return self._has_policy
+        return self._policy is not None
+
+    @property
+    def policy(self) -> MakePolicy | None:
+        """The argument of `set_policy`."""
+        return self._policy
 
     def set_policy(self, policy: MakePolicy) -> None:
         """Let a policy act in the processes that step the environments, see `start_rollout`.
@@ -176,9 +187,9 @@ class SynchronizedProcessCage(RemoteCage):
         self._check_idle("set_policy")
         # First: if a worker cannot make its policy, no row may run with some policies new and others old.
         self._rows.unbind()
-        self._has_policy = False
+        self._policy = None
         self._pool.call("set_policy", policy)
-        self._has_policy = True  # only now: after an error some processes have none
+        self._policy = policy  # only now: after an error some processes have none
 
     # ------------------------------------------------------------------ rows
 
@@ -193,7 +204,7 @@ class SynchronizedProcessCage(RemoteCage):
                 f"{self._name}: columns: expected {self.n} of the {B} that there are, got {columns}"
             )
         # Only policies read the other fields, so without them these need not be shareable.
-        for_policies = samples if self._has_policy else None
+        for_policies = samples if self.has_policy else None
         args = for_policies, action, fields, columns.start
         number = self._pool.begin_call("bind", args)  # what cannot be sent leaves all as it was
         # From here on an error may leave some processes bound to this buffer, and others to the one before.
@@ -242,7 +253,7 @@ class SynchronizedProcessCage(RemoteCage):
 
     def start_rollout(self, T: int, group: int = 0) -> None:
         """Let the policies act and the environments step for rows 0 to T - 1, without a signal between."""
-        if not self._has_policy:
+        if not self.has_policy:
             self.check_open()
             super().start_rollout(T, group)  # raises
         self._refuse(ROLLOUT, 0, group)  # of row 0, with which every rollout begins

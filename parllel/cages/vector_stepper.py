@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from parllel.cages.checks import old_reset
 from parllel.cages.follow import follow
-from parllel.cages.make_envs import words_of
+from parllel.cages.make_envs import claim_env, release_envs, words_of
 from parllel.cages.native_env import DISABLED, SAME_STEP, NativeEnv
 from parllel.cages.native_trees import copied, pick, put, stacked
 from parllel.cages.resting_env import rest, wake_all
@@ -77,6 +77,8 @@ class VectorStepper:
         except BaseException as error:
             add_note(error, f"in {self.numbers}, while they were made")
             raise
+        # Before anything that closes it on an error: it may be the environment of another cage.
+        claim_env(self.native.core, self, self.numbers)
         self.spaces = self.native.spaces
         self.name = f"{self.numbers} ({self.spaces.name})"
         try:
@@ -87,7 +89,7 @@ class VectorStepper:
             )
         except BaseException:
             with suppress(Exception):  # what was raised first is what matters
-                self.native.close()
+                self.close()
             raise
         self._always_check = check == "always"
         self._in_first_episode = np.ones(self.n, bool)
@@ -338,6 +340,7 @@ class VectorStepper:
     def close(self) -> None:
         """Close the environment; may be called twice."""
         self._last = None
+        release_envs(self)
         self.native.close()
 
 

@@ -82,6 +82,7 @@ class VectorizedCage(CageInterface):
         )
         self._name = self._envs.name
         self._n = len(seeds)
+        self._seeds = list(seeds)
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._rows: Rows | None = None
@@ -98,6 +99,11 @@ class VectorizedCage(CageInterface):
     def spaces(self) -> Spaces:
         """The spaces of each environment."""
         return self._envs.spaces
+
+    @property
+    def environment_seeds(self) -> list[Any]:
+        """The argument `seeds`; None for each if they were drawn."""
+        return list(self._seeds)
 
     @property
     def needs_reset(self) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ from sys import _getframe
 from parllel.runners.asynchronous_runner import AsynchronousCycle, AsynchronousRunner
 from parllel.runners.callback import Callback
 from parllel.runners.learning_cycle import LearningCycle
+from parllel.runners.matching_parts import check_parts
 from parllel.runners.on_policy_runner import OnPolicyRunner
 from parllel.runners.progress import ProgressBar
 from parllel.runners.random_state import load_random_state, random_state
@@ -26,6 +27,7 @@ __all__ = [
     "Runner",
     "RunnerInterface",
     "VideoRecorder",
+    "check_parts",
     "load_random_state",
     "one_sentence",
     "raised_by_us",

@@ -17,6 +17,14 @@ from parllel.names import suggest_names
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.learning_cycle import LearningCycle
+from parllel.runners.matching_parts import (
+    check_parts,
+    check_publishing,
+    check_saved_agent,
+    check_schedule,
+    check_seeds,
+    check_size,
+)
 from parllel.runners.progress import ProgressBar
 from parllel.runners.random_state import load_random_state, random_state
 from parllel.runners.row_log import RowLog
@@ -56,12 +64,17 @@ class Runner:
             written at the start and one at the end.
         keep_checkpoints: how many checkpoints stay in the folder; the oldest are removed.
         console: shows the progress bar; None shows none.
+        also_reads: fields of the samples that callbacks read, as a transform whose fields nothing reads is
+            refused.
 
     Raises:
         ValueError: if a number of steps is less than one, a target comes without an eval sampler, one of
             `state_parts` has a name that the checkpoint uses for something else, or the algorithm cannot
-            learn from batches of this size.
+            learn from batches of this size; if parts do not belong together, see `check_parts`.
         TypeError: if one of `callbacks` is no Callback.
+
+    Warns:
+        UserWarning: if the learning rate falls to 0 before the run ends, or environments have equal seeds.
     """
 
     cycle_class: ClassVar[type[LearningCycle]] = LearningCycle
@@ -85,11 +98,18 @@ class Runner:
         checkpoint_interval_s: float = 30.0,
         keep_checkpoints: int = 3,
         console: Console | None = None,
+        also_reads: Sequence[str] = (),
     ) -> None:
         _check_bounds(n_steps, log_interval_steps, target_return, eval_sampler)
         _check_callbacks(callbacks)
         self.cycle = self.cycle_class(sampler, algorithm)
+        if type(self.cycle) is LearningCycle:
+            check_publishing(sampler, type(self).__name__)
         algorithm.check_batch_spec(batch_spec)  # now, and not when the first batch has been sampled
+        check_parts(batch_spec, sampler, algorithm, eval_sampler, also_reads=also_reads)
+        check_saved_agent(algorithm, state_parts or {})
+        check_seeds(seeds, sampler)
+        check_schedule(algorithm, n_steps)
         self.batch_spec = batch_spec
         self.sampler = sampler
         self.algorithm = algorithm
@@ -214,6 +234,7 @@ class Runner:
             return
         self._seen_batch = True
         if isinstance(samples, Samples) and getattr(self.sampler, "samples", None) is None:
+            check_size(self.batch_spec, samples, self.sampler)
             self._checkpoints.see_batch(samples)
             if isinstance(self.eval_sampler, EvalSampler):
                 self.eval_sampler.compare_with(samples)
@@ -357,3 +378,9 @@ def _check_callbacks(callbacks: Any) -> None:
         if not isinstance(callback, Callback):
             hint = "; call it" if isinstance(callback, type) else ""
             raise TypeError(f"callbacks: expected Callbacks, got {callback!r}{hint}")
+    for i, callback in enumerate(callbacks):
+        if any(callback is other for other in callbacks[:i]):
+            raise ValueError(
+                f"callbacks: expected each once, got the same {type(callback).__name__} twice, which would "
+                "be called twice; give it once, or make two"
+            )

@@ -41,6 +41,7 @@ class SavedParts:
                     f"state_parts: {name!r} is a name that the runner uses itself; rename it"
                 )
         self._others = dict(others)
+        self._algorithm = algorithm
         self._own = {"sampler": sampler, "algorithm": algorithm}
         if eval_sampler is not None:
             self._own["eval_sampler"] = eval_sampler
@@ -50,6 +51,7 @@ class SavedParts:
     def state(self) -> State:
         """Return the states of all parts and callbacks."""
         return {
+            "algorithm_classes": _classes(self._algorithm),
             "parts": {name: part.state() for name, part in self._parts().items()},
             "callbacks": {name: one.state() for name, one in self._named_callbacks().items()},
         }
@@ -63,6 +65,10 @@ class SavedParts:
         parts, saved = self._parts(), state["parts"]
         if set(parts) != set(saved):
             raise ValueError(f"expected the states of {sorted(parts)}, got {sorted(saved)}")
+        # Algorithms with the same optimiser have states of the same form. A subclass goes on from its parent.
+        came, own = state.get("algorithm_classes"), _classes(self._algorithm)
+        if came is not None and came[0] not in own and own[0] not in came:
+            raise ValueError(f"algorithm: expected the state of {own[0]}, got that of {came[0]}")
         for name, part in parts.items():
             _load(name, part, saved[name])
         # Callbacks may be added to a run: one that the checkpoint does not know starts afresh.
@@ -92,3 +98,10 @@ def _load(name: str, part: Any, state: State) -> None:
     # What parts raise for a state of another shape; anything else keeps its own type.
     except (ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
+
+
+def _classes(algorithm: Algorithm) -> list[str]:
+    """Return the names of the algorithm's class and of those that it inherits from, Algorithm excluded."""
+    found = [cls.__name__ for cls in type(algorithm).__mro__ if issubclass(cls, Algorithm)]
+    # One that is not derived from the interface counts by its own name.
+    return found[:-1] or [type(algorithm).__name__]

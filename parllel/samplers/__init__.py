@@ -4,7 +4,7 @@ from parllel.samplers.alternating_sampler import AlternatingSampler
 from parllel.samplers.asynchronous_sampler import AsynchronousSampler
 from parllel.samplers.basic_sampler import BasicSampler
 from parllel.samplers.batch_sampler import BatchSampler
-from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.cage_columns import CageColumns, seed_keys
 from parllel.samplers.eval_sampler import EvalSampler
 from parllel.samplers.full_episode_sampler import FullEpisodeSampler
 from parllel.samplers.part_checks import check_handler, check_samples, check_transforms
@@ -41,4 +41,5 @@ __all__ = [
     "measure_inference",
     "measure_step",
     "plan_sampling",
+    "seed_keys",
 ]

@@ -35,7 +35,10 @@ from parllel.samplers.part_checks import (
     check_handler,
     check_samples,
     check_transforms,
+    claim_parts,
     moving_blocks,
+    release_parts,
+    warn_of_discounts,
 )
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
@@ -123,6 +126,7 @@ class BatchSampler(Sampler):
         check_transforms(self.step_transforms, self.batch_transforms)
         # Now, and not with the first batch, which may be minutes later.
         check_fields(samples, self.transforms)
+        warn_of_discounts(self.transforms)
         self.final_chain = FinalChain(samples, self.step_transforms)
         self._decorrelation = (decorrelation_steps, decorrelation_seed)
         self.updates_statistics = True
@@ -139,10 +143,15 @@ class BatchSampler(Sampler):
         self._go_over = self._parts_that_go_over()
 
     def _bind(self) -> None:
-        self.cages.bind(self.samples)
-        self.handler.bind(self.samples)
-        for transform in self.transforms:
-            transform.bind(self.samples)
+        claim_parts(self, self.handler, self.samples, self.transforms)
+        try:
+            self.cages.bind(self.samples)
+            self.handler.bind(self.samples)
+            for transform in self.transforms:
+                transform.bind(self.samples)
+        except BaseException:
+            release_parts(self)
+            raise
 
     def _parts_that_go_over(self) -> list[Callable[[int], None]]:
         """Return what takes all that is bound to the buffer to the batch that its arrays show."""
@@ -374,6 +383,7 @@ class BatchSampler(Sampler):
 
     def close(self) -> None:
         """Close the cages and the handler; may be called twice."""
+        release_parts(self)
         try:
             self.cages.close()
         finally:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,9 @@ from parllel.buffers import Samples, bound_anew, follows_batches
 from parllel.cages import CageInterface, FinalObservation, TrajInfo, check_side_by_side
 from parllel.errors import first_of
 from parllel.samplers.units import Unit, Units
-from parllel.types import State
+from parllel.types import Owners, State
+
+_SAMPLED = Owners()
 
 
 class CageColumns:
@@ -56,6 +60,7 @@ class CageColumns:
                 )
         # Now, as fields of the buffer were made for the first cage's spaces.
         check_side_by_side([cage.spaces for cage in cages])
+        _warn_of_equal_seeds(cages)
         self.cages = list(cages)
         self.groups: list[Units] = []
         first = 0
@@ -71,9 +76,27 @@ class CageColumns:
             cage.check_open()
 
     def bind(self, samples: Samples) -> None:
-        """Give each cage its columns of the buffer."""
-        for cage, columns in zip(self.cages, self.columns, strict=True):
-            cage.set_samples_buffer(samples, columns)
+        """Give each cage its columns of the buffer.
+
+        Raises:
+            ValueError: if another sampler has one of the cages, and is not closed.
+        """
+        for i, cage in enumerate(self.cages):
+            # It would be bound to another buffer, and its environments stepped and reset by two samplers.
+            if _SAMPLED.owner_of(cage) not in (None, self):
+                raise ValueError(
+                    f"cage {i} ({cage.spaces.name}): expected a cage of this sampler's own, got one that "
+                    "another sampler steps; build cages for each sampler, for evaluation too, or close the "
+                    "other sampler and its cages first"
+                )
+        for cage in self.cages:
+            _SAMPLED.claim(cage, self)
+        try:
+            for cage, columns in zip(self.cages, self.columns, strict=True):
+                cage.set_samples_buffer(samples, columns)
+        except BaseException:
+            _SAMPLED.release(self)
+            raise
 
     def parts_that_go_over(self, samples: Samples) -> list[Callable[[int], None]]:
         """Return what takes each cage to a batch of the buffer that they are bound to, given its number."""
@@ -155,6 +178,7 @@ class CageColumns:
 
     def close(self) -> None:
         """Close every cage, also if some fail; raise an error once all are closed."""
+        _SAMPLED.release(self)
         # An ExitStack runs all callbacks, and raises afterwards.
         with contextlib.ExitStack() as stack:
             for cage in self.cages:  # workers of all cages leave at the same time
@@ -176,3 +200,29 @@ def _units_of(cage: CageInterface, first: int) -> list[Unit]:
         Unit(cage, number, slice(first + group.start, first + group.stop))
         for number, group in enumerate(groups)
     ]
+
+
+def seed_keys(cages: Sequence[CageInterface]) -> list[Any]:
+    """Return for each environment what its random numbers follow from; None where that is not known."""
+    keys: list[Any] = []
+    for cage in cages:
+        # Not every cage says, nor is every cage of a user a CageInterface of today.
+        for seed in cage.environment_seeds or [None] * cage.n:
+            whole = seed is None or isinstance(seed, np.random.SeedSequence)
+            sequence = seed if whole else np.random.SeedSequence(seed)
+            key = sequence and (repr(sequence.entropy), sequence.spawn_key, sequence.pool_size)
+            keys.append(key)
+    return keys
+
+
+def _warn_of_equal_seeds(cages: Sequence[CageInterface]) -> None:
+    first: dict[Any, int] = {}
+    for b, key in enumerate(seed_keys(cages)):
+        if key is not None and first.setdefault(key, b) != b:
+            warnings.warn(
+                f"cages: environments {first[key]} and {b} have the same seed, so that they begin with the "
+                "same episodes; draw all seeds together, as build_cages(..., seeds=seeds) does, or give each "
+                "cage another name",
+                stacklevel=4,
+            )
+            return

@@ -23,6 +23,8 @@ from parllel.samplers.part_checks import (
     check_handler,
     check_samples,
     check_transforms,
+    claim_parts,
+    release_parts,
 )
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
@@ -107,7 +109,12 @@ class EvalSampler(Sampler):
         # Whether the environments were reset, here or in the run that was loaded.
         self._started = False
         self._unsaved: dict[str, int] = {}
-        self._cages.bind(samples)
+        claim_parts(self, None, samples)
+        try:
+            self._cages.bind(samples)
+        except BaseException:
+            release_parts(self)
+            raise
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Play the episodes and return them; the samples hold the last step only."""
@@ -234,4 +241,5 @@ class EvalSampler(Sampler):
 
     def close(self) -> None:
         """Close the cages; the handler belongs to the training sampler."""
+        release_parts(self)
         self._cages.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,10 @@ from parllel.agents import Agent, Handler, check_action_space
 from parllel.arrays import Array, Block, SwitchingArray
 from parllel.buffers import Samples, count_batches, moving
 from parllel.cages import CageInterface
-from parllel.transforms import BatchTransform, StepTransform
-from parllel.types import BatchSpec
+from parllel.transforms import BatchTransform, StepTransform, Transform
+from parllel.types import BatchSpec, Owners
+
+_USED = Owners()
 
 
 def check_handler(handler: Any) -> None:
@@ -62,3 +65,67 @@ def moving_blocks(arrays: Sequence[Array]) -> list[Block]:
         raise ValueError("samples: expected arrays that all switch, or none; got a mixture")
     count_batches(arrays)
     return [array.block for array in moving(arrays)]
+
+
+def claim_parts(
+    sampler: Any,
+    handler: Handler | None,
+    samples: Samples,
+    transforms: Sequence[Transform] = (),
+) -> None:
+    """Note that a sampler has these parts to itself, until `release_parts`.
+
+    handler: of a sampler of training; None for an evaluation, which shares handler and transforms with it.
+
+    Raises:
+        ValueError: if another sampler has one of them, and is not closed, or a transform is given twice.
+    """
+    _check_given_once(transforms)
+    # What it holds is bound to one buffer; a memory, also that of another handler's agent, to one set of
+    # environments.
+    parts: list[tuple[str, Any, str]] = [
+        ("samples", samples.env.reward.block, "allocate a buffer for each sampler")
+    ]
+    if handler is not None:
+        parts.append(("handler", handler, "make a handler for each, of the same agent if you like"))
+        if handler.agent.recurrent:
+            hint = "it remembers one set of environments; give each sampler an agent of its own"
+            parts.append(("handler.agent", handler.agent, hint))
+        hint = "make one for each; an EvalSampler shares those of training"
+        parts += [(type(one).__name__, one, hint) for one in transforms]
+    for name, part, hint in parts:
+        other = _USED.owner_of(part)
+        if other not in (None, sampler):
+            raise ValueError(
+                f"{name}: expected one that this {type(sampler).__name__} has to itself, got that of another "
+                f"{type(other).__name__}; {hint}, or close the other sampler first"
+            )
+    for _, part, _ in parts:
+        _USED.claim(part, sampler)
+
+
+def release_parts(sampler: Any) -> None:
+    """Note that a sampler is closed."""
+    _USED.release(sampler)
+
+
+def _check_given_once(transforms: Sequence[Transform]) -> None:
+    for i, transform in enumerate(transforms):
+        if any(transform is other for other in transforms[:i]):
+            raise ValueError(
+                f"transforms: expected each once, got the same {type(transform).__name__} twice; what it "
+                "keeps would count every batch twice"
+            )
+
+
+def warn_of_discounts(transforms: Sequence[Transform]) -> None:
+    """Warn if transforms discount the same rewards by different factors."""
+    discounts = {type(one).__name__: getattr(one, "discount", None) for one in transforms}
+    found = {name: value for name, value in discounts.items() if isinstance(value, float)}
+    if len(set(found.values())) > 1:
+        said = ", ".join(f"{name}({discount})" for name, discount in found.items())
+        warnings.warn(
+            f"transforms: expected one discount for all, got {said}: rewards are scaled by returns of "
+            "another horizon than is learned for; give all the same",
+            stacklevel=4,
+        )

@@ -11,7 +11,7 @@ Weights are what `parllel.agents.weights_of` returns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,12 +51,15 @@ class Published(NamedTuple):
         """Publish the present weights of an agent as version 0.
 
         Raises:
-            ValueError: if the agent does not implement `models()`, or its weights are not arrays and numbers.
+            ValueError: if the agent does not implement `models()`, its weights are not arrays and numbers, or
+                it names none although its state has arrays of real numbers.
         """
         try:
             weights = weights_of(agent)
         except NotImplementedError as error:
             raise ValueError(f"agent: {error}") from None
+        if not weights:
+            _check_nothing_is_learned(agent)
         layout = layout_of(type(agent).__name__, weights)
         shared = SharedParameters(_arrays_of(weights))
         # SharedParameters counts the values of the examples as a version, unless all of them are zero.
@@ -179,3 +182,29 @@ def _fits(leaf: Leaf, first: Leaf) -> bool:
 def _in_original_type(array: NDArray[Any], kind: type) -> Any:
     """Return a Python number instead of an array where the agent's own state has a number."""
     return array.item() if issubclass(kind, (bool, int, float, complex)) else array
+
+
+def _check_nothing_is_learned(agent: Agent) -> None:
+    """Raise ValueError for an agent that names no weights, and has what looks like some."""
+    # Random generators have integers alone.
+    found = [
+        path
+        for path, leaf in _leaves_of(agent.state())
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fc"
+    ]
+    if found:
+        raise ValueError(
+            f"agent: {type(agent).__name__}.models(): expected the names of what it learns, got {{}}, but "
+            f"its state() has real numbers in {', '.join(found[:_MOST_NAMED])}, which would never change "
+            "where it samples; name them, or give agent=None if nothing is learned"
+        )
+
+
+def _leaves_of(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a state by path."""
+    if isinstance(state, (dict, list, tuple)):
+        parts = state.items() if isinstance(state, dict) else enumerate(state)
+        for name, part in parts:
+            yield from _leaves_of(part, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, state

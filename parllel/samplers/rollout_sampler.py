@@ -56,6 +56,12 @@ class RolloutSampler(BatchSampler):
                     f"cage {i} ({cage.spaces.name}): expected a cage with a policy, got a "
                     f"{type(cage).__name__} without; set one by SynchronizedProcessCage.set_policy"
                 )
+            if isinstance(handler, Handler) and not handler.provides_for(cage.policy):
+                raise ValueError(
+                    f"cage {i} ({cage.spaces.name}): expected the policy of this sampler's "
+                    f"{type(handler).__name__}, got that of another handler, whose parameters would never "
+                    "change; give cage.set_policy(handler.worker_policy()) the handler of the sampler"
+                )
         super().__init__(batch_spec, cages, handler, samples, (), batch_transforms, **decorrelation)
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:

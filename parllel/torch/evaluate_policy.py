@@ -53,6 +53,11 @@ class EvaluatePolicy(BatchTransform):
             recurrent.append("agent.agent_info.prev_action")
         self.reads = ("agent.observation", "agent.final_observation", "agent.action", *recurrent)
 
+    @property
+    def learner(self) -> PgAgent:
+        """The argument `agent`, which a TransformingAlgorithm compares with what is trained."""
+        return self.agent
+
     def agent_inputs(
         self, observation: Tree, rows: NDArray[np.intp], columns: NDArray[np.intp]
     ) -> dict[str, Tree]:

@@ -91,6 +91,11 @@ class SmallPolicyHandler(TorchHandler):
             self._shared = SharedParameters(self._policy.parameters)
         return partial(SmallWorkerPolicy, self._make_policy, self._shared)
 
+    def provides_for(self, policy: Any) -> bool:
+        """Return whether a policy is this handler's, or one that it knows nothing of."""
+        own = self._shared is not None and getattr(policy, "args", ())[1:] == (self._shared,)
+        return own or super().provides_for(policy)
+
     def bind(self, samples: Samples) -> None:
         """Take the buffer to read from and write to.
 

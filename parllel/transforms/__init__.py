@@ -9,7 +9,7 @@ from parllel.transforms.field_allocation import (
     example_of_what_is_seen,
     note_what_is_seen,
 )
-from parllel.transforms.field_checks import check_fields, missing_field
+from parllel.transforms.field_checks import check_fields, check_outputs_are_read, missing_field
 from parllel.transforms.final_chain import FinalChain, check_finals_are_known
 from parllel.transforms.final_observations import FinalObservations
 from parllel.transforms.final_transforms import FinalTransforms
@@ -60,6 +60,7 @@ __all__ = [
     "capped_cubic",
     "check_fields",
     "check_finals_are_known",
+    "check_outputs_are_read",
     "discounted_returns",
     "estimate_advantage",
     "every_nth",

@@ -73,7 +73,7 @@ class EstimateAdvantage(BatchTransform):
     """
 
     def __init__(self, discount: float, gae_lambda: float, reward: str = "env.reward") -> None:
-        self._discount = check_fraction("EstimateAdvantage", "discount", discount)
+        self.discount = check_fraction("EstimateAdvantage", "discount", discount)
         self._gae_lambda = check_fraction("EstimateAdvantage", "gae_lambda", gae_lambda)
         self._reward = reward
         # Not `agent.final_value`, which is a field of this transform, though the handler fills it.
@@ -117,7 +117,7 @@ class EstimateAdvantage(BatchTransform):
             truncated,
             final,
             bootstrap,
-            self._discount,
+            self.discount,
             self._gae_lambda,
             advantage,
         )

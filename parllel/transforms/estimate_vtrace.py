@@ -117,7 +117,7 @@ class EstimateVtrace(BatchTransform):
         reward: str = "env.reward",
     ) -> None:
         name = type(self).__name__
-        self._discount = check_fraction(name, "discount", discount)
+        self.discount = check_fraction(name, "discount", discount)
         self._gae_lambda = check_fraction(name, "gae_lambda", gae_lambda)
         self._rho_clip = check_positive(name, "rho_clip", rho_clip)
         self._c_clip = check_positive(name, "c_clip", c_clip)
@@ -162,7 +162,7 @@ class EstimateVtrace(BatchTransform):
             truncated,
             final,
             bootstrap,
-            self._discount,
+            self.discount,
             self._gae_lambda,
             self._rho_clip,
             self._c_clip,

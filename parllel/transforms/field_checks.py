@@ -103,6 +103,55 @@ def missing_field(reader: str, path: str, error: ValueError | None = None) -> st
     return f"{reader} needs the field {path}: {str(error).partition(': ')[2]}"
 
 
+def check_outputs_are_read(
+    samples: Samples, transforms: Sequence[Transform], readers: Mapping[str, Sequence[str]]
+) -> None:
+    """Check that something reads one of the fields of each transform, or its work would be for nothing.
+
+    A transform that does not declare what it reads may read all that is written before it.
+
+    Args:
+        transforms: in order.
+        samples: with the fields of the transforms.
+        readers: what else reads: the paths of fields, by the name of the reader. The agent reads
+            `agent.observation`.
+
+    Raises:
+        ValueError: names the transform, its fields, and what is read in their place.
+    """
+    leaves = dict(buffer_leaves(samples))
+    uses = [uses_of(transform, samples, leaves) for transform in transforms]
+    read_by_others = set(identities_below(samples, SEEN))
+    for paths in readers.values():
+        read_by_others.update(*(identities_below(samples, path) for path in paths))
+    for i, one in enumerate(uses):
+        outputs = {
+            path: identity
+            for path, identity in one.writes.items()
+            if not path.startswith(WRITTEN_BY_HANDLER)
+        }
+        if any(later.reads is None for later in uses[i + 1 :]):
+            continue
+        # Not what it reads itself: that would be a field for its own use, and no result.
+        read = read_by_others.union(
+            *((other.reads or {}).values() for other in uses if other is not one)
+        )
+        if outputs and read.isdisjoint(outputs.values()):
+            raise ValueError(_unread(one.name, list(outputs), uses, readers))
+
+
+def _unread(
+    name: str, outputs: list[str], uses: Sequence[Uses], readers: Mapping[str, Sequence[str]]
+) -> str:
+    others = {one.name: list(one.reads or {}) for one in uses if one.name != name} | dict(readers)
+    said = "; ".join(f"{reader} reads {', '.join(paths)}" for reader, paths in others.items())
+    return (
+        f"{name}: writes {', '.join(outputs)}, which nothing reads ({said}); name the field where it is to "
+        'be used, as in EstimateAdvantage(..., reward="env.normalized_reward"), leave the transform out, or '
+        f"give the runner also_reads=({outputs[0]!r},) if code of yours reads it"
+    )
+
+
 def written_later(reader: str, path: str, writer: str) -> str:
     """Return the message for a transform that runs before the one whose output it reads."""
     return (

@@ -48,7 +48,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
         self, discount: float, gae_lambda: float, reward: str = "env.env_info.reward"
     ) -> None:
         name = type(self).__name__
-        self._discount = check_fraction(name, "discount", discount)
+        self.discount = check_fraction(name, "discount", discount)
         self._gae_lambda = check_fraction(name, "gae_lambda", gae_lambda)
         self._reward = reward
         self.reads = (reward, "env.terminated", "env.truncated", VALUE)
@@ -94,7 +94,7 @@ class EstimateMultiAgentAdvantage(BatchTransform):
                 truncated,
                 final_value,
                 own.bootstrap_value,
-                self._discount,
+                self.discount,
                 self._gae_lambda,
                 own.advantage,
             )

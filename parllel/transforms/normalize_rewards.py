@@ -54,7 +54,7 @@ class NormalizeRewards(BatchTransform):
         epsilon: float = 1e-8,
     ) -> None:
         name = "NormalizeRewards"
-        self._discount = check_fraction(name, "discount", discount)
+        self.discount = check_fraction(name, "discount", discount)
         self._clip = check_positive(name, "clip", clip)
         self._epsilon = check_finite_positive(name, "epsilon", epsilon)
         self._source, self._target, self._done_path = source, target, done
@@ -108,7 +108,7 @@ class NormalizeRewards(BatchTransform):
         assert self._carried is not None
         # On a copy: if the statistics refuse the batch, nothing may have changed.
         carried, returns = self._carried.copy(), self._returns
-        compiled.running_returns(reward, done, valid, self._discount, carried, returns)
+        compiled.running_returns(reward, done, valid, self.discount, carried, returns)
         self._statistics.update(returns.reshape(-1), valid.reshape(-1))
         self._carried = carried
         scale = np.float32(1.0 / np.sqrt(self._statistics.var + self._epsilon))

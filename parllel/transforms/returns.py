@@ -72,7 +72,7 @@ class DiscountedReturns(BatchTransform):
         reward: str = "env.reward",
         value: str | None = "agent.agent_info.value",
     ) -> None:
-        self._discount = check_fraction("DiscountedReturns", "discount", discount)
+        self.discount = check_fraction("DiscountedReturns", "discount", discount)
         self._reward, self._value = reward, value
         values = () if value is None else (value,)
         self.reads = (reward, "env.terminated", "env.truncated", *values)
@@ -111,4 +111,4 @@ class DiscountedReturns(BatchTransform):
     def transform_batch(self, samples: Samples) -> None:
         """Write the returns of the whole batch."""
         reward, terminated, truncated, final, bootstrap, return_ = self._views.of(samples)
-        discounted_returns(reward, terminated, truncated, final, bootstrap, self._discount, return_)
+        discounted_returns(reward, terminated, truncated, final, bootstrap, self.discount, return_)

@@ -43,7 +43,7 @@ OWN = {"env.valid", "env.first", "env.aborted", "env.version"}
 
 def advantages():
     return [
-        NormalizeRewards(0.9),
+        NormalizeRewards(0.98),
         EstimateAdvantage(0.98, 0.9, reward="env.normalized_reward"),
         NormalizeAdvantage(),
         FinalObservations(),

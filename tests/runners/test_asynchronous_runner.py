@@ -191,7 +191,9 @@ def test_old_batches_are_corrected_for_the_weights_of_now(switching, tmp_path):
     assert max(others) < 1
     _, state = folder.checkpoints.load_newest()
     again = make_agent(seed=9)
-    algorithm = TransformingAlgorithm(PPO(again, **PPO_DEFAULTS, seed=4), corrections)
+    algorithm = TransformingAlgorithm(
+        PPO(again, **PPO_DEFAULTS, seed=4), [EvaluatePolicy(again), *corrections[1:]]
+    )
     algorithm.load_state(state["parts"]["algorithm"])
     assert state["parts"]["agent"]["model"]
     with pytest.raises(ValueError, match=r"expected the states of \['EvaluatePolicy'\], got those"):

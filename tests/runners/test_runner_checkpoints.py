@@ -26,12 +26,13 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def test_the_folder_gets_checkpoint_and_picture(make_runner, tmp_path):
-    folder = RunFolder(tmp_path, "run")
+    folder, seeds = RunFolder(tmp_path, "run"), Seeds(5)
+    seeds.integer("sampler")
     runner = make_runner(
         ListSampler([traj(1)]),
         folder=folder,
         state_parts={"more": CountingAlgorithm()},
-        seeds=Seeds(5),
+        seeds=seeds,
     )
     runner.run()
     path, state = folder.checkpoints.load_newest()

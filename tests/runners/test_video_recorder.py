@@ -61,7 +61,7 @@ def train(recorder, *, n_steps=60, algorithm=None, folder=None, **first_options)
         partial(PaintedEnv, length, shade=80 * i, **({} if i else first_options))
         for i, length in enumerate(LENGTHS)
     )
-    evaluation = SamplerSetup(1, factories, make_cages=CagesOf(VectorizedCage)).build()
+    evaluation = SamplerSetup(1, factories, make_cages=CagesOf(VectorizedCage), seed=1).build()
     writer = Messages()
     with (
         BasicSampler(

@@ -455,12 +455,8 @@ def test_several_choices_at_once_are_no_previous_action_for_the_model():
 
 
 def test_ppo_without_a_memory_says_which_takes_one():
-    agent = categorical()
-    transforms = [transform() for transform in TRANSFORMS]
-    with make_sampler(agent, transforms=transforms) as sampler:
-        samples, _ = sampler.collect_batch(0)
-        with pytest.raises(ValueError, match=r"expected initial_rnn_state, .*; RecurrentPPO gives"):
-            PPO(agent, **SETTINGS).optimize_agent(18, samples)
+    with pytest.raises(TypeError, match=r"PPO: agent: expected .*, got .*; RecurrentPPO takes it"):
+        PPO(categorical(), **SETTINGS)
 
 
 def test_seeds_of_a_build_script_are_enough():

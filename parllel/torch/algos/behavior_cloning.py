@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,19 @@ class BehaviorCloning(Algorithm):
         self._generator = np.random.default_rng(seed)
         self._parameters = list(agent.model.parameters())
         self._adam = LazyAdam(self._parameters, lr=learning_rate, fused=True)
+
+    # Whoever samples, the labels say what to do.
+    on_policy = False
+
+    def reads(self, samples: Samples) -> Sequence[str] | None:
+        """Return the fields that are read of a batch."""
+        valid = ["env.valid"] if getattr(samples.env, "valid", None) is not None else []
+        return ["agent.observation", self.labels, *valid]
+
+    @property
+    def trained_parameters(self) -> list[Any]:
+        """The parameters that the optimiser changes, those of the agent's model when this was made."""
+        return list(self._parameters)
 
     @property
     def optimizer(self) -> torch.optim.Adam:

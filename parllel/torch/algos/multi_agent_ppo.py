@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -78,6 +78,15 @@ class MultiAgentPPO(PPO):
         self._groups = agent.learning_groups()
         places = {name: place for place, name in enumerate(agent.names)}
         self._columns = [[places[name] for name in group.names] for group in self._groups]
+
+    def reads(self, samples: Samples) -> Sequence[str] | None:
+        """Return the fields that are read of a batch, for all agents together."""
+        alive = getattr(samples.env.env_info, "alive", None) is not None
+        # Not those of importance weights, which are for a single agent.
+        names = ("action", "agent_info.log_prob", "agent_info.value", "advantage", "return_")
+        valid = ["env.valid"] if getattr(samples.env, "valid", None) is not None else []
+        own = [f"agent.{name}" for name in names]
+        return ["agent.observation", *own, *valid, *([ALIVE] if alive else [])]
 
     def optimize_agent(self, elapsed_steps: int, samples: Samples) -> Mapping[str, Any]:
         """Do what PPO does, with the explained variance of each agent, and the mean of these."""

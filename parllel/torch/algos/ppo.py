@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +77,7 @@ class PPO(Algorithm):
                 f"{type(self).__name__}: agent: expected an agent with a model, "
                 f"got a {type(agent).__name__}"
             )
+        self._check_kind(agent)
         check_counts("PPO", epochs=epochs, minibatches=minibatches)
         check_positive(
             "PPO",
@@ -106,6 +107,30 @@ class PPO(Algorithm):
         # Epsilon 1e-5, not torch's 1e-8, as in the usual implementations of PPO (Huang et al. 2022, detail
         # 3).
         self._adam = LazyAdam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
+
+    def _check_kind(self, agent: Any) -> None:
+        """Raise TypeError for an agent whose batches another PPO reads."""
+        # A subclass that makes inputs of its own knows what its agents need.
+        if type(self).construct_agent_inputs is not PPO.construct_agent_inputs:
+            return
+        for several, other in (
+            (hasattr(agent, "learning_groups"), "MultiAgentPPO"),
+            (agent.recurrent, "RecurrentPPO"),
+        ):
+            if several:
+                raise TypeError(
+                    f"{type(self).__name__}: agent: expected a single agent without a memory, got "
+                    f"{type(agent).__name__}; {other} takes it"
+                )
+
+    def reads(self, samples: Samples) -> Sequence[str] | None:
+        """Return the fields that are read of a batch."""
+        return ["agent.observation", *paths_of_steps(samples).values()]
+
+    @property
+    def trained_parameters(self) -> list[Any]:
+        """The parameters that the optimiser changes, those of the agent's model when this was made."""
+        return list(self._parameters)
 
     @property
     def optimizer(self) -> torch.optim.Adam:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
@@ -59,6 +59,21 @@ class RecurrentPPO(PPO):
     Raises:
         ValueError: if an argument is out of range.
     """
+
+    def _check_kind(self, agent: Any) -> None:
+        """Raise TypeError for an agent without a memory."""
+        if not agent.recurrent:
+            raise TypeError(
+                f"{type(self).__name__}: agent: expected one with a memory, such as RecurrentPgAgent, got "
+                f"{type(agent).__name__}; PPO takes it"
+            )
+
+    def reads(self, samples: Samples) -> Sequence[str] | None:
+        """Return the fields that are read of a batch."""
+        paths = {"agent.observation": None, f"agent.{INITIAL}": None, "env.valid": None}
+        if getattr(self.agent, "uses_prev_action", False):
+            paths["agent.agent_info.prev_action"] = None
+        return list(paths | dict.fromkeys(paths_of_steps(samples).values()))
 
     def check_batch_spec(self, batch_spec: BatchSpec) -> None:
         """Raise ValueError if there are fewer columns than minibatches."""

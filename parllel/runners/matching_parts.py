@@ -1,0 +1,385 @@
+"""Check that the parts of a run belong together: what a script hands to two places is the same in both.
+
+The table in docs/mismatches.md lists what is checked, here and where parts are joined before.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parllel.agents import Agent, Handler
+from parllel.algos import Algorithm, TransformingAlgorithm, fields_read
+from parllel.buffers import Samples, buffer_leaves, field_at
+from parllel.cages import CageInterface
+from parllel.samplers import (
+    BatchSampler,
+    CageColumns,
+    EvalSampler,
+    PublishingSampler,
+    Sampler,
+    seed_keys,
+)
+from parllel.seeding import Seeds
+from parllel.transforms import Transform, check_outputs_are_read
+from parllel.types import BatchSpec
+
+
+def check_parts(
+    batch_spec: BatchSpec,
+    sampler: Sampler,
+    algorithm: Algorithm,
+    eval_sampler: Sampler | None = None,
+    *,
+    also_reads: Sequence[str] = (),
+) -> None:
+    """Check that sampler, algorithm and evaluation were built from the same parts.
+
+    Runners call it. Call it before a loop of your own. What a part of yours does not say is not checked.
+
+    Args:
+        also_reads: paths of fields of the samples that your own code reads.
+
+    Raises:
+        ValueError, TypeError: names both parts, and says what to give instead.
+
+    Warns:
+        UserWarning: for what may be meant: equal seeds of environments.
+    """
+    _check_kinds(sampler, eval_sampler)
+    _check_batch_spec(batch_spec, sampler)
+    _check_agent(sampler, algorithm)
+    _check_parameters(algorithm)
+    _check_fields(sampler, algorithm, also_reads)
+    if eval_sampler is not None:
+        _check_evaluated_agent(sampler, algorithm, eval_sampler)
+        _check_evaluated_observations(sampler, eval_sampler)
+        _check_evaluated_seeds(sampler, eval_sampler)
+
+
+def check_publishing(sampler: Sampler, runner: str) -> None:
+    """Raise TypeError for a sampler that waits for weights, which this runner does not publish."""
+    if isinstance(sampler, PublishingSampler):
+        raise TypeError(
+            f"{runner}: sampler: expected one that acts with the algorithm's agent itself, got a "
+            f"{type(sampler).__name__}, which acts with the weights that are published, and would act with "
+            "those of the start for ever; AsynchronousRunner publishes them"
+        )
+
+
+def check_seeds(seeds: Seeds | None, sampler: Sampler) -> None:
+    """Warn of seeds that nothing was drawn from: others may have been used, and would not be recorded."""
+    # Where sampling takes place elsewhere, all seeds may be drawn there.
+    elsewhere = isinstance(sampler, PublishingSampler)
+    if seeds is not None and not seeds.state()["given"] and not elsewhere:
+        warnings.warn(
+            "seeds: expected the Seeds that the parts of the run were seeded with, got "
+            f"Seeds({seeds.entropy}), of which none was asked for; give the object that build_cages was "
+            "given, or None",
+            stacklevel=3,
+        )
+
+
+def check_saved_agent(algorithm: Algorithm, state_parts: Mapping[str, Any]) -> None:
+    """Raise ValueError for another agent under the name by which the algorithm's is saved."""
+    learner, given = _learner(algorithm), state_parts.get("agent")
+    if learner is None or given is None or _stands_for(given, learner):
+        return
+    raise ValueError(
+        f"state_parts: 'agent': expected the {type(learner).__name__} of {type(algorithm).__name__}, got "
+        f"another {type(given).__name__}, in whose place the trained weights would not be saved; give it "
+        "another name"
+    )
+
+
+def check_schedule(algorithm: Algorithm, n_steps: int) -> None:
+    """Warn of a learning rate that is 0 before the run has ended."""
+    inner = algorithm.algorithm if isinstance(algorithm, TransformingAlgorithm) else algorithm
+    steps = getattr(inner, "learning_rate_anneal_steps", None)
+    if steps is not None and steps < n_steps:
+        warnings.warn(
+            f"{type(inner).__name__}: learning_rate_anneal_steps is {steps:,}, and the run has n_steps="
+            f"{n_steps:,}: the learning rate is 0 from step {steps:,} on, and nothing is learned; raise "
+            "learning_rate_anneal_steps, or give None",
+            stacklevel=4,
+        )
+
+
+# ------------------------------------------------------------------ samplers
+
+
+def _check_kinds(sampler: Sampler, eval_sampler: Sampler | None) -> None:
+    if isinstance(sampler, EvalSampler):
+        raise TypeError(
+            "sampler: expected a sampler of training, got an EvalSampler, whose samples are one row of "
+            "actions without exploration; give it as eval_sampler"
+        )
+    if eval_sampler is sampler:
+        raise ValueError(
+            f"eval_sampler: expected a sampler of evaluation, got the {type(sampler).__name__} that trains; "
+            "build_eval_sampler(eval_cages, sampler, n_episodes) makes one"
+        )
+    if isinstance(eval_sampler, BatchSampler):
+        raise TypeError(
+            f"eval_sampler: expected a sampler of whole episodes, got a {type(eval_sampler).__name__}, which "
+            "explores and returns as many episodes as happen to end; build_eval_sampler(eval_cages, sampler, "
+            "n_episodes) makes one"
+        )
+
+
+def _check_batch_spec(batch_spec: BatchSpec, sampler: Sampler) -> None:
+    own = getattr(sampler, "batch_spec", None)
+    if isinstance(own, BatchSpec) and own != batch_spec:
+        raise ValueError(
+            f"batch_spec: expected {own}, that of the {type(sampler).__name__}, got {batch_spec}; give both "
+            "the same"
+        )
+
+
+def check_size(batch_spec: BatchSpec, samples: Samples, sampler: Sampler) -> None:
+    """Raise ValueError for the first batch of a sampler in another process, if it has another size."""
+    T, B = samples.env.done.shape[:2]
+    # A batch may end early.
+    if B != batch_spec.B or T > batch_spec.T:
+        raise ValueError(
+            f"batch_spec: expected T={T}, B={B}, the size of the {type(sampler).__name__}'s batches, got "
+            f"{batch_spec}; give both the same"
+        )
+
+
+# ------------------------------------------------------------------ agents
+
+
+def _learner(algorithm: Algorithm) -> Agent | None:
+    """Return the agent that is trained; None if the algorithm does not say."""
+    # Not every algorithm has one; only what is there can be compared.
+    agent = getattr(algorithm, "agent", None)
+    return agent if isinstance(agent, Agent) else None
+
+
+def _actor(sampler: Any) -> Any:
+    """Return what acts in a sampler: its handler, or the agent whose weights it publishes; or None."""
+    handler = getattr(sampler, "handler", None)
+    return handler if isinstance(handler, Handler) else getattr(sampler, "agent", None)
+
+
+def _stands_for(actor: Any, learner: Agent) -> bool:
+    """Return whether an agent, or a handler's, acts with the parameters of another."""
+    agent = actor.agent if isinstance(actor, Handler) else actor
+    # A copy, as that of CpuSamplingHandler, says of which agent it is.
+    known = (agent, getattr(agent, "trained", None), getattr(actor, "trained", None))
+    if any(one is learner for one in known):
+        return True
+    if not isinstance(agent, Agent):
+        return False
+    try:
+        acting, learned = agent.models(), learner.models()
+    except NotImplementedError:  # an agent that does not say may well hold the other one
+        return True
+    ids = {id(model) for model in acting.values()}
+    return bool(learned) and all(id(model) in ids for model in learned.values())
+
+
+def _check_agent(sampler: Sampler, algorithm: Algorithm) -> None:
+    learner, actor = _learner(algorithm), _actor(sampler)
+    if not algorithm.on_policy or learner is None or actor is None or _stands_for(actor, learner):
+        return
+    trains = f"{type(algorithm).__name__} trains a {type(learner).__name__}"
+    raise ValueError(
+        f"algorithm: {trains}, but {_described(sampler, actor)}{_shared(actor, learner)}: nothing that is "
+        "learned would change what is sampled; give both the same agent. An algorithm that learns from "
+        "anybody's actions says on_policy = False"
+    )
+
+
+def _described(sampler: Sampler, actor: Any) -> str:
+    agent = actor.agent if isinstance(actor, Handler) else actor
+    through = f" through a {type(actor).__name__}" if isinstance(actor, Handler) else ""
+    return f"the {type(sampler).__name__} samples with another {type(agent).__name__}{through}"
+
+
+def _shared(actor: Any, learner: Agent) -> str:
+    """Return a remark for agents with some parameters in common, which look the same and are not."""
+    agent = actor.agent if isinstance(actor, Handler) else actor
+    both = {id(one) for one in _parameters(agent)} & {id(one) for one in _parameters(learner)}
+    return f", with which it shares {len(both)} of its parameters" if both else ""
+
+
+def _parameters(agent: Any) -> list[Any]:
+    parameters = getattr(getattr(agent, "model", None), "parameters", None)
+    return list(parameters()) if callable(parameters) else []
+
+
+def _check_parameters(algorithm: Algorithm) -> None:
+    """Raise ValueError for an optimiser without the agent's parameters, as after a change of model."""
+    inner = algorithm.algorithm if isinstance(algorithm, TransformingAlgorithm) else algorithm
+    learner = _learner(algorithm)
+    own = {id(one) for one in _parameters(learner)}
+    trained = _trained_parameters(inner)
+    if own and trained is not None and own.isdisjoint(id(one) for one in trained):
+        raise ValueError(
+            f"{type(inner).__name__}: optimizer: expected the parameters of the {type(learner).__name__}'s "
+            "model, got none of them: the model was replaced, or the optimiser made for another; make the "
+            "algorithm after the model"
+        )
+
+
+def _trained_parameters(algorithm: Algorithm) -> list[Any] | None:
+    # Not by a property, which may make the optimiser: that takes a second, and policies are loaded without.
+    if hasattr(algorithm, "trained_parameters"):
+        return list(algorithm.trained_parameters)
+    groups = getattr(getattr(algorithm, "__dict__", {}).get("optimizer"), "param_groups", None)
+    return [one for group in groups for one in group["params"]] if groups else None
+
+
+def _check_evaluated_agent(sampler: Sampler, algorithm: Algorithm, eval_sampler: Sampler) -> None:
+    actor = _actor(eval_sampler)
+    learner = _learner(algorithm)
+    who = f"that {type(algorithm).__name__} trains"
+    if learner is None:  # whoever samples then stands for what is trained
+        trained = _actor(sampler)
+        learner = trained.agent if isinstance(trained, Handler) else trained
+        who = f"that the {type(sampler).__name__} samples with"
+    if actor is None or learner is None or _stands_for(actor, learner):
+        return
+    agent = actor.agent if isinstance(actor, Handler) else actor
+    raise ValueError(
+        f"eval_sampler: expected the {type(learner).__name__} {who}, got another {type(agent).__name__}: its "
+        "returns would say nothing of the training; give both the same agent, or, for an average of its "
+        "weights for instance, set `trained` of the handler of evaluation to the agent that it stands for"
+    )
+
+
+# ------------------------------------------------------------------ fields and transforms
+
+
+def _check_fields(sampler: Any, algorithm: Algorithm, also_reads: Sequence[str]) -> None:
+    samples = getattr(sampler, "samples", None)
+    # A sampler in another process shows its samples only with the first batch.
+    if not isinstance(samples, Samples):
+        return
+    transforms = [one for one in getattr(sampler, "transforms", ()) if isinstance(one, Transform)]
+    _check_transforms_of(algorithm, transforms)
+    reads = fields_read(algorithm, samples)
+    if reads is None:
+        return
+    name = type(algorithm).__name__
+    for path in reads:
+        _check_there(name, path, samples)
+    for path in also_reads:
+        _check_there("also_reads", path, samples)
+    handler = getattr(sampler, "handler", None)
+    # One with other inputs may read any field.
+    if isinstance(handler, Handler) and type(handler).agent_inputs is Handler.agent_inputs:
+        readers = {name: reads, **({"your own code": also_reads} if also_reads else {})}
+        check_outputs_are_read(samples, transforms, readers)
+
+
+def _check_there(reader: str, path: str, samples: Samples) -> None:
+    try:
+        missing = field_at(samples, path) is None
+        why = ", which is None"
+    except ValueError as error:
+        missing, why = True, f": {error}"
+    if missing:
+        raise ValueError(f"{reader} needs samples.{path}{why}{_who_writes(path)}")
+
+
+_WRITERS = {
+    "agent.advantage": "EstimateAdvantage among the sampler's batch transforms",
+    "agent.return_": "EstimateAdvantage among the sampler's batch transforms",
+    "agent.expert_action": "LabelActions among the sampler's batch transforms",
+    "agent.learner_value": "EvaluatePolicy in a TransformingAlgorithm",
+    "agent.learner_log_prob": "EvaluatePolicy in a TransformingAlgorithm",
+    "agent.agent_info.log_prob": "an agent that returns log probabilities, such as PgAgent",
+    "agent.agent_info.value": "an agent that returns values, such as PgAgent",
+    "agent.initial_rnn_state": "an agent with a memory",
+    "env.valid": "a RecurrentSampler, with cages that have reset_automatically=False",
+}
+
+
+def _who_writes(path: str) -> str:
+    return f"; it is written by {_WRITERS[path]}" if path in _WRITERS else ""
+
+
+def _check_transforms_of(algorithm: Algorithm, transforms: Sequence[Transform]) -> None:
+    for one in algorithm.transforms if isinstance(algorithm, TransformingAlgorithm) else ():
+        if any(one is other for other in transforms):
+            raise ValueError(
+                f"TransformingAlgorithm: transforms: expected a {type(one).__name__} of its own, got that of "
+                "the sampler, which would be applied twice; give it to one of them, or make two"
+            )
+
+
+# ------------------------------------------------------------------ evaluation
+
+
+def _check_evaluated_observations(sampler: Any, eval_sampler: Any) -> None:
+    training, own = _spaces(sampler), _spaces(eval_sampler)
+    if training is not None and own is not None:
+        for what in ("observation", "action"):
+            expected, came = getattr(training, what), getattr(own, what)
+            if expected != came:
+                raise ValueError(
+                    f"eval_sampler: cages: expected the {what}s of training, {expected} ({training.name}), "
+                    f"got {came} ({own.name}); make its environments with the wrappers of training"
+                )
+    if not isinstance(eval_sampler, EvalSampler):
+        return
+    samples = getattr(sampler, "samples", None)
+    if isinstance(samples, Samples):
+        _check_same_leaves(samples, eval_sampler.samples)
+        eval_sampler.compare_with(samples)
+    trained = getattr(sampler, "step_transforms", None)
+    for transform in eval_sampler.step_transforms if trained is not None else ():
+        _check_statistics(transform, trained)
+
+
+def _check_same_leaves(training: Samples, own: Samples) -> None:
+    def leaves(samples: Samples) -> dict[str, Any]:
+        found = buffer_leaves(samples.env.observation, "env.observation")
+        return {path: (leaf.shape[2:], str(leaf.dtype)) for path, leaf in found}
+
+    expected, came = leaves(training), leaves(own)
+    if expected != came:
+        raise ValueError(
+            f"eval_sampler: samples: expected the observations of training, {expected}, got {came}; "
+            "build_eval_sampler allocates the same"
+        )
+
+
+def _check_statistics(transform: Transform, trained: Any) -> None:
+    """Raise ValueError for a transform with statistics of its own, which nothing would update."""
+    if any(transform is one for one in trained):
+        return
+    # Without a state two objects do the same; one that was never bound may not have its state yet.
+    like = [one for one in trained if type(one) is type(transform) and one.state()]
+    if like:
+        name = type(transform).__name__
+        raise ValueError(
+            f"eval_sampler: step_transforms: expected the {name} of the sampler, whose statistics training "
+            f"updates, got another {name} with statistics of its own; give both the same object"
+        )
+
+
+def _spaces(sampler: Any) -> Any:
+    cages = _cages(sampler)
+    return cages[0].spaces if cages else None
+
+
+def _cages(sampler: Any) -> Sequence[CageInterface]:
+    columns = getattr(sampler, "cages", None)
+    return columns.cages if isinstance(columns, CageColumns) else ()
+
+
+def _check_evaluated_seeds(sampler: Any, eval_sampler: Any) -> None:
+    training = set(seed_keys(_cages(sampler)))
+    both = training & set(seed_keys(_cages(eval_sampler)))
+    if both:
+        warnings.warn(
+            f"eval_sampler: {len(both)} of its environments have seeds of the environments of training, and "
+            "would begin with the same episodes; draw them under another name, as build_cages(..., "
+            'seeds=seeds, name="evaluation") does',
+            stacklevel=5,
+        )
