@@ -21,7 +21,7 @@ from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_launcher import OperatorLauncher
 from parllel.operators.operator_session import Episodes, OperatorSession
-from parllel.operators.results import COMPARISONS
+from parllel.operators.results import COMPARISONS, MIN_UNDERSTOOD
 from parllel.operators.seated_players import no_notice
 from parllel.operators.session_parts import episodes_of, labels_of, launch_of
 from parllel.operators.watching import Watching
@@ -47,6 +47,8 @@ class Experiment:
             for a language model 600, and for a person 3600.
         restarts: of each operator, after its worker died or did not answer; the episode counts as failed.
         success: total reward from which an episode is one, also by env_id; what a worker says goes before it.
+        min_understood: part of a language model's decisions, from 0 to 1, that has to be understood; of less
+            there is a warning, and the exit status is 1.
         comparisons: "first", of each operator with the first, or "pairs", of each with each.
         video: how many episodes to film, the first ones, in which frames are asked for.
 
@@ -65,6 +67,7 @@ class Experiment:
     step_timeout_s: float | None = None
     restarts: int = 2
     success: float | Mapping[str, float] | None = None
+    min_understood: float = MIN_UNDERSTOOD
     comparisons: str = "first"
     video: int = 0
     episode_seeds: tuple[int, ...] = field(init=False, repr=False)
@@ -84,6 +87,9 @@ class Experiment:
         _number("start_timeout_s", self.start_timeout_s, 0.001)
         if self.step_timeout_s is not None:
             _number("step_timeout_s", self.step_timeout_s, 0.001)
+        _number("min_understood", self.min_understood, 0.0)
+        if self.min_understood > 1:
+            raise ValueError(f"min_understood: expected at most 1, got {self.min_understood!r}")
         for name in ("restarts", "video"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -106,6 +112,7 @@ class Experiment:
             "step_timeout_s": self.step_timeout_s,
             "restarts": self.restarts,
             "success": dict(success) if isinstance(success, Mapping) else success,
+            "min_understood": self.min_understood,
             "comparisons": self.comparisons,
             "video": self.video,
             "operators": [config.as_json() for config in self.operators],

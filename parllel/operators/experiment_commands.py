@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
         result = experiment.run(arguments.dir, progress=arguments.progress, script=arguments.file)
     print_results(result.groups, _console())
     print(f"folder: {result.folder}")
-    for said in (*result.notes, *result.failures):
+    for said in (*result.notes, *result.failures, *result.warnings):
         print(said, file=sys.stderr)
     if result.stopped_by is not None:
         print(

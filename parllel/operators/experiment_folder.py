@@ -20,7 +20,13 @@ from typing import Any
 from parllel.logging import replaced_file
 from parllel.operators.film import Film
 from parllel.operators.price import Price
-from parllel.operators.results import GroupResult, Source, results_as_json, results_of
+from parllel.operators.results import (
+    MIN_UNDERSTOOD,
+    GroupResult,
+    Source,
+    results_as_json,
+    results_of,
+)
 from parllel.operators.results_chart import draw_results
 from parllel.runs import RunFolder, RunRecord
 
@@ -115,7 +121,12 @@ def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
         ValueError: if telemetry or the record of the experiment is damaged.
     """
     sources = sources_of(folder, values)
-    return results_of(folder / "telemetry", sources, values.get("comparisons", "first"))
+    return results_of(
+        folder / "telemetry",
+        sources,
+        values.get("comparisons", "first"),
+        values.get("min_understood", MIN_UNDERSTOOD),
+    )
 
 
 def sources_of(folder: Path, values: Mapping[str, Any]) -> list[Source]:

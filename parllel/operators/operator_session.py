@@ -256,6 +256,8 @@ class OperatorSession:
         if outcome.failure is not None:
             record["failure"] = outcome.failure[:_MOST_CHARACTERS]
         record.update(outcome.counts)
+        if outcome.unplayed:
+            record["unplayed"] = outcome.unplayed
         telemetry.episode(record)
 
     def _start_again(self, reason: str) -> bool:

@@ -18,6 +18,7 @@ from parllel.operators.price import Price
 from parllel.operators.telemetry import EPISODES, STEPS, read_telemetry, telemetry_path
 
 COMPARISONS = ("first", "pairs")
+MIN_UNDERSTOOD = 0.5  # of a language model's decisions
 NumberT = TypeVar("NumberT", int, float)
 
 
@@ -34,6 +35,8 @@ class Episode(msgspec.Struct):
     tokens: int | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    decisions: int | None = None
+    understood: int | None = None
     failure: str | None = None
 
     @property
@@ -91,6 +94,9 @@ class OperatorResult:
         latency_s: of its steps; None if there were none.
         asked, ended, failed: episodes; what is missing was not begun, or was interrupted.
         failures: what failed episodes said, each text once.
+        decisions: of a language model, in all its episodes; None of what is none.
+        understood: the part of them that was understood, from 0 to 1.
+        warnings: a sentence for each reason not to believe the results.
     """
 
     operator_id: str
@@ -106,6 +112,9 @@ class OperatorResult:
     ended: int
     failed: int
     failures: tuple[str, ...]
+    decisions: int | None = None
+    understood: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,11 +161,13 @@ class GroupResult:
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence for each difference that is clear, or one that none is; none without differences."""
+        """The warnings, then a sentence for each difference that is clear, or one that none is."""
+        warnings = [said for one in self.operators for said in one.warnings]
         clear = [one.sentence for one in self.differences if one.is_clear]
         if clear or not self.differences:
-            return clear
-        return ["no difference is clear: the interval of each reaches zero, or is unknown"]
+            return warnings + clear
+        none = "no difference is clear: the interval of each reaches zero, or is unknown"
+        return [*warnings, none]
 
 
 def label_of(env: str) -> str:
@@ -166,7 +177,10 @@ def label_of(env: str) -> str:
 
 
 def results_of(
-    folder: Path, sources: Sequence[Source], comparisons: str = "first"
+    folder: Path,
+    sources: Sequence[Source],
+    comparisons: str = "first",
+    min_understood: float = MIN_UNDERSTOOD,
 ) -> list[GroupResult]:
     """Return the results of each group, in the order of the sources.
 
@@ -174,6 +188,7 @@ def results_of(
 
     Args:
         comparisons: "first", of each operator against the first of its group; "pairs", of each with each.
+        min_understood: part of a language model's decisions, below which there is a warning.
 
     Raises:
         ValueError: if telemetry is damaged; names the line.
@@ -188,6 +203,7 @@ def results_of(
             asked = len(own) if source.episodes is None else source.episodes
             price = source.prices.get(operator)
             result = _operator_result(operator, own, latencies.get(operator, []), asked, price)
+            result = _with_understood(result, mine, min_understood)
             groups.setdefault(source.group, {})[operator] = result, own
     return [_group_result(name, members, comparisons) for name, members in groups.items()]
 
@@ -269,6 +285,34 @@ def _operator_result(
         len(ended),
         len(failures),
         tuple(dict.fromkeys(failures)),
+    )
+
+
+def _with_understood(
+    result: OperatorResult, episodes: Sequence[Episode], least: float
+) -> OperatorResult:
+    decisions = _sum_of_known(episode.decisions for episode in episodes)
+    if not decisions:
+        return result
+    understood = _sum_of_known(episode.understood for episode in episodes) or 0
+    said = understanding_warning(result.operator_id, understood, decisions, least)
+    return dataclasses.replace(
+        result,
+        decisions=decisions,
+        understood=understood / decisions,
+        warnings=result.warnings if said is None else (*result.warnings, said),
+    )
+
+
+def understanding_warning(
+    operator_id: str, understood: int, decisions: int, least: float
+) -> str | None:
+    """Return a sentence if too few of a language model's decisions were understood."""
+    if understood >= least * decisions:
+        return None
+    return (
+        f"{operator_id}: {understood} of {decisions} decisions were understood, less than "
+        f"{100 * least:g} %: its results say little of the model; telemetry has its answers"
     )
 
 
