@@ -10,7 +10,8 @@ from chromium import expect
 from dashboard_server import CARTPOLE, DashboardServer
 from shown_board import ShownBoard
 
-from parllel.operators import load_experiment
+from parllel.operators import Experiment, OperatorConfig, load_experiment
+from parllel.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.operators.telemetry import TIMES
 from parllel.testing import Service
 
@@ -100,3 +101,22 @@ def test_results_say_which_differences_are_clear(shown, watched, tmp_path):
     expect(detail.locator(".sentences li")).to_have_text(group["sentences"])
     expect(detail.locator("svg.chart")).to_have_count(2)
     shutil.rmtree(folder / "runs" / "earlier")
+
+
+def test_results_say_that_a_model_was_not_understood(shown, watched):
+    folder, _ = watched
+    with ScriptedServer([Rule("hm", usage=(3, 1))]) as server:
+        settings = {"model": "any", "base_url": server.base_url, "attempts": 0}
+        model = OperatorConfig("llm", "model", CARTPOLE, settings=settings, max_steps=4)
+        played = Experiment("vague", [model], seeds=[1]).run(folder / "runs" / "models").folder
+    shown.page.click("#tab-results")
+    shown.page.click("#experiments-list [data-run='models/vague']")
+    detail = shown.page.locator("#results-detail[data-run='models/vague']")
+    table = detail.locator("table.means")
+    column = table.locator("thead th").all_inner_texts().index("Understood")
+    expect(table.locator("tr[data-operator=model]").locator("th, td").nth(column)).to_have_text(
+        "0 %"
+    )
+    said = "model: 0 of 4 decisions were understood, less than 50 %"
+    expect(detail.locator(".sentences li")).to_contain_text([said])
+    shutil.rmtree(played.parent)
