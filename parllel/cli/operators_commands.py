@@ -49,6 +49,20 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--dir", default="runs", metavar="DIR", help="where to make its folder; default: runs"
     )
+    run.add_argument(
+        "--resume",
+        metavar="FOLDER",
+        help="go on with the experiment of this folder, which was killed or stopped: what was played is not "
+        "played again",
+    )
+    run.add_argument(
+        "--budget",
+        action="append",
+        default=[],
+        metavar="tokens=N",
+        help="stop once all operators together have taken this; calls=N and cost=X too; may be given "
+        "several times, in place of the experiment's own",
+    )
     run.add_argument("--progress", action="store_true", help="show a bar for each operator")
     add_trust(run)
 

@@ -16,14 +16,15 @@ from typing import Any
 
 import gymnasium as gym
 
+from parllel.operators.decision_counts import DecisionCounts
 from parllel.operators.interactive_runtime import InteractiveRuntime, error_text
 from parllel.operators.loaded_runtime import run_loaded
 from parllel.operators.message_lines import read_reply, write_command
 from parllel.operators.messages import AnyCommand, Reset, Step
 from parllel.operators.protocol_streams import take_streams
+from parllel.operators.results import MIN_UNDERSTOOD, understanding_warning
 from parllel.operators.telemetry import Telemetry
 from parllel.operators.terminated import Terminated
-from parllel.operators.token_counts import TokenCounts
 
 TELEMETRY_DIR = "var/operators/telemetry"  # as launchers have it
 MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
@@ -39,8 +40,11 @@ def play_batch(
     env_id: str | None = None,
     max_steps: int | None = None,
     telemetry_dir: str | None = None,
+    min_understood: float = MIN_UNDERSTOOD,
 ) -> int:
-    """Play an episode for each seed; return the status to exit with: 1 if one failed or nothing could begin.
+    """Play an episode for each seed; return the status to exit with.
+
+    It is 1 if an episode failed, nothing could begin, or too few answers of a language model were understood.
 
     A failed episode is recorded, and the next one is played. SIGTERM and Ctrl-C end the batch: the
     environment and the agent are closed, and the last episode has records of its steps alone.
@@ -50,6 +54,7 @@ def play_batch(
         seeds: of the environment; the agent's are derived from them.
         run_id: of the telemetry; default the variable OPERATOR_RUN_ID, else one made of the time.
         telemetry_dir: default the variable TELEMETRY_DIR, else `TELEMETRY_DIR` in the current folder.
+        min_understood: part of a language model's decisions that has to be understood, from 0 to 1.
     """
     run_id = run_id or os.environ.get("OPERATOR_RUN_ID") or _new_id()
     folder = telemetry_dir or os.environ.get("TELEMETRY_DIR") or TELEMETRY_DIR
@@ -67,7 +72,7 @@ def play_batch(
             print(f"telemetry: {error}", file=sys.stderr)
             return 1
         with telemetry:
-            return _Batch(runtime, telemetry, env_id, came).play(seeds)
+            return _Batch(runtime, telemetry, env_id, came).play(seeds, min_understood)
 
     return run_loaded(agent, arguments, batch_failed, play)
 
@@ -92,9 +97,10 @@ class _Batch:
         self._env_id, self._came = env_id, came
         self._operator_id = os.environ.get("OPERATOR_ID") or telemetry.run_id
 
-    def play(self, seeds: Sequence[int]) -> int:
+    def play(self, seeds: Sequence[int], min_understood: float) -> int:
         """Play all of them; return the exit status."""
         out, n_failed = take_streams(), 0
+        decisions = understood = 0
         for number, seed in enumerate(seeds):
             record = self._episode(number, seed)
             n_failed += record["status"] == "failed"
@@ -102,7 +108,13 @@ class _Batch:
             result = record.get("failure") or f"return {record['total_reward']:g}"
             done = f"episode {number + 1} of {len(seeds)}, seed {seed}"
             print(f"{done}: {result}, {record['episode_length']} steps", file=sys.stderr)
-        return 1 if n_failed else 0
+            decisions += record.get("decisions", 0)
+            understood += record.get("understood", 0)
+        name = self._operator_id
+        warning = understanding_warning(name, understood, decisions, min_understood)
+        if warning is not None:
+            print(warning, file=sys.stderr)
+        return 1 if n_failed or warning is not None else 0
 
     def _episode(self, number: int, seed: int) -> Record:
         """Play an episode; return its record."""
@@ -110,7 +122,7 @@ class _Batch:
         found.update(terminated=False, truncated=False, success=None, restarts=0, latency_s=0.0)
         (reply,) = self._ask(Reset(seed=seed))
         self._env_id = reply.get("env_id", self._env_id)  # unless the reset failed
-        counts = TokenCounts()
+        counts = DecisionCounts()
         labels: Record = {"operator_id": self._operator_id, "env_id": self._env_id}
         labels.update(episode=number, seed=seed)
         while reply["type"] != "error":
@@ -126,13 +138,16 @@ class _Batch:
                 found.update(counts.sums)
             if end:
                 found["success"] = end[0].get("success")
+        unplayed = counts.unplayed(reply)
+        if unplayed:
+            found.update(counts.sums, unplayed=unplayed)
         return {**labels, **found, "failure": reply["message"]}
 
     def _add(
         self,
         labels: Record,
         found: Record,
-        counts: TokenCounts,
+        counts: DecisionCounts,
         reply: Record,
         latency_s: float,
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class EpisodeOutcome:
         terminated, truncated: how it ended.
         success: as the worker says; None if it does not.
         failure: why it failed, in one sentence.
-        counts: of tokens, by the names in COUNTS; empty of what counts none.
+        counts: of tokens and decisions, as DecisionCounts has them; empty of what is no language model.
+        unplayed: record of a decision that nothing came of, as the episode failed: its tokens and answers.
         operator_id, player_id: of a game, whose rewards these are, and its seat.
         lost: whether a process died or does not answer, so that it has to be started again.
     """
@@ -30,6 +32,7 @@ class EpisodeOutcome:
     success: bool | None = None
     failure: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    unplayed: Mapping[str, Any] = field(default_factory=dict)
     operator_id: str | None = None
     player_id: str | None = None
     lost: bool = False

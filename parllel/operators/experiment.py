@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
+from parllel.operators.earlier_part import EarlierPart, earlier_part
 from parllel.operators.episode_gate import EpisodeGate, FreeGate, LockStepGate
 from parllel.operators.experiment_folder import ExperimentFolder
 from parllel.operators.experiment_progress import ExperimentProgress
@@ -21,14 +22,19 @@ from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_launcher import OperatorLauncher
 from parllel.operators.operator_session import Episodes, OperatorSession
-from parllel.operators.results import COMPARISONS
+from parllel.operators.results import COMPARISONS, MIN_UNDERSTOOD
 from parllel.operators.seated_players import no_notice
 from parllel.operators.session_parts import episodes_of, labels_of, launch_of
+from parllel.operators.spending import Spending, checked_budget
 from parllel.operators.watching import Watching
 from parllel.processes import RestartBudget
 
 MODES = ("free", "lockstep")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
+
+
+def _say_nothing(text: str) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,11 @@ class Experiment:
             for a language model 600, and for a person 3600.
         restarts: of each operator, after its worker died or did not answer; the episode counts as failed.
         success: total reward from which an episode is one, also by env_id; what a worker says goes before it.
+        budget: what all operators together may take, of "tokens", "calls" (answers of language models) and
+            "cost", such as {"tokens": 1_000_000}. Once it is used up the experiment stops, and can be resumed
+            with more.
+        min_understood: part of a language model's decisions, from 0 to 1, that has to be understood; of less
+            there is a warning, and the exit status is 1.
         comparisons: "first", of each operator with the first, or "pairs", of each with each.
         video: how many episodes to film, the first ones, in which frames are asked for.
 
@@ -65,6 +76,8 @@ class Experiment:
     step_timeout_s: float | None = None
     restarts: int = 2
     success: float | Mapping[str, float] | None = None
+    budget: Mapping[str, float] | None = None
+    min_understood: float = MIN_UNDERSTOOD
     comparisons: str = "first"
     video: int = 0
     episode_seeds: tuple[int, ...] = field(init=False, repr=False)
@@ -84,6 +97,10 @@ class Experiment:
         _number("start_timeout_s", self.start_timeout_s, 0.001)
         if self.step_timeout_s is not None:
             _number("step_timeout_s", self.step_timeout_s, 0.001)
+        object.__setattr__(self, "budget", checked_budget(self.budget, self.operators))
+        _number("min_understood", self.min_understood, 0.0)
+        if self.min_understood > 1:
+            raise ValueError(f"min_understood: expected at most 1, got {self.min_understood!r}")
         for name in ("restarts", "video"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -106,6 +123,8 @@ class Experiment:
             "step_timeout_s": self.step_timeout_s,
             "restarts": self.restarts,
             "success": dict(success) if isinstance(success, Mapping) else success,
+            "budget": None if self.budget is None else dict(self.budget),
+            "min_understood": self.min_understood,
             "comparisons": self.comparisons,
             "video": self.video,
             "operators": [config.as_json() for config in self.operators],
@@ -128,6 +147,8 @@ class Experiment:
         progress: bool = False,
         script: str | os.PathLike[str] | None = None,
         watching: Watching | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        say: Callable[[str], None] = _say_nothing,
     ) -> ExperimentResult:
         """Play all episodes, and return what came of them; Ctrl-C keeps those that were played.
 
@@ -137,9 +158,14 @@ class Experiment:
             script: file that defines the experiment; noted, with the state of git of its folder.
             watching: follows and holds it; people then answer there, and not at the terminal, and no
                 results.png is drawn.
+            resume: folder of an earlier part of this experiment, which was killed or stopped: episodes that
+                were played there are not played again. Its settings have to be the same but for `budget`.
+            say: called with a sentence, once it is known how many these are.
 
         Raises:
-            ValueError, FileNotFoundError, ImportError: as `check`, before anything is started or written.
+            ValueError, FileNotFoundError, ImportError: as `check`, and for a folder that cannot be resumed,
+                before anything is started or written.
+            WrongStateError: if another process plays in the folder to resume.
             OSError: if something cannot be written; all operators are ended before.
         """
         self.check()
@@ -150,7 +176,9 @@ class Experiment:
                 stack.enter_context(closing(self._episodes(config, film, watching)))
                 for config in self.operators
             ]
-            folder = stack.enter_context(ExperimentFolder(base, self.as_json(), script))
+            folder = stack.enter_context(ExperimentFolder(base, self.as_json(), script, resume))
+            earlier = {} if resume is None else self._resumed(folder, film, say)
+            spending = self._spending(earlier)
             launcher = stack.enter_context(
                 OperatorLauncher(
                     folder.path,
@@ -161,7 +189,16 @@ class Experiment:
             )
             gate = self._gate() if watching is None else watching.gate(self._gate())
             sessions = [
-                self._session(config, one, folder, launcher, gate, watching)
+                self._session(
+                    config,
+                    one,
+                    folder,
+                    launcher,
+                    gate,
+                    watching,
+                    earlier.get(config.operator_id),
+                    spending,
+                )
                 for config, one in zip(self.operators, episodes, strict=True)
             ]
             if watching is not None:
@@ -170,14 +207,45 @@ class Experiment:
                 show = bars.update if watching is None else watching.look
                 stopped_by = play_all(sessions, gate, launcher.close, show)
             launcher.close()
+            why = None if spending is None or stopped_by is not None else spending.reason
+            stopped_by = stopped_by or (None if why is None else "budget")
+            spent = None if spending is None else spending.as_json()
             groups, failures, notes = folder.conclude(
                 stopped_by,
                 film,
                 n_steps=sum(session.n_steps for session in sessions),
                 # A page draws its own; matplotlib would keep open fonts for each thread that has drawn.
                 draws=watching is None,
+                spent=spent,
             )
-        return ExperimentResult(folder.path, groups, failures, stopped_by, notes)
+        notes = notes if why is None else (*notes, why)
+        return ExperimentResult(folder.path, groups, failures, stopped_by, notes, spent)
+
+    def _resumed(
+        self, folder: ExperimentFolder, film: Film, say: Callable[[str], None]
+    ) -> dict[str, EarlierPart]:
+        earlier, n_episodes = {}, 0
+        for config in self.operators:
+            rounds = self._rounds(config)
+            n_players = len(config.players) if isinstance(config, MultiAgentConfig) else 1
+            run_id = folder.run_id(config.operator_id)
+            one = earlier_part(folder.telemetry, run_id, rounds, n_players)
+            earlier[config.operator_id] = one
+            n_episodes += len(rounds)
+        n_done = sum(one.n_done for one in earlier.values())
+        folder.note_resume(n_done)
+        film.leave_out(max(one.n_done for one in earlier.values()))
+        say(f"resumed: {n_done} of {n_episodes} episodes were already played")
+        return earlier
+
+    def _spending(self, earlier: Mapping[str, EarlierPart]) -> Spending | None:
+        if self.budget is None:
+            return None
+        spending = Spending(self.budget, self.operators)
+        for one in earlier.values():
+            for record in one.paid:
+                spending.add(record)
+        return spending
 
     def _gate(self) -> EpisodeGate:
         if self.mode == "free":
@@ -205,6 +273,8 @@ class Experiment:
         launcher: OperatorLauncher,
         gate: EpisodeGate,
         watching: Watching | None,
+        earlier: EarlierPart | None,
+        spending: Spending | None,
     ) -> OperatorSession:
         run_id = folder.run_id(config.operator_id)
         return OperatorSession(
@@ -219,6 +289,9 @@ class Experiment:
             restarts=RestartBudget(self.restarts, within_s=math.inf),
             is_success=self._is_success(config.env_id),
             onlooker=None if watching is None else watching.onlooker(config.operator_id),
+            goes_on=earlier is not None,
+            earlier=earlier,
+            spending=spending,
         )
 
     def _rounds(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
 
 from parllel.operators.experiment_file import load_experiment
-from parllel.operators.experiment_folder import open_experiment, read_results
+from parllel.operators.experiment_folder import open_experiment, read_results, unfinished_part
 from parllel.operators.operator_kinds import KINDS
 from parllel.operators.results import results_as_json
 from parllel.operators.results_table import print_results, results_console
@@ -21,16 +24,48 @@ def run(arguments: argparse.Namespace) -> int:
     """Play an experiment, print its results, and return the exit status."""
     with load_experiment(arguments.file, arguments.changes) as experiment:
         check_runs(experiment.operators, trusted=arguments.trust)
-        result = experiment.run(arguments.dir, progress=arguments.progress, script=arguments.file)
+        if arguments.budget:
+            experiment = replace(experiment, budget=_budget(arguments.budget))
+        left = None if arguments.resume else unfinished_part(arguments.dir, experiment.as_json())
+        if left is not None:
+            print(
+                f"{left[0]} has {left[1]} episodes of this experiment, which was not finished: --resume "
+                f"{left[0]} goes on with it; this begins anew",
+                file=sys.stderr,
+            )
+        result = experiment.run(
+            arguments.dir,
+            progress=arguments.progress,
+            script=arguments.file,
+            resume=arguments.resume,
+            say=partial(print, flush=True),
+        )
     print_results(result.groups, _console())
     print(f"folder: {result.folder}")
-    for said in (*result.notes, *result.failures):
+    for said in (*result.notes, *result.failures, *result.warnings):
         print(said, file=sys.stderr)
     if result.stopped_by is not None:
+        more = " and a larger --budget" if result.stopped_by == "budget" else ""
         print(
-            f"{result.stopped_by}: stopped; what was played is in {result.folder}", file=sys.stderr
+            f"{result.stopped_by}: stopped; what was played is in {result.folder}; to go on, give --resume "
+            f"{result.folder}{more}",
+            file=sys.stderr,
         )
     return result.exit_status
+
+
+def _budget(limits: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for limit in limits:
+        name, _, text = limit.partition("=")
+        try:
+            # Only a cost may have a fraction.
+            found[name] = float(text) if name == "cost" else int(text)
+        except ValueError:
+            raise ValueError(
+                f"--budget: expected tokens=N, calls=N or cost=X, got {limit!r}"
+            ) from None
+    return found
 
 
 def results(arguments: argparse.Namespace) -> int:

@@ -18,10 +18,18 @@ from types import TracebackType
 from typing import Any
 
 from parllel.logging import replaced_file
+from parllel.operators.earlier_part import changed_settings
 from parllel.operators.film import Film
 from parllel.operators.price import Price
-from parllel.operators.results import GroupResult, Source, results_as_json, results_of
+from parllel.operators.results import (
+    MIN_UNDERSTOOD,
+    GroupResult,
+    Source,
+    results_as_json,
+    results_of,
+)
 from parllel.operators.results_chart import draw_results
+from parllel.operators.telemetry import EPISODES
 from parllel.runs import RunFolder, RunRecord
 
 KIND = "experiment"
@@ -34,8 +42,12 @@ class ExperimentFolder:
         base: where it is made, under the experiment's name, with a number if that is taken.
         values: of the experiment, JSON values.
         script: file that defines it; noted, with the state of git of its folder.
+        resume: folder of an earlier part of the experiment, which is used in place of a new one.
 
     Raises:
+        FileNotFoundError, ValueError: if `resume` is not that of an experiment; on entering, if its settings
+            are others, each of which is named.
+        WrongStateError: on entering, if another process has it.
         OSError: if it cannot be made or written to.
     """
 
@@ -44,17 +56,30 @@ class ExperimentFolder:
         base: str | os.PathLike[str],
         values: Mapping[str, Any],
         script: str | os.PathLike[str] | None = None,
+        resume: str | os.PathLike[str] | None = None,
     ) -> None:
         script = None if script is None else Path(script).resolve()
         self._values = {**values, "script": None if script is None else str(script)}
         self._source = None if script is None else script.parent
-        self._run = RunFolder(base, str(values["name"]))
+        self._resumes = resume is not None
+        if resume is None:
+            self._run = RunFolder(base, str(values["name"]))
+        else:
+            open_experiment(resume)
+            self._run = RunFolder.open(resume)
         self.path = self._run.path
         self.telemetry = self.path / "telemetry"
         self._held = ExitStack()
 
     def __enter__(self) -> ExperimentFolder:
         self._held.enter_context(self._run.lock())
+        if self._resumes:
+            try:
+                self._check_resumed()
+            except BaseException:
+                self._held.close()
+                raise
+            return self
         try:
             self._run.write_record(None, self._values, kind=KIND, source=self._source)
         except BaseException:
@@ -71,16 +96,39 @@ class ExperimentFolder:
     ) -> None:
         self._held.close()
 
+    def _check_resumed(self) -> None:
+        # As a file has the settings: without tuples, for one.
+        now = json.loads(json.dumps(self._values, default=str))
+        changed = changed_settings(self._run.read_record().config, now)
+        if changed:
+            raise ValueError(
+                f"{self.path}: cannot be resumed with other settings: {'; '.join(changed)}. Set them as they "
+                "were, or start anew without resuming"
+            )
+
+    def note_resume(self, n_done: int) -> None:
+        """Record that the experiment goes on after so many episodes."""
+        budget = self._values.get("budget")
+        changed = self._run.read_record().config.get("budget") != budget
+        self._run.note_resume(n_done, {"budget": budget} if changed else {}, self._values)
+
     def run_id(self, operator_id: str) -> str:
         """Return the id of an operator's telemetry and log."""
         return run_id_of(self._values, operator_id)
 
     def conclude(
-        self, stopped_by: str | None, film: Film, n_steps: int, *, draws: bool = True
+        self,
+        stopped_by: str | None,
+        film: Film,
+        n_steps: int,
+        *,
+        draws: bool = True,
+        spent: Mapping[str, float] | None = None,
     ) -> tuple[tuple[GroupResult, ...], tuple[str, ...], tuple[str, ...]]:
         """Compute, draw and write what came of the experiment.
 
         draws: whether to draw results.png.
+        spent: what was paid for; None if that is not limited.
 
         Returns the results, a sentence for each operator that failed, and notes on what could not be drawn.
         """
@@ -95,6 +143,7 @@ class ExperimentFolder:
                 "steps": n_steps,
                 "episodes": sum(one.ended for group in groups for one in group.operators),
                 "failed": sum(one.failed for group in groups for one in group.operators),
+                "spent": spent,
             }
         )
         # Last, as all else is written if they fail.
@@ -108,6 +157,31 @@ class ExperimentFolder:
         return tuple(groups), failures, tuple(notes)
 
 
+def unfinished_part(
+    base: str | os.PathLike[str], values: Mapping[str, Any]
+) -> tuple[Path, int] | None:
+    """Return the newest folder of an experiment of these settings that was not played to its end.
+
+    Returns:
+        The folder, and how many records of episodes it has; None if there is none that nobody uses.
+    """
+    now = json.loads(json.dumps(values, default=str))
+    found = []
+    for path in Path(base).glob(f"{values['name']}*/run.json"):
+        try:
+            run = RunFolder.open(path.parent)
+            record = run.read_record()
+            if record.kind != KIND or changed_settings(record.config, now):
+                continue
+            if not run.in_use and (record.outcome is None or record.outcome.get("stopped_by")):
+                episodes = (path.parent / "telemetry").glob(f"*_{EPISODES}.jsonl")
+                n = sum(file.read_bytes().count(b"\n") for file in episodes)
+                found.append((record.created, path.parent, n))
+        except (OSError, ValueError):  # of another, or damaged: no reason not to begin
+            continue
+    return max(found)[1:] if found else None
+
+
 def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
     """Return the results of the telemetry in a folder; what was not played is left out.
 
@@ -115,7 +189,12 @@ def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
         ValueError: if telemetry or the record of the experiment is damaged.
     """
     sources = sources_of(folder, values)
-    return results_of(folder / "telemetry", sources, values.get("comparisons", "first"))
+    return results_of(
+        folder / "telemetry",
+        sources,
+        values.get("comparisons", "first"),
+        values.get("min_understood", MIN_UNDERSTOOD),
+    )
 
 
 def sources_of(folder: Path, values: Mapping[str, Any]) -> list[Source]:

@@ -37,20 +37,21 @@ class ExperimentProgress:
             for session in sessions
         ]
         self._began_s = monotonic()
+        self._n_steps = [session.n_steps for session in sessions]  # of an earlier part
 
     def update(self) -> None:
         """Move the bars."""
         if self._bars.disable:
             return
         elapsed_s = max(monotonic() - self._began_s, 1e-3)
-        for task, session in zip(self._tasks, self._sessions, strict=True):
+        for task, session, before in zip(self._tasks, self._sessions, self._n_steps, strict=True):
             said = []
             if session.mean_reward is not None:
                 said.append(f"reward {session.mean_reward:.4g}")
             if session.n_failed:
                 said.append(f"{session.n_failed} failed")
             if not self._bars.tasks[task].finished:
-                said.append(f"{session.n_steps / elapsed_s:,.0f} steps/s")
+                said.append(f"{(session.n_steps - before) / elapsed_s:,.0f} steps/s")
                 self._bars.update(task, completed=session.n_done, said=", ".join(said))
 
     def __enter__(self) -> ExperimentProgress:

@@ -35,12 +35,20 @@ class Film:
     """
 
     def __init__(self, episodes: int) -> None:
-        self._episodes = episodes
+        self._episodes, self._first = episodes, 0
         self._lock = threading.Lock()
         # By environment, episode and operator.
         self._frames: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._n_bytes = 0
         self._notes: dict[str, None] = {}
+
+    def leave_out(self, n_episodes: int) -> None:
+        """Leave out the first episodes, which some have played before."""
+        self._first = n_episodes
+        if n_episodes > 0 and self._episodes:
+            last = min(n_episodes, self._episodes) - 1
+            some = "episode 0" if last == 0 else f"episodes 0 to {last}"
+            self._notes[f"no video of {some}: played before the experiment was resumed"] = None
 
     def may_want(self, name: str) -> bool:
         """Return whether anything is filmed."""
@@ -48,7 +56,7 @@ class Film:
 
     def wants(self, name: str, episode: int) -> bool:
         """Return whether an episode is filmed."""
-        return episode < self._episodes
+        return self._first <= episode < self._episodes
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
         """Keep a frame, as the reply of a worker has it."""

@@ -81,6 +81,7 @@ class GamePlay:
         if failure is None:
             self._players.note([seat.player_id], "ended")
         terminated, truncated = self._game.flags.get(seat.player_id, (False, False))
+        unplayed = {} if failure is None else seat.counts.unplayed(seat.reply)
         return EpisodeOutcome(
             "ended" if failure is None else "failed",
             seat.total,
@@ -89,6 +90,7 @@ class GamePlay:
             truncated=truncated or (self._is_cut and not terminated),
             failure=None if failure is None else str(failure),
             counts=seat.counts.sums,
+            unplayed=unplayed,
             operator_id=seat.operator.operator_id,
             player_id=seat.player_id,
             lost=failure is not None and seat.player_id in failure.lost,
@@ -135,6 +137,7 @@ class GamePlay:
         self, player: str, choice: Choice, rewards: Mapping[str, float], *, is_played: bool
     ) -> Record:
         seat, reply = self._seats[player], choice.reply
+        seat.reply = {}
         terminated, truncated = self._game.flags[player]
         record: Record = {
             "operator_id": seat.operator.operator_id,

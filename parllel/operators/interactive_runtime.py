@@ -75,6 +75,7 @@ class InteractiveRuntime:
         self._run_id, self._env_id, self._max_steps = run_id, env_id, max_steps
         self._env: gym.Env[Any, Any] | None = None
         self._playing = False
+        self._decided: Decision | None = None  # while it is played
         self._why_not = "step: send reset first"
         self._handlers: dict[type, Callable[[Any], Any]] = {
             Step: self._step,
@@ -130,7 +131,14 @@ class InteractiveRuntime:
         """Return the line that reports an error; the traceback of what was executed goes to the log."""
         if not isinstance(error, MessageError):
             print_traceback(error)
-        return write_reply(Error(message=error_text(error), id=message_id))
+        reply = Error(message=error_text(error), id=message_id)
+        # What a language model was paid for, although nothing came of it.
+        decision = getattr(error, "decision", None) or self._decided
+        if isinstance(decision, Decision):
+            with suppress(TypeError):  # an agent's own, of values that JSON has not
+                show_decision(checked_decision(decision), reply)
+        self._decided = None
+        return write_reply(reply)
 
     def _reset(self, command: Reset) -> Ready:
         env = self._environment("reset")
@@ -176,6 +184,7 @@ class InteractiveRuntime:
         else:
             raise MessageError("step: action: expected none, as this operator decides itself")
         took = time.perf_counter() - begun
+        self._decided = decision
         action = self._given.of(decision.action)
         # Before the step, which cannot be undone.
         shown = self._given.to_json(action)
@@ -200,6 +209,7 @@ class InteractiveRuntime:
         self._caption(env, step)
         if command.frame:
             step.render_payload = self._frame(env, str(command.frame))
+        self._decided = None
         if not (terminated or truncated):
             self._playing = True
             return step

@@ -8,13 +8,13 @@ understood.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET
 
 from parllel.errors import ParllelError
-from parllel.operators.messages import AgentReady, AnyCommand, AnyReply, Command, EpisodeEnd, Reply
+from parllel.operators.messages import AgentReady, AnyCommand, AnyReply, Command, EpisodeEnd
 
 _SHOWN = 60  # characters of a line in messages
 
@@ -51,7 +51,7 @@ _replies = msgspec.json.Decoder(AnyReply | _EpisodeDone | _AgentInitialized)
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode
 _strict = json.JSONEncoder(allow_nan=False, default=_plain)
 _COMMANDS = {str(kind.__struct_config__.tag) for kind in Command.__subclasses__()}
-_REPLIES = {str(kind.__struct_config__.tag) for kind in Reply.__subclasses__()}
+_REPLIES = {str(kind.__struct_config__.tag) for kind in get_args(AnyReply)}
 _ALIASES = {"episode_done": "episode_end", "agent_initialized": "agent_ready"}
 
 

@@ -132,7 +132,20 @@ class Ready(Reply, tag="ready"):
     rgb_array: Any = UNSET  # read only
 
 
-class Stepped(Reply, tag="step"):
+class _Decided(Reply, kw_only=True):
+    """What a reply says of a decision."""
+
+    raw: OptionalText = UNSET
+    parsed: Any = UNSET
+    tokens: OptionalInt = UNSET
+    prompt_tokens: OptionalInt = UNSET
+    completion_tokens: OptionalInt = UNSET
+    calls: OptionalInt = UNSET
+    understood: bool | UnsetType | None = UNSET
+    answers: list[Any] | UnsetType | None = UNSET
+
+
+class Stepped(_Decided, tag="step"):
     """A step was taken.
 
     Attributes:
@@ -140,6 +153,9 @@ class Stepped(Reply, tag="step"):
         action: as the environment was given it.
         raw, parsed: what the agent said, and what was made of it.
         tokens: that a language model took; those of the prompt, and of the completion.
+        calls: answers of a language model.
+        understood: whether the action follows from these answers.
+        answers: as the model's server sent them.
         decide_s: what the agent took.
         text: as of `ready`.
     """
@@ -151,11 +167,6 @@ class Stepped(Reply, tag="step"):
     truncated: bool
     episode_reward: float
     render_payload: Any = UNSET
-    raw: OptionalText = UNSET
-    parsed: Any = UNSET
-    tokens: OptionalInt = UNSET
-    prompt_tokens: OptionalInt = UNSET
-    completion_tokens: OptionalInt = UNSET
     decide_s: OptionalFloat = UNSET
     text: OptionalText = UNSET
     rgb_array: Any = UNSET  # read only
@@ -171,8 +182,11 @@ class EpisodeEnd(Reply, tag="episode_end"):
     success: bool | UnsetType | None = UNSET
 
 
-class Error(Reply, tag="error"):
-    """A command failed; the worker lives on unless it could not be started."""
+class Error(_Decided, tag="error"):
+    """A command failed; the worker lives on unless it could not be started.
+
+    What had been decided, or answered by a language model, before it failed is in the fields of a `step`.
+    """
 
     message: str
 
@@ -191,16 +205,11 @@ class AgentReady(Reply, tag="agent_ready"):
     player_id: str | UnsetType = UNSET
 
 
-class ActionSelected(Reply, tag="action_selected"):
+class ActionSelected(_Decided, tag="action_selected"):
     """A player's action."""
 
     action: Any
     player_id: str | UnsetType = UNSET
-    raw: OptionalText = UNSET
-    parsed: Any = UNSET
-    tokens: OptionalInt = UNSET
-    prompt_tokens: OptionalInt = UNSET
-    completion_tokens: OptionalInt = UNSET
     decide_s: OptionalFloat = UNSET
 
 

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from parllel.errors import ClosedError, ParllelError, RestartsUsedUpError
+from parllel.operators.earlier_part import EarlierPart, note_interrupted
 from parllel.operators.episode_gate import EpisodeAbandonedError, EpisodeGate, StoppedError
 from parllel.operators.episode_outcome import EpisodeOutcome
+from parllel.operators.spending import Spending
 from parllel.operators.telemetry import Telemetry
+from parllel.operators.worker_agent import COUNTS
 from parllel.processes import RestartBudget
 
 Record = dict[str, Any]
@@ -76,6 +79,8 @@ class OperatorSession:
         is_success: says of a total reward whether it is one, where the worker does not; None if nothing does.
         onlooker: is called at each episode's beginning, step and end.
         goes_on: whether there may be telemetry of it already, which is added to.
+        earlier: what was played of the rounds before; these are passed by.
+        spending: adds up what is paid for, and may stop all; None if nothing is limited.
 
     Attributes:
         n_done, n_failed: episodes so far.
@@ -97,17 +102,25 @@ class OperatorSession:
         is_success: Callable[[float], bool] | None = None,
         onlooker: Onlooker | None = None,
         goes_on: bool = False,
+        earlier: EarlierPart | None = None,
+        spending: Spending | None = None,
     ) -> None:
         self.name = name
+        earlier = earlier or EarlierPart()
+        self._n_earlier, self._lost = earlier.n_done, earlier.lost
+        self._spending = spending
         self._rounds, self._onlooker, self._goes_on = rounds, onlooker, goes_on
         self._labels, self._launch, self._episodes = labels, launch, episodes
         self._gate, self._restarts, self._is_success = gate, restarts, is_success
         self._folder, self._run_id = folder, run_id
         self._handle: Any = None
-        self._n_restarts = 0
-        self.n_done = self.n_failed = self.n_steps = 0
+        self._n_restarts = earlier.n_restarts
+        for _ in range(earlier.n_restarts):
+            restarts.restart("before the experiment was resumed")
+        self.n_done, self.n_failed = earlier.n_done, earlier.n_failed
+        self.n_steps = earlier.n_steps
         # Of the episodes that ended, of the first player.
-        self._reward_sum, self._n_ended = 0.0, 0
+        self._reward_sum, self._n_ended = sum(earlier.rewards), len(earlier.rewards)
 
     @property
     def mean_reward(self) -> float | None:
@@ -142,8 +155,13 @@ class OperatorSession:
         """
         try:
             with Telemetry(self._folder, self._run_id, goes_on=self._goes_on) as telemetry:
-                lost: str | None = None
+                lost = self._lost
                 for number, seed, agent_seed in self._rounds:
+                    if number < self._n_earlier:
+                        # In lock-step the others may not be as far.
+                        self._gate.begin_episode(self.name)
+                        self._gate.end_episode(self.name)
+                        continue
                     if lost and not self._start_again(lost):
                         return
                     self._gate.begin_episode(self.name)
@@ -180,6 +198,8 @@ class OperatorSession:
             self.n_steps += 1
             latencies.append(record.get("latency_s") or 0.0)
             telemetry.step({**labels, **record})
+            if self._spending is not None:
+                self._spending.add({**labels, **record})
             if self._onlooker is not None:
                 self._onlooker.stepped(record)
 
@@ -191,7 +211,11 @@ class OperatorSession:
             return None
         if any(outcome.status != "ended" for outcome in outcomes):
             # What fails while all is stopped has not failed by itself.
-            self._gate.pause(0.0)
+            try:
+                self._gate.pause(0.0)
+            except StoppedError:
+                self._note_unplayed(labels, outcomes)
+                raise
         for outcome in outcomes:
             self._note(telemetry, labels, outcome, sum(latencies))
         self.n_done += 1
@@ -215,7 +239,10 @@ class OperatorSession:
         agent_seed: int | None,
         record_step: Callable[[Record], None],
     ) -> list[EpisodeOutcome]:
-        before_step = partial(self._gate.before_step, self.name)
+        before_step: Callable[[], None] = partial(self._gate.before_step, self.name)
+        if self._spending is not None:
+            self._spending.check(self._gate)
+            before_step = self._before_paid_step
         if self._handle is None:
             try:
                 self._handle = self._launch()
@@ -232,6 +259,13 @@ class OperatorSession:
             before_step=before_step,
             record_step=record_step,
         )
+
+    def _before_paid_step(self) -> None:
+        assert self._spending is not None
+        # Again after others were waited for, who spend meanwhile.
+        self._spending.check(self._gate)
+        self._gate.before_step(self.name)
+        self._spending.check(self._gate)
 
     def _note(
         self, telemetry: Telemetry, labels: Record, outcome: EpisodeOutcome, latency_s: float
@@ -255,8 +289,24 @@ class OperatorSession:
         )
         if outcome.failure is not None:
             record["failure"] = outcome.failure[:_MOST_CHARACTERS]
+        if outcome.lost:
+            record["lost"] = True
         record.update(outcome.counts)
+        if outcome.unplayed:
+            record["unplayed"] = outcome.unplayed
+            if self._spending is not None:
+                self._spending.add({**record, **dict.fromkeys(COUNTS), **outcome.unplayed})
         telemetry.episode(record)
+
+    def _note_unplayed(self, labels: Record, outcomes: list[EpisodeOutcome]) -> None:
+        for outcome in outcomes:
+            if outcome.unplayed:
+                record = {**labels, **outcome.unplayed}
+                if outcome.operator_id is not None:
+                    record["operator_id"] = outcome.operator_id
+                note_interrupted(self._folder, self._run_id, record)
+                if self._spending is not None:
+                    self._spending.add(record)
 
     def _start_again(self, reason: str) -> bool:
         """Use a restart, and wait for as long as it asks; return False if there is none left."""

@@ -11,8 +11,15 @@ from msgspec import UNSET
 
 from parllel.operators.given_action import GivenAction
 from parllel.operators.message_lines import MessageError
-from parllel.operators.messages import ActionSelected, AgentReady, InitAgent, SelectAction, Stepped
-from parllel.operators.worker_agent import COUNTS, Decision, WorkerAgent, checked_decision
+from parllel.operators.messages import (
+    ActionSelected,
+    AgentReady,
+    Error,
+    InitAgent,
+    SelectAction,
+    Stepped,
+)
+from parllel.operators.worker_agent import Decision, WorkerAgent, checked_decision
 from parllel.seeding import Seeds
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
@@ -109,16 +116,11 @@ class PlayerRuntime:
         return action.tolist() if hasattr(action, "tolist") else action
 
 
-def show_decision(decision: Decision, reply: Stepped | ActionSelected) -> None:
+def show_decision(decision: Decision, reply: Stepped | ActionSelected | Error) -> None:
     """Say in a reply how an action came about."""
-    if decision.raw is not None:
-        reply.raw = decision.raw
-    if decision.parsed is not None:
-        reply.parsed = decision.parsed
-    for name in COUNTS:
-        count = getattr(decision, name)
-        if count is not None:
-            setattr(reply, name, count)
+    for name, value in zip(Decision._fields[1:], decision[1:], strict=True):
+        if value is not None:
+            setattr(reply, name, value)
 
 
 def agent_seed(seed: int | None) -> int | None:

@@ -23,6 +23,7 @@ from parllel.operators.price import Price
 from parllel.operators.telemetry import EPISODES, STEPS, read_telemetry, telemetry_path
 
 COMPARISONS = ("first", "pairs")
+MIN_UNDERSTOOD = 0.5  # of a language model's decisions
 NumberT = TypeVar("NumberT", int, float)
 
 
@@ -40,6 +41,8 @@ class Episode(msgspec.Struct):
     tokens: int | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    decisions: int | None = None
+    understood: int | None = None
     failure: str | None = None
 
     @property
@@ -105,6 +108,9 @@ class OperatorResult:
         asked, ended, failed: episodes; what is missing was not begun, or was interrupted. On a board
             `asked` counts what was begun and not given up.
         failures: what failed episodes said, each text once.
+        decisions: of a language model, in all its episodes; None of what is none.
+        understood: the part of them that was understood, from 0 to 1.
+        warnings: a sentence for each reason not to believe the results.
     """
 
     operator_id: str
@@ -120,6 +126,9 @@ class OperatorResult:
     ended: int
     failed: int
     failures: tuple[str, ...]
+    decisions: int | None = None
+    understood: float | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -206,10 +215,11 @@ class GroupResult:
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence for each operator with failed episodes, then for each difference, clear ones first."""
+        """Warnings, what failed of each operator, then a sentence for each difference, clear ones first."""
+        warnings = [said for one in self.operators for said in one.warnings]
         failed = [one.sentence for one in self.operators if one.failed]
         differences = sorted(self.differences, key=lambda one: not one.is_clear)
-        return [*failed, *(one.sentence for one in differences)]
+        return [*warnings, *failed, *(one.sentence for one in differences)]
 
 
 def label_of(env: str) -> str:
@@ -219,7 +229,10 @@ def label_of(env: str) -> str:
 
 
 def results_of(
-    folder: Path, sources: Sequence[Source], comparisons: str = "first"
+    folder: Path,
+    sources: Sequence[Source],
+    comparisons: str = "first",
+    min_understood: float = MIN_UNDERSTOOD,
 ) -> list[GroupResult]:
     """Return the results of each group, in the order of the sources.
 
@@ -227,6 +240,7 @@ def results_of(
 
     Args:
         comparisons: "first", of each operator against the first of its group; "pairs", of each with each.
+        min_understood: part of a language model's decisions, below which there is a warning.
 
     Raises:
         ValueError: if telemetry is damaged; names the line.
@@ -236,11 +250,13 @@ def results_of(
         episodes = _episodes(folder, source)
         latencies = _latencies(folder, source)
         for operator in source.operators:
-            own = _by_key([e for e in episodes if e.operator_id == operator])
+            mine = [e for e in episodes if e.operator_id == operator]
+            own = _by_key(mine)
             price = source.prices.get(operator)
             result = _operator_result(
                 operator, own, latencies.get(operator, []), source.episodes, price
             )
+            result = _with_understood(result, mine, min_understood)
             groups.setdefault(source.group, {})[operator] = result, own
     pairs = {
         name: _pairs({operator: own for operator, (_, own) in members.items()}, comparisons)
@@ -344,6 +360,34 @@ def _success(episodes: Sequence[Episode]) -> Mean | None:
         return None
     keys, successes = zip(*known, strict=True)
     return proportion_with_interval(successes, seeds=keys)
+
+
+def _with_understood(
+    result: OperatorResult, episodes: Sequence[Episode], least: float
+) -> OperatorResult:
+    decisions = _sum_of_known(episode.decisions for episode in episodes)
+    if not decisions:
+        return result
+    understood = _sum_of_known(episode.understood for episode in episodes) or 0
+    said = understanding_warning(result.operator_id, understood, decisions, least)
+    return dataclasses.replace(
+        result,
+        decisions=decisions,
+        understood=understood / decisions,
+        warnings=result.warnings if said is None else (*result.warnings, said),
+    )
+
+
+def understanding_warning(
+    operator_id: str, understood: int, decisions: int, least: float
+) -> str | None:
+    """Return a sentence if too few of a language model's decisions were understood."""
+    if understood >= least * decisions:
+        return None
+    return (
+        f"{operator_id}: {understood} of {decisions} decisions were understood, less than "
+        f"{100 * least:g} %: its results say little of the model; telemetry has its answers"
+    )
 
 
 def _cost(episode: Episode, price: Price | None) -> float | None:

@@ -35,6 +35,7 @@ def _operators(operators: Sequence[OperatorResult]) -> Table:
     table = _table("operator", "episodes", "failed", "reward [95 %]", "length [95 %]")
     columns = {
         "success % [95 %]": any(one.success for one in operators),
+        "understood %": any(one.decisions for one in operators),
         "tokens": any(one.tokens for one in operators),
         "cost": any(one.cost for one in operators),
         "total cost": any(one.cost for one in operators),
@@ -51,6 +52,8 @@ def _operators(operators: Sequence[OperatorResult]) -> Table:
         ]
         if columns["success % [95 %]"]:
             cells.append("" if one.success is None else _percent(one.success))
+        if columns["understood %"]:
+            cells.append("" if one.understood is None else f"{100 * one.understood:.3g}")
         if columns["tokens"]:
             cells.append("" if one.tokens is None else f"{one.tokens.mean or 0:,.0f}")
         if columns["cost"]:

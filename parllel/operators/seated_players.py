@@ -17,10 +17,10 @@ from msgspec import UNSET
 
 from parllel.errors import WorkerDiedError
 from parllel.operators.choosing import Asked, Choose
+from parllel.operators.decision_counts import DecisionCounts
 from parllel.operators.game import Seen
 from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHandle
 from parllel.operators.operator_config import OperatorConfig
-from parllel.operators.token_counts import TokenCounts
 
 Record = dict[str, Any]
 
@@ -47,13 +47,15 @@ class Seat:
     Attributes:
         player_id, operator: the arguments.
         total: of its rewards.
-        counts: of the tokens that it took.
+        counts: of its tokens and decisions.
+        reply: to the last question, until it was played.
     """
 
     def __init__(self, player_id: str, operator: OperatorConfig) -> None:
         self.player_id, self.operator = player_id, operator
         self.total = 0.0
-        self.counts = TokenCounts()
+        self.counts = DecisionCounts()
+        self.reply: Mapping[str, Any] = {}
 
 
 # Called with the operator_id of a player, its seat, and what it does now: "starting", "ready", "thinking",
@@ -160,6 +162,9 @@ class SeatedPlayers:
     ) -> dict[str, Record]:
         """Return the answer of each; raise GameFailedError if one has none."""
         replies = self._handle.poll_all_responses(timeout_s)
+        for player in players:
+            # Paid for, whatever becomes of it.
+            self._seats[player].reply = replies[player]
         wrong = [player for player in players if replies[player]["type"] != expected]
         lost = frozenset(p for p in wrong if replies[p]["type"] in ("died", "timeout"))
         for player in players:

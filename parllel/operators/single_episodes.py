@@ -11,11 +11,11 @@ from msgspec import UNSET
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
 from parllel.operators.asked_person import AskedPerson
 from parllel.operators.choosing import Choose
+from parllel.operators.decision_counts import DecisionCounts
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
 from parllel.operators.step_patience import step_timeout_of
-from parllel.operators.token_counts import TokenCounts
 from parllel.operators.viewers import Looking, Viewer
 
 MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
@@ -122,7 +122,8 @@ class _Playing:
         self._person = None if choose is None else AskedPerson(config, choose, handle)
         self._max_steps = config.max_steps
         self._length, self._reward = 0, 0.0
-        self._counts = TokenCounts()
+        self._counts = DecisionCounts()
+        self._unplayed: Record = {}
         self._success: bool | None = None
         self._terminated = self._truncated = False
 
@@ -215,6 +216,7 @@ class _Playing:
         if reply["type"] == kind:
             return reply
         if reply["type"] == "error":
+            self._unplayed = self._counts.unplayed(reply)
             raise _EpisodeFailedError(str(reply.get("message", "an error without a message")))
         raise _EpisodeFailedError(f"expected {kind!r}, got {reply['type']!r}")
 
@@ -246,5 +248,6 @@ class _Playing:
             self._success,
             failure,
             self._counts.sums,
+            self._unplayed,
             lost=lost,
         )

@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 
 
 class Decision(NamedTuple):
@@ -20,6 +21,10 @@ class Decision(NamedTuple):
         parsed: what was made of that, as JSON values, before it became an action.
         tokens: that it took, in all.
         prompt_tokens, completion_tokens: that it was asked and answered with.
+        calls: answers of a language model that it took.
+        understood: whether the action follows from what a language model answered; False if it was played in
+            place of an answer that names none, None of agents that are no language model.
+        answers: of a language model, each as its server sent it, as JSON values.
     """
 
     action: Any
@@ -28,11 +33,14 @@ class Decision(NamedTuple):
     tokens: int | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    calls: int | None = None
+    understood: bool | None = None
+    answers: list[Any] | None = None
 
 
 # What models are paid by, in decisions, replies and records.
-COUNTS = ("tokens", "prompt_tokens", "completion_tokens")
-_NO_COUNTS = [None] * len(COUNTS)
+COUNTS = ("tokens", "prompt_tokens", "completion_tokens", "calls")
+_NO_MORE = (None,) * 6  # fields after `parsed`
 
 
 def checked_decision(made: Any) -> Decision:
@@ -43,26 +51,34 @@ def checked_decision(made: Any) -> Decision:
     """
     if type(made) is not Decision and not isinstance(made, Decision):
         raise TypeError(f"decide: expected a Decision, got {made!r}")
-    _, raw, parsed, *counts = made
-    if raw is None and parsed is None and counts == _NO_COUNTS:
+    if made[1] is None and made[2] is None and made[3:] == _NO_MORE:
         return made
+    _, raw, parsed, *counts, understood, answers = made
     if raw is not None and not isinstance(raw, str):
         raise TypeError(f"decide: raw: expected a str, got {raw!r}")
     for name, count in zip(COUNTS, counts, strict=True):
         if count is not None and (isinstance(count, bool) or not isinstance(count, Integral)):
             raise TypeError(f"decide: {name}: expected an int, got {count!r}")
+    if understood is not None and not isinstance(understood, (bool, np.bool_)):
+        raise TypeError(f"decide: understood: expected a bool, got {understood!r}")
+    if answers is not None and not isinstance(answers, list):
+        raise TypeError(f"decide: answers: expected a list, got {answers!r}")
     if raw is not None and not raw.isascii():
         # Models write halves of surrogate pairs, which UTF-8 has not.
         raw = raw.encode("utf-8", "replace").decode()
-    whole = {
+    whole: dict[str, Any] = {
         name: None if count is None else int(count)
         for name, count in zip(COUNTS, counts, strict=True)
     }
-    try:
-        json.dumps(parsed, allow_nan=False, default=lambda value: value.tolist()).encode()
-    except (AttributeError, TypeError, ValueError, RecursionError):
-        raise TypeError(f"decide: parsed: expected values that JSON has, got {parsed!r}") from None
-    return made._replace(raw=raw, **whole)
+    for name, values in (("parsed", parsed), ("answers", answers)):
+        try:
+            json.dumps(values, allow_nan=False, default=lambda value: value.tolist()).encode()
+        except (AttributeError, TypeError, ValueError, RecursionError):
+            raise TypeError(
+                f"decide: {name}: expected values that JSON has, got {values!r}"
+            ) from None
+    understood = None if understood is None else bool(understood)
+    return made._replace(raw=raw, understood=understood, **whole)
 
 
 class WorkerAgent(ABC):

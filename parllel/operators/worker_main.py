@@ -62,6 +62,14 @@ def worker_parser(name: str, description: str) -> argparse.ArgumentParser:
     batch.add_argument(
         "--telemetry-dir", help="default: the variable TELEMETRY_DIR, else var/operators/telemetry"
     )
+    batch.add_argument(
+        "--min-understood",
+        type=_share,
+        default=0.5,
+        metavar="PART",
+        help="of a language model's decisions, from 0 to 1; if less was understood the exit status is 1; "
+        "default: 0.5",
+    )
     return parser
 
 
@@ -114,6 +122,7 @@ def run_worker(
         env_id=given.env_id,
         max_steps=given.max_steps,
         telemetry_dir=given.telemetry_dir,
+        min_understood=given.min_understood,
     )
     return status
 
@@ -170,6 +179,16 @@ def _int_from(least: int, text: str) -> int:
             f"expected a whole number of at least {least}, got {text!r}"
         )
     return number
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text!r}")
+    return share
 
 
 _at_least_one = partial(_int_from, 1)

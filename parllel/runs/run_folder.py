@@ -217,7 +217,7 @@ class RunFolder:
         record = self._read("run.json")
         if build is not None and reference_to(build).problem is None:
             record.update(places_of(build, config))
-        file = record["build"]["file"]
+        file = (record["build"] or {}).get("file")
         git = None if file is None else git_state(Path(file).parent)[0]
         old = self._read("config.json")
         before = {path: _value_at(old, path) for path in changes}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parllel.operators.board.changes import Changes
-from parllel.operators.board.players import Players
+from parllel.operators.board.players import LAST, Players
 from parllel.operators.board.questions import Questions
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.multi_agent_config import MultiAgentConfig
@@ -22,8 +22,6 @@ from parllel.operators.operator_config import OperatorConfig
 
 Record = dict[str, Any]
 _MOST_CHARACTERS = 2000
-# Of a step, as a card shows it.
-_LAST = ("action", "raw", "parsed", "executed", "illegal", "tokens", "latency_s")
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,15 @@ class Totals:
         self.n_ended = self.n_failed = 0
         self._reward, self._length = 0.0, 0
         self._tokens: int | None = None
+        self._decisions = self._understood = 0
 
     def add(self, outcomes: list[EpisodeOutcome]) -> None:
         """Add an episode."""
         for outcome in outcomes:
             if "tokens" in outcome.counts:
                 self._tokens = (self._tokens or 0) + outcome.counts["tokens"]
+            self._decisions += outcome.counts.get("decisions", 0)
+            self._understood += outcome.counts.get("understood", 0)
         if any(outcome.status != "ended" for outcome in outcomes):
             self.n_failed += 1
             return
@@ -70,6 +71,8 @@ class Totals:
             "mean_reward": self._reward / n if n else None,
             "mean_length": self._length / n if n else None,
             "tokens": self._tokens,
+            "decisions": self._decisions,
+            "understood": self._understood,
         }
 
 
@@ -163,7 +166,7 @@ class Card:
             self._step = record["step"]
             self._reward, self._episode_reward = record["reward"], record["episode_reward"]
             self._terminated, self._truncated = record["terminated"], record["truncated"]
-            self._last = {name: record.get(name) for name in _LAST}
+            self._last = {name: record.get(name) for name in LAST}
             if self.players is not None:
                 # Of a game, the return of its first player; what each gets is in their rows.
                 self.players.record(record)

@@ -14,7 +14,8 @@ from typing import Any
 
 from parllel.operators.multi_agent_config import MultiAgentConfig
 
-_LAST = ("action", "raw", "parsed", "executed", "illegal", "tokens", "latency_s")
+# Of a step, as a card shows it.
+LAST = ("action", "raw", "parsed", "understood", "executed", "illegal", "tokens", "latency_s")
 
 
 class Players:
@@ -69,7 +70,7 @@ class Players:
     def record(self, record: Mapping[str, Any]) -> None:
         """Note what a player played, and what it and others got for that."""
         with self._lock:
-            self._rows[record["operator_id"]]["last"] = {name: record.get(name) for name in _LAST}
+            self._rows[record["operator_id"]]["last"] = {name: record.get(name) for name in LAST}
             rewards = record.get("rewards", {record["player_id"]: record["reward"]})
             for row in self._rows.values():
                 row["total_reward"] += rewards.get(row["player_id"], 0.0)

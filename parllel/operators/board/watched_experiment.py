@@ -145,7 +145,7 @@ class WatchedExperiment:
                 self._show(experiment)
                 result = experiment.run(self._base, script=self.script, watching=self)
             state = "ended" if result.stopped_by is None else "stopped"
-            message = "; ".join((*result.failures, *result.notes))
+            message = "; ".join((*result.failures, *result.warnings, *result.notes))
         except StoppedError:
             state = "stopped"
         # A script is foreign, and may even call `exit`.

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from parllel.operators.llm.llm_error import LlmError
 
 _MOST_TOKENS = 1 << 53
 _QUOTED = 200  # characters of a reply in an error
+_MOST_KEPT = 1 << 18  # characters of a message that are kept for records
+_DEEPEST = 32  # lists and objects within each other that are kept
+_LARGEST = 1 << 63
+# What servers call an end at the limit of tokens.
+_CUT = ("length", "max_tokens")
+Hide = Callable[[str], str]
 
 
 class Answer(NamedTuple):
@@ -20,6 +28,8 @@ class Answer(NamedTuple):
         prompt_tokens, completion_tokens: as the server counts them; None if it does not.
         reason: why it ended, such as "stop", or "length" at the limit of tokens.
         seconds: from the question, retries and their pauses included.
+        whole: the message as the server sent it, with the `finish_reason`, as JSON values: text, tool calls,
+            refusal, reasoning. Of more than 262,144 characters it is the beginning, and says so.
     """
 
     text: str
@@ -27,6 +37,12 @@ class Answer(NamedTuple):
     completion_tokens: int | None = None
     reason: str | None = None
     seconds: float = 0.0
+    whole: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it ended at the limit of tokens."""
+        return self.reason in _CUT
 
     @property
     def tokens(self) -> int | None:
@@ -36,14 +52,16 @@ class Answer(NamedTuple):
         return self.prompt_tokens + self.completion_tokens
 
 
-def tokens_of(answers: Sequence[Answer]) -> dict[str, int | None]:
-    """Return the sums of several answers, as a Decision has them; None for what a server does not count."""
+def spent_on(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return what a Decision says of its answers; their tokens are None if the server does not count them."""
     prompt = _sum([answer.prompt_tokens for answer in answers])
     completion = _sum([answer.completion_tokens for answer in answers])
     return {
         "tokens": _sum([prompt, completion]),
         "prompt_tokens": prompt,
         "completion_tokens": completion,
+        "calls": len(answers),
+        "answers": [dict(answer.whole) for answer in answers],
     }
 
 
@@ -52,8 +70,10 @@ def _sum(counts: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def read_answer(body: bytes) -> Answer:
+def read_answer(body: bytes, hide: Hide = str) -> Answer:
     """Return the answer in a reply of `/chat/completions`; its `seconds` are 0.
+
+    hide: returns text without secrets.
 
     Raises:
         LlmError: if the reply is none; quotes its beginning.
@@ -64,12 +84,46 @@ def read_answer(body: bytes) -> Answer:
         raise LlmError(f"expected a reply in JSON, got {_start(body)}") from None
     try:
         choice = reply["choices"][0]
-        text = _text(choice["message"].get("content"))
+        message = choice["message"]
+        text = hide(_text(message.get("content")))
         reason = choice.get("finish_reason")
         prompt, completion = _usage(reply.get("usage"))
     except (AttributeError, KeyError, IndexError, TypeError):
         raise LlmError(f"expected choices with a message, got {_start(body)}") from None
-    return Answer(text, prompt, completion, reason if isinstance(reason, str) else None)
+    reason = reason if isinstance(reason, str) else None
+    whole = _whole({**message, "finish_reason": reason}, hide)
+    return Answer(text, prompt, completion, reason, whole=whole)
+
+
+def _whole(message: Mapping[str, Any], hide: Hide) -> dict[str, Any]:
+    """Return a message as records keep it."""
+    said = {name: value for name, value in message.items() if value not in (None, "", [], {})}
+    said.pop("role", None)
+    kept: dict[str, Any] = _plain(said, hide, 0)
+    text = json.dumps(kept, ensure_ascii=False)
+    if len(text) <= _MOST_KEPT:
+        return kept
+    note = f"the first {_MOST_KEPT:,} of {len(text):,} characters"
+    return {"finish_reason": kept.get("finish_reason"), "kept": note, "json": text[:_MOST_KEPT]}
+
+
+def _plain(value: Any, hide: Hide, depth: int) -> Any:
+    """Return JSON values that any writer and reader of JSON takes, without secrets."""
+    if isinstance(value, str):
+        # Models write halves of surrogate pairs, which UTF-8 has not.
+        return hide(value).encode("utf-8", "replace").decode()
+    if depth == _DEEPEST and isinstance(value, (dict, list)):
+        return "(nested too deeply to be kept)"
+    if isinstance(value, dict):
+        return {
+            _plain(key, hide, depth): _plain(part, hide, depth + 1) for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_plain(part, hide, depth + 1) for part in value]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and not (math.isfinite(value) and -_LARGEST <= value < _LARGEST):
+        return str(value)
+    return value
 
 
 def _text(content: Any) -> str:

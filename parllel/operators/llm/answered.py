@@ -18,10 +18,16 @@ _LABEL = re.compile(
 _NEGATION = re.compile(
     r"\b(?:not|cannot|never|avoid|without|instead of|rather than|\w+n t|unable to)\b"
 )
+_WORD = re.compile(r"\w+")
 _CLAUSE = re.compile(r"[.,;:!?()]|\b(?:but|so|then)\b")
 
 
-def answered(text: str, named: Mapping[str, T], brief: Mapping[str, T] | None = None) -> T | None:
+def answered(
+    text: str,
+    named: Mapping[str, T],
+    brief: Mapping[str, T] | None = None,
+    words: Mapping[str, T] | None = None,
+) -> T | None:
     """Return what an answer names, or None unless that is exactly one thing.
 
     Thoughts in <think> are left out. The last line such as "Action: NAME" decides; if there is none, the last
@@ -31,6 +37,7 @@ def answered(text: str, named: Mapping[str, T], brief: Mapping[str, T] | None = 
         text: the answer.
         named: by names, which are looked for as whole words anywhere; neither case nor "_" and "-" matter.
         brief: by names such as numbers, which sentences are full of: they count as a whole answer alone.
+        words: by words that count beside a name, so that "Move left or right" names two things.
     """
     names = {_plain(name): value for name, value in named.items()}
     # The longest first, as one name may be a part of another.
@@ -42,13 +49,23 @@ def answered(text: str, named: Mapping[str, T], brief: Mapping[str, T] | None = 
         return None
     labelled = [match[1] for line in lines if (match := _LABEL.fullmatch(line))]
     if labelled:
-        return _only(_named(labelled[-1], pattern, whole))
-    found = _named(lines[-1], pattern, whole)
+        return _only(_named(labelled[-1], pattern, whole, words or {}, is_labelled=True))
+    found = _named(lines[-1], pattern, whole, words or {})
     if not found:
-        found = {
-            name: value for line in lines for name, value in _named(line, pattern, whole).items()
-        }
+        for line in lines:
+            found |= _named(line, pattern, whole, words or {})
     return _only(found)
+
+
+def finished_part(text: str) -> str:
+    """Return the part of a cut answer that can be relied on: its last whole line such as "Action: NAME".
+
+    What a model was still weighing when it was cut names things as well, and is left out; so is the line that
+    was cut, which may have been longer. "" if there is no such line.
+    """
+    *lines, _ = without_thoughts(text).split("\n")
+    labelled = [line for line in lines if _LABEL.fullmatch(_plain(line))]
+    return labelled[-1] if labelled else ""
 
 
 def without_thoughts(text: str) -> str:
@@ -64,24 +81,40 @@ def _plain(text: str) -> str:
     return " ".join(_MARKUP.sub(" ", text).replace("-", " ").split())
 
 
-def _named(line: str, pattern: re.Pattern[str] | None, whole: Mapping[str, T]) -> dict[str, T]:
+def _named(
+    line: str,
+    pattern: re.Pattern[str] | None,
+    whole: Mapping[str, T],
+    words: Mapping[str, T],
+    *,
+    is_labelled: bool = False,
+) -> dict[str, T]:
     """Return what a line names, by name.
 
     pattern: finds names in sentences.
     whole: all names.
+    words: that count beside a name: in its clause, as a clause, and anywhere in a labelled line.
     """
     alone = line.strip(" .,;:!?()")
     if alone in whole:
         return {alone: whole[alone]}
     if pattern is None:
         return {}
-    found = {}
-    for clause in _CLAUSE.split(line):
-        negated = _NEGATION.search(clause)
-        for match in pattern.finditer(clause):
-            if negated is None or match.start() < negated.start():
-                found[match[0]] = whole[match[0]]
+    clauses = _CLAUSE.split(line)
+    spoken = [_spoken(clause, pattern) for clause in clauses]
+    found = {name: whole[name] for names in spoken for name in names}
+    for clause, names in zip(clauses, spoken, strict=True):
+        if names or (found and (is_labelled or clause.strip() in words)):
+            rest = pattern.sub("|", clause)
+            found.update((word, words[word]) for word in _spoken(rest, _WORD) if word in words)
     return found
+
+
+def _spoken(clause: str, pattern: re.Pattern[str]) -> list[str]:
+    """Return what a clause has of a pattern, before it denies something."""
+    negation = _NEGATION.search(clause)
+    end = len(clause) if negation is None else negation.start()
+    return [match[0] for match in pattern.finditer(clause) if match.start() < end]
 
 
 def _only(found: Mapping[str, T]) -> T | None:

@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.operators.llm.answer import tokens_of
+from parllel.operators.llm.answer import Answer, spent_on
 from parllel.operators.llm.chess_dialogue import ChessDialogue
 from parllel.operators.llm.llm_client import LlmClient
+from parllel.operators.llm.llm_error import LlmError
 from parllel.operators.llm.unparsed import unparsed_action
 from parllel.operators.worker_agent import Decision, WorkerAgent
 from parllel.seeding import Seeds
@@ -66,18 +67,30 @@ class ChessModelAgent(WorkerAgent):
                 "chess: expected a position and legal moves, got none; is this another game?"
             )
         dialogue = ChessDialogue(fen, moves, **self._options)
-        answers = []
-        while not dialogue.ended:
-            answers.append(self._client.chat(dialogue.messages))
-            dialogue.take(answers[-1].text)
-        raw = answers[-1].text
-        action: Any = dialogue.said
-        if dialogue.move is not None:
-            action = legal[moves.index(dialogue.move)]
-        elif self._unparsed is not None:
-            action = unparsed_action(self._unparsed, self._space, legal, self._generator, raw)
-        return Decision(action, raw=raw, parsed=dialogue.move, **tokens_of(answers))
+        answers: list[Answer] = []
+        understood = None
+        action: Any = None
+        try:
+            while not dialogue.ended:
+                answers.append(self._client.chat(dialogue.messages))
+                dialogue.take(answers[-1].text, is_cut=answers[-1].is_cut)
+            raw, action, understood = answers[-1].text, dialogue.said, dialogue.move is not None
+            if dialogue.move is not None:
+                action = legal[moves.index(dialogue.move)]
+            elif self._unparsed is not None:
+                action = unparsed_action(self._unparsed, self._space, legal, self._generator, raw)
+        except LlmError as error:
+            if answers:
+                error.decision = _decision(None, answers, understood)
+            raise
+        return _decision(action, answers, understood, dialogue.move)
 
     def close(self) -> None:
         """Close the client; may be called twice."""
         self._client.close()
+
+
+def _decision(
+    action: Any, answers: list[Answer], understood: bool | None, move: str | None = None
+) -> Decision:
+    return Decision(action, answers[-1].text, move, understood=understood, **spent_on(answers))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from parllel.operators.llm.answered import answered, without_thoughts
+from parllel.operators.llm.answered import answered, finished_part, without_thoughts
 
 _BOARD, _MOVES = "get board", "get legal moves"
 _COMMANDS = {
@@ -72,11 +72,15 @@ class ChessDialogue:
             {"role": "user", "content": f"It is your move as {side}."},
         ]
 
-    def take(self, text: str) -> None:
-        """Go on with an answer of the model."""
-        self.messages.append({"role": "assistant", "content": text})
+    def take(self, text: str, *, is_cut: bool = False) -> None:
+        """Go on with an answer of the model.
+
+        is_cut: whether it ended at the limit of tokens.
+        """
+        # Some servers refuse messages without content.
+        self.messages.append({"role": "assistant", "content": text or "(no text)"})
         self._turns -= 1
-        command = _command_in(text)
+        command = _command_in(finished_part(text) if is_cut else text)
         if command == _BOARD:
             reply = f"{drawn_board(self._fen)}\nCapitals are White.\nFEN: {self._fen}"
         elif command == _MOVES:
@@ -88,6 +92,8 @@ class ChessDialogue:
         else:
             self._attempts -= 1
             reply = self._correction(command)
+            if is_cut:
+                reply = f"Your answer was cut at the limit of tokens. Give a shorter one. {reply}"
         self.ended = self._attempts < 0 or self._turns <= 0
         answers = "1 answer" if self._turns == 1 else f"{self._turns} answers"
         self.messages.append({"role": "user", "content": f"{reply}\nYou have {answers} left."})

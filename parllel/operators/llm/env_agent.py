@@ -19,6 +19,7 @@ from parllel.operators.llm.described import (
     shown_text,
 )
 from parllel.operators.llm.llm_client import LlmClient
+from parllel.operators.llm.option_labels import offered_labels, short_names, words_of
 from parllel.operators.llm.text_agent import TextAgent
 from parllel.operators.llm.written_action import written_values
 from parllel.operators.text_view import TextView
@@ -31,6 +32,11 @@ _NUMBERED = re.compile(
 _GOES_ON = re.compile(r"[\d.,/\s-]*\d|\s*(?:or|and|to|/|-)\b", re.IGNORECASE)
 _MOST_LISTED = 400  # actions that are named in a message
 _MOST_NAMED = 5000  # numbers of actions that are looked for in prose
+_FIRST_NUMBER = re.compile(r"[\s*_`\"'(]*(-?\d+)[\s*_`\"')]*[:=)]\s*(.*)")
+_OF_ACTIONS = re.compile(
+    r"\baction space:(.*?)(?=\n\n(?:description|observation space|rewards):|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 class EnvAgent(TextAgent):
@@ -50,6 +56,8 @@ class EnvAgent(TextAgent):
         super().__init__(client, settings)
         self._view, self._given_names = view, settings.get("action_names")
         self._names: list[str] | None = None
+        self._labels: dict[int, str] = {}
+        self._short: dict[str, int] = {}
         self._observation_space: gym.Space[Any] | None = None
         self._given: GivenAction | None = None
 
@@ -72,6 +80,10 @@ class EnvAgent(TextAgent):
         fitting = own if own is not None and len(own) == n else None
         names = fitting if given is None else given
         self._names = None if names is None else [str(name) for name in names]
+        self._label({} if names is None else dict(enumerate(self._names or (), self._first())))
+
+    def _label(self, labels: dict[int, str]) -> None:
+        self._labels, self._short = labels, short_names(labels)
 
     def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
         """Return what is played, which actions there are, and how to answer."""
@@ -86,7 +98,14 @@ class EnvAgent(TextAgent):
             parts.append(documentation(self._view.env))
         parts.append(described_actions(self.action_space) if self._names is None else self._menu())
         parts.append('Answer with one action, alone in the last line, as "Action: ...".')
-        return "\n\n".join(part for part in parts if part)
+        text = "\n\n".join(part for part in parts if part)
+        if self._names is None and isinstance(self.action_space, gym.spaces.Discrete):
+            # What it offers as "2: Move right" is what models answer with.
+            actions = range(self._first(), self._first() + int(self.action_space.n))
+            offers = (self._instructions, *_OF_ACTIONS.findall(text), text)
+            found = (labels for offer in offers if (labels := offered_labels(offer, actions)))
+            self._label(next(found, {}))
+        return text
 
     def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
         """Ask until an answer is understood; raise as `TextAgent.decide` does."""
@@ -111,8 +130,8 @@ class EnvAgent(TextAgent):
         """Return the one legal action that an answer names; None if it names none, or several."""
         legal, space = info.get("legal_actions") or None, self.action_space
         if isinstance(space, gym.spaces.Discrete):
-            actions: Sequence[Any] = legal or range(int(space.start), int(space.start + space.n))
-            return self._named(text, actions)
+            found = self._named(text, range(int(space.start), int(space.start + space.n)))
+            return found if legal is None or found in legal else None
         if space is None and legal and all(isinstance(one, int) for one in legal):
             return self._named(text, legal)
         return self._written(text, legal)
@@ -142,18 +161,32 @@ class EnvAgent(TextAgent):
     # ------------------------------------------------------------------ of answers
 
     def _named(self, text: str, actions: Sequence[int]) -> int | None:
-        """Return the action that prose names; a number alone is a whole answer, or after "action"."""
-        brief = {str(action): action for action in actions[:_MOST_NAMED]}
+        """Return the action that prose names.
+
+        A number, or what is short for a name, is a whole answer, or follows "action". Both have to agree.
+        """
+        numbers = {str(action): action for action in actions[:_MOST_NAMED]}
         named = {f"action {action}": action for action in actions[:_MOST_LISTED]}
-        if self._names is not None:
-            named.update((self.name_of(action), action) for action in actions)
-        found = answered(text, named, brief)
-        if found is None and self._names is None:
+        named.update((label, action) for action, label in self._labels.items())
+        words = {short: action for short, action in self._short.items() if " " not in short}
+        found = answered(text, named, {**self._short, **numbers}, words)
+        text = without_thoughts(text)
+        labelled = _NUMBERED.findall(text)
+        if found is None and self._names is None and labelled:
             # "Action: 2 (to the right)", where prose has no name to go by.
-            labelled = _NUMBERED.findall(without_thoughts(text))
-            if labelled and not _GOES_ON.match(labelled[-1][1]):
-                found = brief.get(labelled[-1][0])
+            said, rest = labelled[-1]
+            number, others = numbers.get(said), self._mentioned(rest)
+            return None if _GOES_ON.match(rest) or (others and number not in others) else number
+        if found is not None and not re.search(r"\d", self._labels.get(found, "0")):
+            # "1: Move right", where that is 2.
+            first = _FIRST_NUMBER.match(text.strip().rpartition("\n")[2])
+            said = labelled[-1][0] if labelled else first[1] if first is not None else ""
+            return found if numbers.get(said) in (None, found) else None
         return found
+
+    def _mentioned(self, text: str) -> set[int]:
+        """Return the actions one of whose short names is a word of a text."""
+        return {self._short[word] for word in words_of(text) if word in self._short}
 
     def _written(self, text: str, legal: Sequence[Any] | None) -> Any:
         """Return the last action that is written in JSON."""

@@ -77,6 +77,7 @@ class LlmClient(Closing):
         self.base_url = checked_url(found.base_url if base_url is None else base_url)
         self.model, self.used = model, 0
         self._key = None if api_key is None else _checked_key(api_key)
+        self._secrets = () if self._key is None else _written_forms(self._key)
         self._timeout_s, self._retries, self._budget = timeout_s, retries, token_budget
         self._lock = threading.Lock()
         self._options: dict[str, Any] = {}
@@ -157,7 +158,7 @@ class LlmClient(Closing):
             # What a server repeats of a request must not get into telemetry.
             body = body.replace(self._key.encode(), b"(api_key)")
         try:
-            answer = read_answer(body)
+            answer = read_answer(body, self._hidden)
         except LlmError as error:
             raise self._error(str(error), reply.status) from None
         if answer.tokens is not None:
@@ -165,13 +166,21 @@ class LlmClient(Closing):
                 self.used += answer.tokens
         elif self._budget is not None:
             raise self._error("its replies have no usage, by which token_budget counts", 200)
-        return answer._replace(text=self._hidden(answer.text))
+        return answer
 
     def _error(self, message: str, status: int | None = None) -> LlmError:
         return LlmError(self._hidden(f"{self.model} at {self.base_url}: {message}"), status)
 
     def _hidden(self, text: str) -> str:
-        return text if self._key is None else text.replace(self._key, "(api_key)")
+        for secret in self._secrets:
+            text = text.replace(secret, "(api_key)")
+        return text
+
+
+def _written_forms(key: str) -> tuple[str, ...]:
+    """Return a key as text, and as JSON within text has it."""
+    quoted = json.dumps(key)[1:-1]
+    return tuple(dict.fromkeys([key, quoted, quoted.replace("/", "\\/")]))
 
 
 def _checked_key(key: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parllel.errors import ParllelError
+from parllel.operators.worker_agent import Decision
 
 
 class LlmError(ParllelError, RuntimeError):
@@ -10,11 +11,13 @@ class LlmError(ParllelError, RuntimeError):
 
     Attributes:
         status: of the reply, None if none came.
+        decision: what was answered before, with its tokens; None if nothing was.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.decision: Decision | None = None
 
 
 class BudgetError(LlmError):

@@ -38,6 +38,8 @@ class Rule:
         body: of the reply, in place of a completion.
         cut: bytes of the body, after which the connection breaks; 0 after the headers.
         trickle_s: between any two bytes of the body.
+        message: fields of the message beside its content, such as tool_calls, refusal or reasoning_content.
+        finish_reason: why the answer ends: "length" at the limit of tokens.
         usage: tokens of prompt and completion, by default the words of both; None says nothing of them.
         echoes_key: whether the text ends with the header Authorization of the request.
     """
@@ -51,6 +53,8 @@ class Rule:
     body: bytes | None = None
     cut: int | None = None
     trickle_s: float = 0.0
+    message: Mapping[str, Any] = field(default_factory=dict)
+    finish_reason: str = "stop"
     usage: tuple[int, int] | str | None = "words"
     echoes_key: bool = False
 
@@ -142,11 +146,11 @@ def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Reply:
     )
     value: dict[str, Any] = {"error": {"message": text, "type": "scripted"}}
     if rule.status == 200:
-        message = {"role": "assistant", "content": text}
+        message = {"role": "assistant", "content": text, **rule.message}
         value = {
             "object": "chat.completion",
             "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "choices": [{"index": 0, "message": message, "finish_reason": rule.finish_reason}],
         }
         if rule.usage is not None:
             counts = rule.usage

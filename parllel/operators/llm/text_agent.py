@@ -16,14 +16,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.operators.llm.answer import Answer, tokens_of
+from parllel.operators.llm.answer import Answer, spent_on
+from parllel.operators.llm.answered import finished_part
 from parllel.operators.llm.llm_client import LlmClient
+from parllel.operators.llm.llm_error import LlmError
 from parllel.operators.llm.unparsed import unparsed_action
 from parllel.operators.worker_agent import Decision, WorkerAgent
 from parllel.seeding import Seeds
 
 _HISTORY, _ATTEMPTS = 8, 2
 _BETWEEN = "\n---\n"  # answers of one decision, in `raw`
+_WAS_CUT = "Your answer was cut at the limit of tokens. Give a shorter one. "
+_NO_TEXT = "Your answer had no text. "
+_SILENCE = "(no text)"  # in a dialogue: some servers refuse messages without content
 
 
 class TextAgent(WorkerAgent):
@@ -104,25 +109,40 @@ class TextAgent(WorkerAgent):
             self._rules = self.prompt(observation, info)
         dialogue = self.messages(shown)
         answers: list[Answer] = []
-        for attempt in range(self._attempts + 1):
-            answers.append(self._client.chat(dialogue))
-            text = answers[-1].text
-            action = self.parse(text, info)
-            if action is not None or attempt == self._attempts:
-                break
-            dialogue += [_message("assistant", text), _message("user", self.correction(text, info))]
-        is_parsed = action is not None
-        if not is_parsed:
-            action = self.instead(text, info)
-        self._history.append((shown, text))
+        understood = None
+        try:
+            action = self._ask(dialogue, info, answers)
+            understood = action is not None
+            if not understood:
+                action = self.instead(answers[-1].text, info)
+        except LlmError as error:
+            if answers:
+                error.decision = _decision(None, answers, understood)
+            raise
+        self._history.append((shown, answers[-1].text))
         played = f"(Not understood; {self.name_of(action)} was played.)\n"
-        self._note = "" if is_parsed else played
-        return Decision(
-            action,
-            raw=_BETWEEN.join(answer.text for answer in answers),
-            parsed=self.shown_action(action) if is_parsed else None,
-            **tokens_of(answers),
-        )
+        self._note = "" if understood else played
+        parsed = self.shown_action(action) if understood else None
+        return _decision(action, answers, understood, parsed)
+
+    def _ask(
+        self, dialogue: list[dict[str, str]], info: Mapping[str, Any], answers: list[Answer]
+    ) -> Any:
+        """Return the action of the first answer that is understood; None if no attempt brings one.
+
+        dialogue, answers: grow with each answer.
+        """
+        for attempt in range(self._attempts + 1):
+            answer = self._client.chat(dialogue)
+            answers.append(answer)
+            text = answer.text
+            action = self.parse(finished_part(text) if answer.is_cut else text, info)
+            if action is not None or attempt == self._attempts:
+                return action
+            problem = _WAS_CUT if answer.is_cut else "" if text.strip() else _NO_TEXT
+            correction = problem + self.correction(text, info)
+            dialogue += [_message("assistant", text), _message("user", correction)]
+        return None
 
     def messages(self, shown: str) -> list[dict[str, str]]:
         """Return the dialogue that ends with what is shown now."""
@@ -138,4 +158,11 @@ class TextAgent(WorkerAgent):
 
 
 def _message(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
+    return {"role": role, "content": content or _SILENCE}
+
+
+def _decision(
+    action: Any, answers: list[Answer], understood: bool | None, parsed: Any = None
+) -> Decision:
+    raw = _BETWEEN.join(answer.text for answer in answers)
+    return Decision(action, raw, parsed, understood=understood, **spent_on(answers))

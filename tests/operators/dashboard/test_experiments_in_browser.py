@@ -11,7 +11,8 @@ from chromium import expect
 from dashboard_server import CARTPOLE, DashboardServer
 from shown_board import ShownBoard
 
-from parllel.operators import load_experiment
+from parllel.operators import Experiment, OperatorConfig, load_experiment
+from parllel.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.operators.telemetry import TIMES
 from parllel.testing import Service
 
@@ -143,3 +144,22 @@ def test_failed_episodes_are_named_while_it_is_played_and_in_its_results(shown, 
     expect(detail.locator("svg.chart .name").nth(1)).to_have_text("dies (2 failed)")
     page.click("#tab-board")
     page.click("#unwatch")
+
+
+def test_results_say_that_a_model_was_not_understood(shown, watched):
+    folder, _ = watched
+    with ScriptedServer([Rule("hm", usage=(3, 1))]) as server:
+        settings = {"model": "any", "base_url": server.base_url, "attempts": 0}
+        model = OperatorConfig("llm", "model", CARTPOLE, settings=settings, max_steps=4)
+        played = Experiment("vague", [model], seeds=[1]).run(folder / "runs" / "models").folder
+    shown.page.click("#tab-results")
+    shown.page.click("#experiments-list [data-run='models/vague']")
+    detail = shown.page.locator("#results-detail[data-run='models/vague']")
+    table = detail.locator("table.means")
+    column = table.locator("thead th").all_inner_texts().index("Understood")
+    expect(table.locator("tr[data-operator=model]").locator("th, td").nth(column)).to_have_text(
+        "0 %"
+    )
+    said = "model: 0 of 4 decisions were understood, less than 50 %"
+    expect(detail.locator(".sentences li")).to_contain_text([said])
+    shutil.rmtree(played.parent)

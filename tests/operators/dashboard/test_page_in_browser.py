@@ -79,6 +79,29 @@ def test_what_agents_say_is_text_and_nothing_else(show):
     assert page.title() == "parllel"
 
 
+def test_a_model_that_is_not_understood_is_marked(show):
+    totals = CARD["totals"] | {"n_ended": 2, "tokens": 9, "decisions": 5, "understood": 2}
+    last = {"action": 1, "raw": "hm", "parsed": None, "understood": False, "executed": 1}
+    known = totals | {"understood": 4}
+    page, _ = show(
+        card_state("poor", operator_type="llm", totals=totals, last=last),
+        card_state("good", operator_type="llm", totals=known, last=last | {"understood": True}),
+        card_state("none", totals=totals | {"decisions": 0, "understood": 0}, last={"action": 1}),
+    )
+
+    def field(card, name):
+        return page.locator(f"[data-card={card}] [data-field={name}]")
+
+    expect(field("poor", "understood")).to_have_text("2 of 5")
+    expect(field("poor", "misread")).to_have_text("not understood")
+    expect(page.locator("[data-card=poor] .understood[data-bad]")).to_be_visible()
+    expect(field("good", "understood")).to_have_text("4 of 5")
+    expect(field("good", "misread")).to_be_hidden()
+    assert page.locator("[data-card=good] .understood[data-bad]").count() == 0
+    expect(field("none", "understood")).to_be_hidden()
+    expect(field("none", "misread")).to_be_hidden()
+
+
 def test_colours_of_terminals_are_kept_and_their_codes_are_not(show):
     page, _ = show(card_state("lake", text="S\x1b[41mF\x1b[0mH\x1b[2K\nG"))
 

@@ -48,7 +48,7 @@ def test_random_moves_that_follow_from_the_seed_stand_in_for_a_model_without_one
         settings = json.dumps({"model": "any", "base_url": server.base_url, "attempts": 0})
         for run_id in ("a", "b"):
             done = run_batch(
-                *(f"--settings={settings}", "--seeds=1,2", "--max-steps=3"),
+                *(f"--settings={settings}", "--seeds=1,2", "--max-steps=3", "--min-understood=0"),
                 *(f"--telemetry-dir={tmp_path}", f"--run-id={run_id}"),
             )
             assert done.returncode == 0, done.stderr

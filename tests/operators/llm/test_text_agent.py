@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
-from scripted import scripted
+from scripted import KEY, scripted
 
 from parllel.operators.llm.llm_error import LlmError
 from parllel.operators.llm.scripted_server import Rule
@@ -46,7 +48,8 @@ def decided(rules, observations, **settings):
 
 def test_an_answer_becomes_an_action():
     (decision,), (messages,) = decided([Rule("right", usage=(30, 2))], [7])
-    assert decision == (1, "right", 1, 32, 30, 2)
+    assert decision[:6] == (1, "right", 1, 32, 30, 2)
+    assert decision[6:] == (1, True, [{"content": "right", "finish_reason": "stop"}])
     assert messages == [("system", "Walk from 7."), ("user", "You are at 7.")]
 
 
@@ -74,7 +77,9 @@ def test_without_history_none_is_shown():
 def test_an_answer_that_is_not_understood_is_corrected():
     rules = [Rule("flee", times=1, usage=(5, 1)), Rule("up", usage=(9, 1))]
     (decision,), (_, second) = decided(rules, [7])
-    assert decision == (2, "flee\n---\nup", 2, 16, 14, 2)
+    assert decision[:6] == (2, "flee\n---\nup", 2, 16, 14, 2)
+    assert (decision.calls, decision.understood) == (2, True)
+    assert [answer["content"] for answer in decision.answers] == ["flee", "up"]
     assert second[2:] == [("assistant", "flee"), ("user", "flee is no way.")]
 
 
@@ -97,8 +102,121 @@ def test_what_is_played_instead_follows_from_the_seed_and_is_said():
 
 
 def test_nothing_understood_may_be_an_error():
-    with pytest.raises(LlmError, match="the answer names no action: 'flee'"):
-        decided([Rule("flee")], [7], unparsed="error", attempts=1)
+    with pytest.raises(LlmError, match="the answer names no action: 'flee'") as raised:
+        decided([Rule("flee", usage=(5, 1))], [7], unparsed="error", attempts=1)
+    spent = raised.value.decision
+    assert (spent.action, spent.raw, spent.tokens) == (None, "flee\n---\nflee", 12)
+    assert (spent.calls, spent.understood) == (2, False)
+
+
+def test_what_was_answered_before_the_server_failed_is_not_lost():
+    rules = [Rule("flee", times=1, usage=(5, 1)), Rule("no more", status=400)]
+    with pytest.raises(LlmError, match="status 400: no more") as raised:
+        decided(rules, [7])
+    spent = raised.value.decision
+    assert (spent.raw, spent.tokens, spent.calls, spent.understood) == ("flee", 6, 1, None)
+    with pytest.raises(LlmError, match="status 400") as raised:
+        decided(rules[1:], [7])
+    assert raised.value.decision is None
+
+
+TOOLS = [{"id": "c1", "type": "function", "function": {"name": "go", "arguments": '{"to": "up"}'}}]
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer"),
+    [
+        (Rule(None, message={"tool_calls": TOOLS}), {"tool_calls": TOOLS, "finish_reason": "stop"}),
+        (
+            Rule(None, message={"refusal": "I can't help with that."}),
+            {"refusal": "I can't help with that.", "finish_reason": "stop"},
+        ),
+        (
+            Rule("", message={"reasoning_content": "up? Then"}, finish_reason="length"),
+            {"reasoning_content": "up? Then", "finish_reason": "length"},
+        ),
+        (
+            Rule("hm", message={"n": [None, {"a": 1 << 70}]}),
+            {"content": "hm", "n": [None, {"a": str(1 << 70)}], "finish_reason": "stop"},
+        ),
+    ],
+    ids=["tool calls", "refusal", "reasoning", "anything"],
+)
+def test_answers_without_text_are_kept_whole_and_not_understood(rule, answer):
+    (decision,), _ = decided([rule], [7], attempts=1)
+    assert (decision.understood, decision.parsed) == (False, None)
+    assert decision.answers == [answer, answer]
+
+
+def test_a_cut_answer_is_told_so_and_one_without_text_too():
+    cut = Rule("up or", times=1, finish_reason="length")
+    silent = Rule(None, times=1, message={"tool_calls": TOOLS})
+    (decision,), (_, second, third) = decided([cut, silent, Rule("up")], [7])
+    assert decision.parsed == 2
+    assert second[2:] == [
+        ("assistant", "up or"),
+        (
+            "user",
+            "Your answer was cut at the limit of tokens. Give a shorter one. up or is no way.",
+        ),
+    ]
+    # Some servers refuse messages without content.
+    assert third[4:] == [
+        ("assistant", "(no text)"),
+        ("user", "Your answer had no text.  is no way."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("up", None),  # it may have been "up is a wall"
+        ("Action: up", None),
+        ("Action: up\n\nI chose this bec", "Action: up"),
+        ("Action: left\nNo.\n**Action:** up\nor", "**Action:** up"),
+        ("<think>Action: up\nor", None),
+        ("I could go up\nor", None),
+    ],
+)
+def test_of_a_cut_answer_a_whole_labelled_line_counts(text, parsed):
+    class Reader(Walker):
+        def parse(self, text, info):
+            return text or None
+
+    with scripted(Rule(text, finish_reason="length")) as (client, _):
+        agent = Reader(client, {"attempts": 0, "unparsed": "first"})
+        agent.bind(None, SPACE)
+        decision = agent.decide(7, {})
+    assert (decision.parsed, decision.understood) == (parsed, parsed is not None)
+    assert decision.raw == text
+
+
+def test_a_very_long_message_is_kept_as_its_beginning_and_says_so():
+    (decision,), _ = decided([Rule("up", message={"reasoning": "é" * 300_000})], [7])
+    (answer,) = decision.answers
+    assert decision.parsed == 2
+    assert answer["kept"].startswith("the first 262,144 of 300,0")
+    assert len(answer["json"]) == 262_144
+    assert answer["finish_reason"] == "stop"
+
+
+def test_a_key_is_in_no_part_of_what_is_kept():
+    quoted = json.dumps({"key": KEY}).replace("/", "\\/")
+    message = {"tool_calls": [{KEY: [quoted, f"Bearer {KEY}"]}], "reasoning": KEY}
+    (decision,), _ = decided([Rule("up", message=message)], [7])
+    assert KEY[:9] not in json.dumps(decision.answers)
+    assert decision.answers[0]["reasoning"] == "(api_key)"
+
+
+def test_what_no_record_can_hold_is_kept_as_text():
+    deep = "[" * 200 + "]" * 200
+    body = (
+        '{"choices": [{"message": {"content": "up", "x": NaN, "y": "\\ud800", "z": ' + deep + "}}]}"
+    )
+    (decision,), _ = decided([Rule(body=body.encode())], [7])
+    answer = decision.answers[0]
+    assert (answer["x"], answer["y"]) == ("nan", "?")
+    assert "(nested too deeply to be kept)" in json.dumps(answer["z"])
 
 
 def test_a_new_episode_begins_anew():
@@ -115,7 +233,7 @@ def test_a_new_episode_begins_anew():
 def test_tokens_that_one_answer_does_not_count_are_unknown():
     rules = [Rule("flee", times=1, usage=None), Rule("up", usage=(9, 1))]
     (decision,), _ = decided(rules, [7])
-    assert decision[3:] == (None, None, None)
+    assert decision[3:7] == (None, None, None, 2)
 
 
 @pytest.mark.parametrize(

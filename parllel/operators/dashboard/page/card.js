@@ -110,9 +110,12 @@ export class Card {
       "mean-reward": numberText(totals.mean_reward),
       "mean-length": numberText(totals.mean_length),
       "total-tokens": numberText(totals.tokens),
+      understood: `${numberText(totals.understood)} of ${numberText(totals.decisions)}`,
     });
     for (const some of place.querySelectorAll(".some")) show(some, totals.n_ended > 0);
     show(place.querySelector(".counted"), totals.tokens !== null);
+    show(place.querySelector(".understood"), totals.decisions > 0);
+    setData(place.querySelector(".understood"), "bad", totals.understood < totals.decisions / 2 ? "" : null);
     show(place.querySelector(".bad"), totals.n_failed > 0);
   }
 

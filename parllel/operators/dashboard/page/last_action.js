@@ -35,6 +35,7 @@ export class LastAction {
     });
     this.#fields.writeOrHide("said", isName && raw !== action ? raw : null);
     this.#fields.writeOrHide("illegal", last.illegal ? "illegal" : null);
+    this.#fields.writeOrHide("misread", last.understood === false ? "not understood" : null);
     show(this.#place.querySelector(".tokens"), (last.tokens ?? null) !== null);
     show(this.#place.querySelector(".answer"), hasAnswer);
   }

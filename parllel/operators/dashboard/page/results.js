@@ -113,6 +113,7 @@ function meansTable(operators) {
     ["Return", (one) => intervalText(one.total_reward)],
     ["Length", (one) => intervalText(one.length)],
     ["Success", (one) => percentText(one.success), operators.some((one) => one.success)],
+    ["Understood", (one) => shareText(one.understood), operators.some((one) => one.decisions)],
     ["Tokens", (one) => intervalText(one.tokens), operators.some((one) => one.tokens)],
     ["Tokens in all", (one) => numberText(one.total_tokens), operators.some((one) => one.tokens)],
     ["Cost", (one) => intervalText(one.cost), operators.some((one) => one.cost)],
@@ -174,6 +175,10 @@ function intervalText(mean) {
   if (!mean || mean.mean === null) return "–";
   if (mean.low === null || mean.high === null) return numberText(mean.mean);
   return `${numberText(mean.mean)} [${numberText(mean.low)}, ${numberText(mean.high)}]`;
+}
+
+function shareText(share) {
+  return share === null ? "–" : `${numberText(100 * share)} %`;
 }
 
 function percentText(mean) {
