@@ -85,6 +85,9 @@ class Card:
         is_within: whether an episode has begun, and has not ended.
         playing: whether it takes its steps by itself.
         permits: how many steps it may take although it does not play.
+        is_stepping: whether the next step of all cards waits for it.
+        awaits_others: whether an experiment in lock step holds it until others have ended their episodes.
+        has_people: whether a person decides, in a game for one of the players.
         abandoned: whether another episode is wished for in place of this one.
         wanted: number and seed of the episode that is to begin.
         frame: the newest picture.
@@ -102,6 +105,8 @@ class Card:
         self.is_within = self.playing = self.abandoned = False
         self.wanted: tuple[int, int] | None = None
         self.permits = 0
+        self.is_stepping = self.awaits_others = False
+        self.has_people = "human" in _kinds_of(config)
         self.frame: Frame | None = None
         self.text: str | None = None
         self.questions = Questions(self._asked)
@@ -181,7 +186,7 @@ class Card:
         first = outcomes[0]
         failures = list(dict.fromkeys(o.failure for o in outcomes if o.failure is not None))
         with self._changes:
-            self.is_within = False
+            self.is_within = self.is_stepping = False
             self.permits = 0
             self._totals.add(outcomes)
             self._terminated, self._truncated = first.terminated, first.truncated
@@ -199,7 +204,7 @@ class Card:
     def leaves(self) -> None:
         """Note that there are no more episodes."""
         with self._changes:
-            self.is_within = self.playing = False
+            self.is_within = self.playing = self.is_stepping = False
             self._changes.note()
 
     def drew(self, step: int, png: bytes) -> None:
@@ -238,3 +243,9 @@ class Card:
             "questions": self.questions.as_json(),
             "players": None if self.players is None else self.players.as_json(),
         }
+
+
+def _kinds_of(config: OperatorConfig | MultiAgentConfig) -> list[str]:
+    if isinstance(config, MultiAgentConfig):
+        return [player.operator_type for player in config.players.values()]
+    return [config.operator_type]
