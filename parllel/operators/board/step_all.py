@@ -82,13 +82,10 @@ class StepAll:
         within = [card for card in self._cards.values() if card.is_within or card.wanted is not None]
         playing = [card.card_id for card in within if card.playing]
         if playing:
-            raise WrongStateError(
-                f"no step of all: card {playing[0]!r} plays by itself; stop it first"
-            )
+            raise WrongStateError(f"card {playing[0]!r} plays by itself; stop it first")
         people = [card.card_id for card in within if card.has_people]
         if people:
             raise WrongStateError(
-                f"no step of all: card {people[0]!r} waits for a person, who plays at their own pace; play it, "
-                "or step it alone"
+                f"card {people[0]!r} is a person's, who plays at their own pace; play it, or step it alone"
             )
-        raise WrongStateError("no step of all: no card is within an episode now; wait for the next")
+        raise WrongStateError("no card is within an episode at the moment; wait for the next")

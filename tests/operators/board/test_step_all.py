@@ -132,7 +132,7 @@ def test_people_take_no_step_of_all(tmp_path, held, quick_people):
         board.step()
         until(board, lambda shown: card_of(shown, "a")["step"] == 3)
         board.remove("a")
-        with pytest.raises(WrongStateError, match="no step of all: card 'me' waits for a person"):
+        with pytest.raises(WrongStateError, match="card 'me' is a person's, who plays at their own pace"):
             board.step()
 
 

@@ -108,7 +108,7 @@ def test_a_person_answers_over_rest(served):
     })  # fmt: skip
     served.wish("reset", seed=0)
     served.await_status("ready")
-    served.wish("step")
+    served.wish("step", cards=["me"])
     (question,) = served.await_status("waiting")["me"]["questions"]
     assert [one["action"] for one in question["actions"]] == [0, 1, 2, 3]
     number = question["number"]

@@ -28,7 +28,7 @@ def filled(shown):
     shown.add("me", "human", SQUARES)
     shown.reset(1)
     shown.expect("me", status="ready")
-    shown.page.click("#step-all")
+    shown.do("me", "step")
     shown.expect("me", status="waiting")
     return shown
 

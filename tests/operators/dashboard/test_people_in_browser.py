@@ -78,7 +78,7 @@ def test_a_person_plays_chess_against_a_program(shown):
     # Its own, and the answer.
     shown.expect("duel", step=2, status="waiting")
     assert shown.page.locator("[data-card=duel] canvas, [data-card=duel] pre").count() > 0
-    shown.page.click("#stop")
+    shown.page.click("#play")
 
 
 def test_people_and_programs_move_at_the_same_time(shown):

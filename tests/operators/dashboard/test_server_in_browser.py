@@ -35,7 +35,7 @@ def test_a_reload_and_a_second_page_show_the_same(shown, pages, server):
     expect(shown.page.locator("#speed")).to_have_value("5")
     other.page.click("#play")
     expect(shown.page.locator("#phase")).to_have_attribute("data-phase", "playing")
-    shown.page.click("#stop")
+    shown.page.click("#play")
     expect(other.page.locator("#phase")).to_have_attribute("data-phase", "stopped")
 
 

@@ -16,6 +16,7 @@ export class Card {
   #players = new Map();
   #panels;
   #state = null;
+  #isOnline = true;
 
   /** wish: takes a path of the server and its body, such as ("api/step", {"cards": [id]}). */
   constructor(id, wish) {
@@ -66,9 +67,16 @@ export class Card {
     this.tick(phase);
   }
 
+  /** Show whether there is a connection: without one, a status is what was, and not what is. */
+  connected(isOnline, phase) {
+    this.#isOnline = isOnline;
+    for (const player of this.#players.values()) player.connected(isOnline);
+    this.tick(phase);
+  }
+
   /** Show the status, in which seconds pass. */
   tick(phase) {
-    const shown = shownStatus(this.#state, phase, this.node.dataset.shown);
+    const shown = this.#isOnline ? shownStatus(this.#state, phase, this.node.dataset.shown) : "offline";
     setData(this.node, "shown", shown);
     this.#fields.write({ status: statusText(this.#state, shown) });
   }

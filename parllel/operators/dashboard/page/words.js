@@ -12,6 +12,7 @@ const STATUS = {
   ended: "Episode over",
   failed: "Failed",
   died: "Died",
+  offline: "Offline",
 };
 
 /** Return a number with at most four significant digits, all of those before the point, or a dash for null. */
