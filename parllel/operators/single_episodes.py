@@ -133,7 +133,7 @@ class _Playing:
     def begin(self, seed: int, agent_seed: int | None) -> None:
         """Reset the environment."""
 
-        def send(frame: Any) -> None:
+        def send(frame: Any, last_frame: Any) -> None:
             self._handle.send_reset(
                 seed, agent_seed=agent_seed, max_steps=self._max_steps, frame=frame
             )
@@ -172,7 +172,7 @@ class _Playing:
         if reply.get("decide_s") is not None:
             record["decide_s"] = reply["decide_s"]
         self._record_step(record)
-        self._show(reply)
+        self._show(reply, is_last=self.ended)
         if has_ended:
             self._end()
         elif self._length == MOST_STEPS and not self.ended:
@@ -186,8 +186,8 @@ class _Playing:
                 action = person.choice(message)
             try:
                 reply = self._answer(
-                    lambda frame, action=action: self._handle.send_step(  # type: ignore[misc]
-                        frame=frame, action=action
+                    lambda frame, last_frame, action=action: self._handle.send_step(  # type: ignore[misc]
+                        frame=frame, last_frame=last_frame, action=action
                     ),
                     "step",
                     self._step_timeout_s,
@@ -218,10 +218,16 @@ class _Playing:
             raise _EpisodeFailedError(str(reply.get("message", "an error without a message")))
         raise _EpisodeFailedError(f"expected {kind!r}, got {reply['type']!r}")
 
-    def _answer(self, send: Callable[[Any], None], kind: str, timeout_s: float) -> Record:
+    def _answer(self, send: Callable[[Any, Any], None], kind: str, timeout_s: float) -> Record:
         """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
-        wants = self._looking.ask() and self._episodes.draws
-        send("png" if wants else None)
+        wants = self._looking.ask()
+        wants_last = self._looking.asks_last
+        # The end that is known before, which is that of workers that know no such limit.
+        if wants_last and self._length + 1 == self._max_steps:
+            wants = True
+        if not self._episodes.draws:
+            wants = wants_last = False
+        send("png" if wants else None, "png" if wants_last and not wants else None)
         try:
             return self._reply(kind, timeout_s)
         except _EpisodeFailedError as error:
@@ -229,11 +235,11 @@ class _Playing:
             if not (wants and _NO_FRAME in str(error)):
                 raise
         self._episodes.draws = False
-        send(None)
+        send(None, None)
         return self._reply(kind, timeout_s)
 
-    def _show(self, reply: Record) -> None:
-        self._looking.show(self._length, reply.get("render_payload"))
+    def _show(self, reply: Record, *, is_last: bool = False) -> None:
+        self._looking.show(self._length, reply.get("render_payload"), is_last=is_last)
 
     def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
         """Return what came of it."""
