@@ -32,11 +32,13 @@ class Frame:
 
     Attributes:
         number: grows with each picture of a card.
+        episode: its number.
         step: how many steps the episode had.
         png: a file of PNG.
     """
 
     number: int
+    episode: int
     step: int
     png: bytes
 
@@ -207,11 +209,11 @@ class Card:
             self.is_within = self.playing = self.is_stepping = False
             self._changes.note()
 
-    def drew(self, step: int, png: bytes) -> None:
+    def drew(self, episode: int, step: int, png: bytes) -> None:
         """Keep a picture, in place of the one before."""
         with self._changes:
             number = 1 if self.frame is None else self.frame.number + 1
-            self.frame = Frame(number, step, png)
+            self.frame = Frame(number, episode, step, png)
             self._changes.note()
 
     # ------------------------------------------------------------------ what is shown

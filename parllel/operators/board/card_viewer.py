@@ -78,7 +78,7 @@ class CardViewer:
         # Without the lock: pictures of old workers take milliseconds to encode.
         png = _png(payload)
         if png is not None:
-            card.drew(step, png)
+            card.drew(episode, step, png)
 
 
 def _png(payload: dict[str, Any]) -> bytes | None:

@@ -9,7 +9,7 @@
     last one, and of each card the newest frame once it has seen the last one. What is between is dropped.
 
 server -> client   text     {"type": "state", ...}
-                   binary   4 bytes, big-endian: length of the header; header {"card", "number", "step"}; PNG
+                   binary   4 bytes, big-endian: length of the header; header {"card", "number", "episode", "step"}; PNG
 client -> server   text     {"type": "look", "cards": [...]}, {"type": "seen", "card": ..., "number": ...}
 
 All of this but `changed` is in the loop's thread.
@@ -230,5 +230,6 @@ class _Viewer:
             return
         self._sent[card] = frame.number
         self._unseen.add(card)
-        header = json_bytes({"card": card, "number": frame.number, "step": frame.step})
+        shown = {"number": frame.number, "episode": frame.episode, "step": frame.step}
+        header = json_bytes({"card": card, **shown})
         await self._socket.send(len(header).to_bytes(4, "big") + header + frame.png)

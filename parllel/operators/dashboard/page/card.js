@@ -5,7 +5,7 @@ import { LastAction } from "./last_action.js";
 import { Panels } from "./panels.js";
 import { Player } from "./player.js";
 import { writeTerminalText } from "./terminal_text.js";
-import { numberText, shortName, shownStatus, statusText } from "./words.js";
+import { isAtRest, numberText, shortName, shownStatus, statusText } from "./words.js";
 
 export class Card {
   node = copyOf("card-template").firstElementChild;
@@ -79,6 +79,15 @@ export class Card {
     const shown = this.#isOnline ? shownStatus(this.#state, phase, this.node.dataset.shown) : "offline";
     setData(this.node, "shown", shown);
     this.#fields.write({ status: statusText(this.#state, shown) });
+    this.#sayWhatIsOld();
+  }
+
+  /** Nobody looked when the last steps were taken, or the worker sent no picture of them. */
+  #sayWhatIsOld() {
+    const { episode, step } = this.#canvas?.dataset ?? {};
+    const isOther = episode !== String(this.#state.episode);
+    const isOld = step !== undefined && isAtRest(this.#state) && (isOther || step !== String(this.#state.step));
+    this.#fields.writeOrHide("old", isOld ? `Picture of ${isOther ? `episode ${episode}, ` : ""}step ${step}` : null);
   }
 
   /** Return the canvas for pictures; it comes with the first. */
@@ -86,7 +95,7 @@ export class Card {
     const place = this.node.querySelector(".picture");
     if (this.#canvas === null) {
       this.#canvas = element("canvas", { "data-field": "frame", role: "img" });
-      place.append(this.#canvas);
+      place.prepend(this.#canvas);
     }
     this.#canvas.setAttribute("aria-label", `What ${this.#state.id} sees`);
     show(place, true);

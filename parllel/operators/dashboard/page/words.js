@@ -46,6 +46,11 @@ export function shownStatus(card, phase, before) {
   return card.status === "ready" && isBrief ? still(phase) : card.status;
 }
 
+/** Return whether nothing has happened for a moment, so that a picture of it would have come. */
+export function isAtRest(card) {
+  return elapsed(card) >= SOON_S;
+}
+
 /** Return a status of `shownStatus` in words, with the seconds of a slow one. */
 export function statusText(card, shown) {
   const seconds = Math.floor(elapsed(card));
