@@ -6,10 +6,10 @@ import { Card } from "./card.js";
 import { arrange, setData, setText, show } from "./dom.js";
 import { ExperimentPanel } from "./experiment.js";
 import { Frames, Looking } from "./frames.js";
+import { densityChoice, themeButton } from "./looks.js";
 import { listenToKeys } from "./questions.js";
 import { ResultsView } from "./results.js";
 import { Connection, RefusedError, post } from "./server.js";
-import { themeButton } from "./theme_button.js";
 
 const TICK_MS = 250; // how often seconds of a status are shown anew
 const CONNECTION = { connected: "Connected", reconnecting: "Reconnecting" };
@@ -115,5 +115,6 @@ setInterval(() => {
   for (const card of cards.values()) card.tick(state.phase);
 }, TICK_MS);
 themeButton(at("theme"));
+densityChoice(at("density"));
 listenToKeys();
 showView();
