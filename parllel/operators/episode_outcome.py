@@ -20,6 +20,7 @@ class EpisodeOutcome:
         counts: of tokens, by the names in COUNTS; empty of what counts none.
         operator_id, player_id: of a game, whose rewards these are, and its seat.
         lost: whether a process died or does not answer, so that it has to be started again.
+        contradictions: what the worker says of the episode that is not what was counted, a sentence each.
     """
 
     status: str
@@ -33,3 +34,4 @@ class EpisodeOutcome:
     operator_id: str | None = None
     player_id: str | None = None
     lost: bool = False
+    contradictions: tuple[str, ...] = ()

@@ -177,7 +177,8 @@ class Experiment:
                 # A page draws its own; matplotlib would keep open fonts for each thread that has drawn.
                 draws=watching is None,
             )
-        return ExperimentResult(folder.path, groups, failures, stopped_by, notes)
+        contradicted = [one.contradiction for one in sessions if one.contradiction is not None]
+        return ExperimentResult(folder.path, groups, failures, stopped_by, (*contradicted, *notes))
 
     def _gate(self) -> EpisodeGate:
         if self.mode == "free":

@@ -17,7 +17,7 @@ class ExperimentResult:
         groups: the results of each environment and each game.
         failures: a sentence for each operator that failed.
         stopped_by: "SIGINT" or "SIGTERM" if the user ended it early; else None.
-        notes: what could not be drawn, and why.
+        notes: a sentence for each operator whose worker contradicts what was counted; what could not be drawn.
     """
 
     folder: Path

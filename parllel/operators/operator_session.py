@@ -106,6 +106,7 @@ class OperatorSession:
         self._handle: Any = None
         self._n_restarts = 0
         self.n_done = self.n_failed = self.n_steps = 0
+        self._n_contradicted, self._contradiction = 0, ""
         # Of the episodes that ended, of the first player.
         self._reward_sum, self._n_ended = 0.0, 0
 
@@ -113,6 +114,16 @@ class OperatorSession:
     def mean_reward(self) -> float | None:
         """Mean total reward of the episodes that ended, in a game of its first player; None without one."""
         return self._reward_sum / self._n_ended if self._n_ended else None
+
+    @property
+    def contradiction(self) -> str | None:
+        """What its worker said that is not what was counted, in one sentence; None if all agrees."""
+        if not self._n_contradicted:
+            return None
+        return (
+            f"{self.name} ({self._labels.get('env_id')}): {self._n_contradicted} of {self.n_done} episodes "
+            f"contradicted: {self._contradiction}"
+        )
 
     @property
     def n_episodes(self) -> int:
@@ -194,6 +205,10 @@ class OperatorSession:
             self._gate.pause(0.0)
         for outcome in outcomes:
             self._note(telemetry, labels, outcome, sum(latencies))
+        said = [one for outcome in outcomes for one in outcome.contradictions]
+        if said:
+            self._n_contradicted += 1
+            self._contradiction = self._contradiction or said[0]
         self.n_done += 1
         if all(outcome.status == "ended" for outcome in outcomes):
             self._n_ended += 1
@@ -256,6 +271,8 @@ class OperatorSession:
         if outcome.failure is not None:
             record["failure"] = outcome.failure[:_MOST_CHARACTERS]
         record.update(outcome.counts)
+        if outcome.contradictions:
+            record["contradictions"] = list(outcome.contradictions)
         telemetry.episode(record)
 
     def _start_again(self, reason: str) -> bool:

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
 from parllel.operators.asked_person import AskedPerson
 from parllel.operators.choosing import Choose
+from parllel.operators.contradictions import Contradictions
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
@@ -123,6 +124,7 @@ class _Playing:
         self._max_steps = config.max_steps
         self._length, self._reward = 0, 0.0
         self._counts = TokenCounts()
+        self._contradictions = Contradictions()
         self._success: bool | None = None
         self._terminated = self._truncated = False
 
@@ -139,6 +141,7 @@ class _Playing:
             )
 
         ready = self._answer(send, "ready", self._start_timeout_s)
+        self._contradictions.note("seed", ready.get("seed"), seed, "asked")
         if self._person is not None:
             self._person.see_ready(ready)
         self._show(ready)
@@ -155,6 +158,8 @@ class _Playing:
         has_ended = self.ended
         if not has_ended and self._length == self._max_steps:
             self._truncated = True  # a worker that knows no such limit
+        if self.ended:
+            self._contradictions.note("episode_reward", reply["episode_reward"], self._reward)
         action = reply.get("action")
         record: Record = {
             "step": self._length,
@@ -168,6 +173,9 @@ class _Playing:
             "episode_reward": self._reward,
             "latency_s": latency_s,
         }
+        if reply["step_index"] != self._length:
+            self._contradictions.note("step_index", reply["step_index"], self._length)
+            record["contradictions"] = self._contradictions.said
         self._counts.note(reply, record)
         if reply.get("decide_s") is not None:
             record["decide_s"] = reply["decide_s"]
@@ -204,6 +212,9 @@ class _Playing:
     def _end(self) -> None:
         end = self._reply("episode_end", self._step_timeout_s)
         self._success = end.get("success")
+        self._contradictions.note("total_reward", end["total_reward"], self._reward)
+        self._contradictions.note("terminated", end["terminated"], self._terminated)
+        self._contradictions.note("truncated", end["truncated"], self._truncated)
         # Two counts of one episode: a worker whose own is another has not played what it reports.
         if end["episode_length"] != self._length:
             raise _EpisodeFailedError(
@@ -253,4 +264,5 @@ class _Playing:
             failure,
             self._counts.sums,
             lost=lost,
+            contradictions=self._contradictions.said,
         )

@@ -154,6 +154,7 @@ class Card:
         self._step, self._reward, self._episode_reward = 0, None, 0.0
         self._terminated = self._truncated = False
         self._last: Record | None = None
+        self._contradictions: tuple[str, ...] = ()
 
     def begins(self, episode: int, seed: int) -> None:
         """Note that an episode begins."""
@@ -171,6 +172,7 @@ class Card:
             self._reward, self._episode_reward = record["reward"], record["episode_reward"]
             self._terminated, self._truncated = record["terminated"], record["truncated"]
             self._last = {name: record.get(name) for name in _LAST}
+            self._contradictions = record.get("contradictions", self._contradictions)
             if self.players is not None:
                 # Of a game, the return of its first player; what each gets is in their rows.
                 self.players.record(record)
@@ -192,6 +194,7 @@ class Card:
             self.permits = 0
             self._totals.add(outcomes)
             self._terminated, self._truncated = first.terminated, first.truncated
+            self._contradictions = tuple(s for outcome in outcomes for s in outcome.contradictions)
             if any(outcome.lost for outcome in outcomes):
                 if self.players is not None:
                     # The workers of the others are ended with it.
@@ -230,7 +233,7 @@ class Card:
             "policy": None if single is None else single.decider,
             "status": self.status,
             "since": self._since,
-            "message": self.message,
+            "message": "; ".join(filter(None, (self.message, *self._contradictions))) or None,
             "episode": self.number,
             "seed": self.seed,
             "step": self._step,
