@@ -1,4 +1,4 @@
-"""What a worker says of an episode, compared with what was counted. The counts stand; differences are noted."""
+"""What a worker says of an episode, compared with what was counted: the counts stand."""
 
 from __future__ import annotations
 

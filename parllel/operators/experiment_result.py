@@ -17,7 +17,8 @@ class ExperimentResult:
         groups: the results of each environment and each game.
         failures: a sentence for each operator that failed.
         stopped_by: "SIGINT" or "SIGTERM" if the user ended it early; else None.
-        notes: a sentence for each operator whose worker contradicts what was counted; what could not be drawn.
+        notes: a sentence for each operator whose worker contradicts what was counted; what could not be
+            drawn, and why.
     """
 
     folder: Path

@@ -12,7 +12,7 @@ def announce(server: WebServer, ending: str = "") -> None:
 
     ending: of each URL that is printed, such as a query.
 
-    The first line, on standard output, is for programs as well: "serving on URL". Standard error has the rest.
+    The first line is for programs as well, on standard output: "serving on URL". Standard error has the rest.
     """
     print(f"serving on {server.url}{ending}", flush=True)
     if server.is_local:
@@ -21,9 +21,9 @@ def announce(server: WebServer, ending: str = "") -> None:
     if elsewhere is not None and elsewhere != server.url:
         print(f"from other machines: {elsewhere}{ending}", file=sys.stderr)
     print(
-        f"warning: at {host} every machine that reaches this one can connect. Nothing is encrypted, so the token "
-        "can be read on its way, and whoever has it can use this server. Listen on 127.0.0.1 and come through "
-        "ssh, or put a proxy before it that encrypts",
+        f"warning: at {host} every machine that reaches this one can connect. Nothing is encrypted, so the "
+        "token can be read on its way, and whoever has it can use this server. Listen on 127.0.0.1 and come "
+        "through ssh, or put a proxy before it that encrypts",
         file=sys.stderr,
         flush=True,
     )

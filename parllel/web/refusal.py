@@ -25,7 +25,8 @@ _PAGE = """<!DOCTYPE html>
 <meta name="color-scheme" content="light dark">
 <title>parllel: {title}</title>
 <style>
-body {{ max-width: 38rem; margin: 12vh auto; padding: 0 1.2rem; font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }}
+body {{ max-width: 38rem; margin: 12vh auto; padding: 0 1.2rem; overflow-wrap: anywhere; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; }}
 h1 {{ font-size: 1.3rem; }}
 </style>
 </head>
@@ -35,12 +36,13 @@ h1 {{ font-size: 1.3rem; }}
 </body>
 </html>
 """
-_WITH_COOKIE = """<p>This page needs the server's token. Open the address that the server printed when it was started:</p>
+_WITH_COOKIE = """<p>This page needs the server's token. Open the address that the server printed at its start:</p>
 <p><code>{origin}/?token=&hellip;</code></p>
 <p>If that is gone: the token is in the file that <code>--token-file</code> named, or in the file
 <code>token</code> of the server's folder. This browser keeps it from then on.</p>"""
-_WITH_PASSWORD = """<p>This server is for programs, which send its token as <code>Authorization: Bearer &hellip;</code>.
-In a browser, reload the page and give the token as the password; any name will do.</p>"""
+_WITH_PASSWORD = """<p>This server is for programs, which send its token as
+<code>Authorization: Bearer &hellip;</code>. In a browser,
+reload the page and give the token as the password; any name will do.</p>"""
 
 
 def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettings) -> Reply:
@@ -66,9 +68,7 @@ def _wants_page(accept: bytes) -> bool:
     return first.strip().lower() == b"text/html"
 
 
-def _page(
-    status: int, message: str, headers: dict[bytes, bytes], settings: ServerSettings
-) -> str:
+def _page(status: int, message: str, headers: dict[bytes, bytes], settings: ServerSettings) -> str:
     if status != HTTPStatus.UNAUTHORIZED:
         title = HTTPStatus(status).phrase
         return _PAGE.format(title=escape(title), text=f"<p>{escape(message)}</p>")

@@ -75,7 +75,7 @@ class WebServer(Closing):
 
     @property
     def network_url(self) -> str | None:
-        """Where clients reach it from other machines; None if they do not, or this machine has no such address."""
+        """Where other machines reach it; None if they do not, or if this machine has no such address."""
         host, port = self._address
         found = network_address(host)
         return None if found is None else _url(found, port)

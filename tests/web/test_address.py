@@ -89,7 +89,9 @@ def test_the_url_for_other_machines_works_here(client, host, capsys):
         said = capsys.readouterr()
         assert said.out == f"serving on {started.url}/?token=x\n"
         warning = said.err.splitlines()[-1]
-        assert warning.startswith(f"warning: at {host} every machine that reaches this one can connect.")
+        assert warning.startswith(
+            f"warning: at {host} every machine that reaches this one can connect."
+        )
         assert "http://0.0.0.0" not in said.out + said.err
         if started.network_url is None:
             pytest.skip("this machine has no network")

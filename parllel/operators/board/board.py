@@ -226,8 +226,8 @@ class Board(Closing):
 
         Raises:
             UnknownCardError: if there is no such card.
-            WrongStateError: if a card of `cards`, or every one, is not within an episode; if a step of all has
-                no card to take.
+            WrongStateError: if a card of `cards`, or every one, is not within an episode; if none can take a
+                step of all.
         """
         with self._changes:
             self._check_open()

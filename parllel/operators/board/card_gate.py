@@ -114,7 +114,7 @@ class CardGate(EpisodeGate):
         return self._lost(name)
 
     def _arrives(self, card: Card) -> bool:
-        """Note that the card is here, and begin the next step of all if it was the last; return whether it was."""
+        """Begin the next step of all if this card was the last to arrive; return whether anything changed."""
         has_stepped = card.is_stepping and not card.permits
         if has_stepped:
             card.is_stepping = False

@@ -79,7 +79,9 @@ class StepAll:
         return card.awaits_others and gate is not None and not gate.is_within(card.card_id)
 
     def _refuse(self) -> None:
-        within = [card for card in self._cards.values() if card.is_within or card.wanted is not None]
+        within = [
+            card for card in self._cards.values() if card.is_within or card.wanted is not None
+        ]
         playing = [card.card_id for card in within if card.playing]
         if playing:
             raise WrongStateError(f"card {playing[0]!r} plays by itself; stop it first")

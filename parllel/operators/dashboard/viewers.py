@@ -1,15 +1,16 @@
 """WebSocket: a board's state and frames, for as many pages as look at it.
 
     board's threads   changed(): wakes the loop, once until it has looked
-    pump              one task: at most 20 times a second, and at least every three seconds, the state as text, once
-                      for all viewers
+    pump              one task: at most 20 times a second, and at least every three seconds,
+                      the state as text, once for all viewers
     viewer            reads wishes to look, and what it has seen; a task of its own sends
 
     A viewer that reads slowly does not hold up the others: it gets the newest state once it has taken the
     last one, and of each card the newest frame once it has seen the last one. What is between is dropped.
 
 server -> client   text     {"type": "state", ...}
-                   binary   4 bytes, big-endian: length of the header; header {"card", "number", "episode", "step"}; PNG
+                   binary   4 bytes, big-endian: length of the header;
+                            header {"card", "number", "episode", "step"}; PNG
 client -> server   text     {"type": "look", "cards": [...]}, {"type": "seen", "card": ..., "number": ...}
 
 All of this but `changed` is in the loop's thread.

@@ -112,7 +112,10 @@ def test_the_last_picture_of_a_truncated_episode_comes_from_any_worker(tmp_path,
 def test_the_last_picture_of_a_game_is_that_of_its_last_step(tmp_path, end):
     first = "def act(command):\n    return command['legal_actions'][0]"
     wrong = first if end != "forfeit" else "def act(command):\n    return 99"
-    players = {"player_0": player(tmp_path, "one", first), "player_1": player(tmp_path, "two", wrong)}
+    players = {
+        "player_0": player(tmp_path, "one", first),
+        "player_1": player(tmp_path, "two", wrong),
+    }
     config = config_of(FOUR, players, max_steps=3 if end == "cut" else None, illegal="forfeit")
     with Board([config], base=tmp_path, speed=None, frames_per_s=0.001) as board:
         board.look("page", ["game"])

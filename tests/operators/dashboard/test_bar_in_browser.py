@@ -1,4 +1,4 @@
-"""The bar of the page: Play becomes Pause, Step all keeps all in step, and nothing looks live without a server."""
+"""The bar of the page: Play becomes Pause, Step all keeps all in step, nothing is live without a server."""
 
 from __future__ import annotations
 

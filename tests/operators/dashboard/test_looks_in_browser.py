@@ -105,7 +105,9 @@ def test_squares_of_a_board_are_large_enough_to_click(shown, width):
         players = [(f"player_{i}", "baseline", f"{name}-{i}", "random") for i in range(2)]
         if name == "chess":
             players = [(seat, "chess", one, policy) for seat, _, one, policy in players]
-        shown.add_game(name, f"pettingzoo/classic/{name}_v{'6' if name == 'chess' else '3'}", players)
+        shown.add_game(
+            name, f"pettingzoo/classic/{name}_v{'6' if name == 'chess' else '3'}", players
+        )
     page.set_viewport_size({"width": width, "height": 800})
     shown.reset(1)
     for name in BOARDS:

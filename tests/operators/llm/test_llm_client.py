@@ -230,7 +230,6 @@ def test_a_short_key_is_sent_and_corrupts_no_reply(key):
         assert server.requests[0].authorization == f"Bearer {key}"
 
 
-
 @pytest.mark.parametrize("key", ["", " ", "sk-se\ncret", "sk-secrét", 3, "sk se"])
 def test_a_key_that_cannot_be_sent_is_refused_unseen(key):
     with pytest.raises(ValueError, match="api_key: expected printable ASCII") as raised:
