@@ -63,6 +63,9 @@ class CardViewer:
             return self._is_looked_at(name)
 
     def _is_looked_at(self, name: str) -> bool:
+        # A person who comes to a card later has to see what is asked: nothing is drawn until the answer.
+        if self._cards[name].has_people:
+            return True
         return any(name in shown for shown in self._looks.values())
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:

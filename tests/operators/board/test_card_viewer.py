@@ -135,3 +135,13 @@ def test_nobody_draws_the_end_of_what_nobody_looks_at(tmp_path):
         board.play()
         settled(board, "ended")
         assert board.frame("a") is None
+
+
+def test_a_person_sees_what_was_drawn_before_anybody_looked(tmp_path):
+    players = {"player_0": OperatorConfig("human", "me"), "player_1": "noop"}
+    with Board([config_of(FOUR, players)], base=tmp_path) as board:
+        board.reset(3)
+        settled(board, "ready")
+        board.step(["game"])
+        settled(board, "waiting")
+        assert board.frame("game").step == 0

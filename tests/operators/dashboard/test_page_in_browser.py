@@ -122,6 +122,28 @@ def test_a_refused_answer_is_explained_and_asked_again(show):
     assert board.asked == [("act", ("me", 5, "a2"))]
 
 
+def test_a_square_that_several_moves_share_leaves_the_choice(show):
+    moves = ["e7e8q", "e7e8r", *MOVES[:20]]
+    squares = [[12, 4], [12, 4], *([one, 60] for one in range(20, 40))]
+    board_of = {"columns": 8, "rows": 8, "left": 0.0, "squares": squares}
+    question = asked(5, moves) | {"board": board_of}
+    page, board = show(card_state("me", status="waiting", questions=[question], frame=1, step=10))
+    board.add_card("me")
+    board.draw("me", 1, png=PNG)
+    page.locator("[data-square='12']").click()
+    page.locator("[data-square='4']").click()
+    expect(page.locator("[data-field=question-message]")).to_have_text(
+        "Which of e7e8q, e7e8r? Press one."
+    )
+    expect(page.locator("[data-action]:visible")).to_have_count(2)
+    assert board.asked == []
+    page.locator("[data-action='\"e7e8r\"']").click()
+    until(page, lambda: board.asked == [("act", ("me", 5, "e7e8r"))])
+    # Nothing is asked, and nothing can be clicked.
+    board.show(card_state("me", status="thinking", frame=1, step=10))
+    expect(page.locator(".squares")).to_have_count(0)
+
+
 def test_cards_out_of_sight_are_not_looked_at(show):
     names = [f"card-{number}" for number in range(12)]
     page, board = show(*map(card_state, names), viewport={"width": 360, "height": 500})

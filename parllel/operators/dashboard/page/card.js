@@ -4,6 +4,7 @@ import { Fields, arrange, copyOf, element, setData, show } from "./dom.js";
 import { LastAction } from "./last_action.js";
 import { Panels } from "./panels.js";
 import { Player } from "./player.js";
+import { Squares } from "./squares.js";
 import { writeTerminalText } from "./terminal_text.js";
 import { isAtRest, numberText, shortName, shownStatus, statusText } from "./words.js";
 
@@ -15,6 +16,7 @@ export class Card {
   #canvas = null;
   #players = new Map();
   #panels;
+  #squares;
   #state = null;
   #isOnline = true;
 
@@ -25,6 +27,7 @@ export class Card {
     this.node.querySelector("summary").setAttribute("aria-label", `Menu of ${id}`);
     this.#last = new LastAction(this.node.querySelector(".last"), id);
     this.#panels = new Panels(id, wish);
+    this.#squares = new Squares(this.node.querySelector(".picture"));
     const one = { cards: [id] };
     const bodies = { step: one, reset: one, restart: { card: id }, remove: { card: id } };
     this.node.addEventListener("click", ({ target }) => {
@@ -80,6 +83,8 @@ export class Card {
     setData(this.node, "shown", shown);
     this.#fields.write({ status: statusText(this.#state, shown) });
     this.#sayWhatIsOld();
+    // With each tick, as the picture comes by itself.
+    this.#squares.update(this.#isOnline ? this.#panels.asking : null, this.#canvas);
   }
 
   /** Nobody looked when the last steps were taken, or the worker sent no picture of them. */
