@@ -44,6 +44,7 @@ class Asked(NamedTuple):
         space: the action space, as text.
         check: raises ValueError for JSON values that stand for no action, or none that is legal now.
         message: why the answer before was refused, by a worker that alone can say so.
+        board: which squares of the picture stand for each action, as `board_squares` has them; None if unknown.
     """
 
     player_id: str | None
@@ -52,6 +53,7 @@ class Asked(NamedTuple):
     space: str | None = None
     check: Callable[[Any], None] | None = None
     message: str | None = None
+    board: Mapping[str, Any] | None = None
 
     def name_of(self, action: Any) -> str | None:
         """Return what an action that was chosen is called; None if that is its number, or it was typed."""

@@ -136,6 +136,11 @@ class LockStepGate(EpisodeGate):
             rest = self._next_s - self._pace_s
         self.pause(rest - time.monotonic())
 
+    def is_within(self, name: str) -> bool:
+        """Return whether an operator has been let begin an episode, and has not ended it."""
+        with self._condition:
+            return name in self._stepping
+
     def end_episode(self, name: str) -> None:
         """Let the others take their steps without this operator."""
         with self._condition:

@@ -22,6 +22,7 @@ class EpisodeOutcome:
         unplayed: record of a decision that nothing came of, as the episode failed: its tokens and answers.
         operator_id, player_id: of a game, whose rewards these are, and its seat.
         lost: whether a process died or does not answer, so that it has to be started again.
+        contradictions: what the worker says of the episode that is not what was counted, a sentence each.
     """
 
     status: str
@@ -36,3 +37,4 @@ class EpisodeOutcome:
     operator_id: str | None = None
     player_id: str | None = None
     lost: bool = False
+    contradictions: tuple[str, ...] = ()

@@ -218,7 +218,8 @@ class Experiment:
                 draws=watching is None,
                 spent=spent,
             )
-        notes = notes if why is None else (*notes, why)
+        contradicted = [one.contradiction for one in sessions if one.contradiction is not None]
+        notes = (*contradicted, *notes) if why is None else (*contradicted, *notes, why)
         return ExperimentResult(folder.path, groups, failures, stopped_by, notes, spent)
 
     def _resumed(

@@ -18,7 +18,8 @@ class ExperimentResult:
         groups: the results of each environment and each game.
         failures: a sentence for each operator that failed.
         stopped_by: "SIGINT", "SIGTERM" or "page" if the user ended it early; "budget"; else None.
-        notes: what could not be drawn, and why; why the budget ended the experiment.
+        notes: a sentence for each operator whose worker contradicts what was counted; what could not be
+            drawn, and why; why the budget ended the experiment.
         spent: tokens, calls and cost, of interrupted episodes too; None without a budget.
         warnings: a sentence for each language model of whose decisions too few were understood.
     """

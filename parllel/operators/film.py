@@ -58,6 +58,10 @@ class Film:
         """Return whether an episode is filmed."""
         return self._first <= episode < self._episodes
 
+    def wants_last(self, name: str, episode: int) -> bool:
+        """Return False: of an episode that is filmed, all pictures are wanted."""
+        return False
+
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
         """Keep a frame, as the reply of a worker has it."""
         with self._lock:

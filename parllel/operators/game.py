@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.envs import action_mask_of, draw_actions, zero_of
+from parllel.operators.board_squares import board_squares
 from parllel.operators.chess_position import chess_position
 from parllel.operators.choosing import Asked, offered_actions
 from parllel.operators.drawing_games import close_game, opens
@@ -104,15 +105,21 @@ class Game(Closing, ABC):
             numbered = {"n": int(space.n), "start": int(space.start)}
         if text is None and not can_render(self.env):
             text = str(seen.observation)[:_LONGEST_TEXT]
+        moves = seen.info.get("legal_moves")
         actions = offered_actions(
             numbered,
             names=settings.get("action_names") or action_names(self.env),
             keys=settings.get("keys"),
             legal=seen.legal,
-            legal_names=seen.info.get("legal_moves"),
+            legal_names=moves,
         )
         return Asked(
-            player, text, actions, str(space)[:_LONGEST_SPACE], partial(self.check_action, player)
+            player,
+            text,
+            actions,
+            str(space)[:_LONGEST_SPACE],
+            partial(self.check_action, player),
+            board=board_squares(self.env, seen.legal, moves),
         )
 
     def check_action(self, player: str, values: Any) -> None:

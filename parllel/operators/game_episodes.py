@@ -119,13 +119,14 @@ class GameEpisodes(Closing):
         seat_of = {name: seats[seat] for seat, name in seating.items()}
         return [play.outcome(seat_of[name], failure) for name in config.players]
 
-    def _watch(self, episode: int) -> Callable[[int], None]:
+    def _watch(self, episode: int) -> Callable[[int, bool], None]:
         config, env = self._config, self._game.env
         looking = Looking(self._viewers, config.operator_id, config.env_id, episode)
 
-        def show(step: int) -> None:
-            if looking.ask():
-                looking.show(step, frame_of(env, "png") if can_render(env) else None)
+        def show(step: int, is_last: bool) -> None:
+            if looking.ask() or (is_last and looking.asks_last):
+                payload = frame_of(env, "png") if can_render(env) else None
+                looking.show(step, payload, is_last=is_last)
 
         return show
 

@@ -32,7 +32,8 @@ class GamePlay:
         seed: of the game.
         agent_seed: from which each player's is derived, by the name of its seat.
         record_step: is given a record for each action that was asked for.
-        watch: called with the number of steps, at the beginning and after each step of the game.
+        watch: called at the beginning and after each step of the game, with the number of steps, and whether
+            it was the last.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class GamePlay:
         seed: int,
         agent_seed: int,
         record_step: Callable[[Record], None],
-        watch: Callable[[int], None],
+        watch: Callable[[int, bool], None],
     ) -> None:
         self._watch = watch
         self._game, self._config, self._players = game, config, players
@@ -59,7 +60,7 @@ class GamePlay:
         with self._of_game("reset"):
             self._game.flags = {}
             self._game.reset(self._seed)
-            self._watch(0)
+            self._watch(0, False)
         self._players.begin(self._agent_seed, timeout_s)
 
     def go_on(self, before_step: Callable[[], None], timeout_s: float) -> None:
@@ -121,10 +122,13 @@ class GamePlay:
                     raise ValueError(
                         f"expected finite rewards, got {rewards[wrong[0]]} for {wrong[0]!r}"
                     )
-                self._watch(self._length + 1)
+                is_cut = self._length + 1 == self._config.max_steps
+                self._watch(self._length + 1, is_cut or not self._game.turn())
         else:
             self._is_forfeit = self._config.illegal == "forfeit"
             rewards = dict.fromkeys(illegal, -1.0) if self._is_forfeit else {}
+            with self._of_game("step"):
+                self._watch(self._length + 1, True)
         self._length += 1
         for player, reward in rewards.items():
             self._seats[player].total += reward

@@ -213,6 +213,9 @@ class InteractiveRuntime:
         if not (terminated or truncated):
             self._playing = True
             return step
+        # Not refused where nothing is drawn: whether the episode ends was not known when it was asked for.
+        if not command.frame and command.last_frame and self._shows(env):
+            step.render_payload = self._frame(env, str(command.last_frame))
         self._why_not = "step: the episode has ended; send reset"
         return step, self._episode_end(terminated, truncated)
 
@@ -221,6 +224,9 @@ class InteractiveRuntime:
         mission = getattr(env.unwrapped, "mission", None) if self._agent.takes_actions else None
         if isinstance(mission, str):
             reply.text = mission
+
+    def _shows(self, env: gym.Env[Any, Any]) -> bool:
+        return self._agent.takes_actions or can_render(env)
 
     def _frame(self, env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
         if self._agent.takes_actions and not can_render(env):

@@ -56,10 +56,13 @@ class Step(Command, tag="step"):
     """Let the agent choose an action and take it; answered by `step`, at an episode's end also `episode_end`.
 
     Attributes:
+        frame: send a picture along.
+        last_frame: send one along if the episode ends with this step.
         action: what a person chose, for workers that leave the choice to one.
     """
 
     frame: Frame = UNSET
+    last_frame: Frame = UNSET
     action: Any = UNSET
 
 

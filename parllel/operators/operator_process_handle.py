@@ -127,9 +127,19 @@ class OperatorProcessHandle(Closing):
             command.agent_seed = int(agent_seed)
         self._send("reset", command)
 
-    def send_step(self, *, frame: Frame = None, action: Any = UNSET) -> None:
-        """Ask for one step, which `step` answers, and `episode_end` after the last; raise as `send_reset`."""
-        self._send("step", Step(frame=frame or UNSET, action=action))
+    def send_step(
+        self, *, frame: Frame = None, last_frame: Frame = None, action: Any = UNSET
+    ) -> None:
+        """Ask for one step, which `step` answers, and `episode_end` after the last; raise as `send_reset`.
+
+        Args:
+            frame: "png" or "rgb" sends a picture along.
+            last_frame: sends one along if the episode ends with this step.
+            action: what a person chose.
+        """
+        self._send(
+            "step", Step(frame=frame or UNSET, last_frame=last_frame or UNSET, action=action)
+        )
 
     def send_stop(self) -> None:
         """Ask the worker to end, which `stopped` answers. Reading that ends all that it has started."""

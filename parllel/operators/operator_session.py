@@ -119,6 +119,7 @@ class OperatorSession:
             restarts.restart("before the experiment was resumed")
         self.n_done, self.n_failed = earlier.n_done, earlier.n_failed
         self.n_steps = earlier.n_steps
+        self._n_contradicted, self._contradiction = 0, ""
         # Of the episodes that ended, of the first player.
         self._reward_sum, self._n_ended = sum(earlier.rewards), len(earlier.rewards)
 
@@ -126,6 +127,16 @@ class OperatorSession:
     def mean_reward(self) -> float | None:
         """Mean total reward of the episodes that ended, in a game of its first player; None without one."""
         return self._reward_sum / self._n_ended if self._n_ended else None
+
+    @property
+    def contradiction(self) -> str | None:
+        """What its worker said that is not what was counted, in one sentence; None if all agrees."""
+        if not self._n_contradicted:
+            return None
+        return (
+            f"{self.name} ({self._labels.get('env_id')}): {self._n_contradicted} of {self.n_done} episodes "
+            f"contradicted: {self._contradiction}"
+        )
 
     @property
     def n_episodes(self) -> int:
@@ -218,6 +229,10 @@ class OperatorSession:
                 raise
         for outcome in outcomes:
             self._note(telemetry, labels, outcome, sum(latencies))
+        said = [one for outcome in outcomes for one in outcome.contradictions]
+        if said:
+            self._n_contradicted += 1
+            self._contradiction = self._contradiction or said[0]
         self.n_done += 1
         if all(outcome.status == "ended" for outcome in outcomes):
             self._n_ended += 1
@@ -296,6 +311,8 @@ class OperatorSession:
             record["unplayed"] = outcome.unplayed
             if self._spending is not None:
                 self._spending.add({**record, **dict.fromkeys(COUNTS), **outcome.unplayed})
+        if outcome.contradictions:
+            record["contradictions"] = list(outcome.contradictions)
         telemetry.episode(record)
 
     def _note_unplayed(self, labels: Record, outcomes: list[EpisodeOutcome]) -> None:

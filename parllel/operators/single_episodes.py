@@ -11,6 +11,7 @@ from msgspec import UNSET
 from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
 from parllel.operators.asked_person import AskedPerson
 from parllel.operators.choosing import Choose
+from parllel.operators.contradictions import Contradictions
 from parllel.operators.decision_counts import DecisionCounts
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_config import OperatorConfig
@@ -124,6 +125,7 @@ class _Playing:
         self._length, self._reward = 0, 0.0
         self._counts = DecisionCounts()
         self._unplayed: Record = {}
+        self._contradictions = Contradictions()
         self._success: bool | None = None
         self._terminated = self._truncated = False
 
@@ -134,12 +136,13 @@ class _Playing:
     def begin(self, seed: int, agent_seed: int | None) -> None:
         """Reset the environment."""
 
-        def send(frame: Any) -> None:
+        def send(frame: Any, last_frame: Any) -> None:
             self._handle.send_reset(
                 seed, agent_seed=agent_seed, max_steps=self._max_steps, frame=frame
             )
 
         ready = self._answer(send, "ready", self._start_timeout_s)
+        self._contradictions.note("seed", ready.get("seed"), seed, "asked")
         if self._person is not None:
             self._person.see_ready(ready)
         self._show(ready)
@@ -156,6 +159,8 @@ class _Playing:
         has_ended = self.ended
         if not has_ended and self._length == self._max_steps:
             self._truncated = True  # a worker that knows no such limit
+        if self.ended:
+            self._contradictions.note("episode_reward", reply["episode_reward"], self._reward)
         action = reply.get("action")
         record: Record = {
             "step": self._length,
@@ -169,11 +174,14 @@ class _Playing:
             "episode_reward": self._reward,
             "latency_s": latency_s,
         }
+        if reply["step_index"] != self._length:
+            self._contradictions.note("step_index", reply["step_index"], self._length)
+            record["contradictions"] = self._contradictions.said
         self._counts.note(reply, record)
         if reply.get("decide_s") is not None:
             record["decide_s"] = reply["decide_s"]
         self._record_step(record)
-        self._show(reply)
+        self._show(reply, is_last=self.ended)
         if has_ended:
             self._end()
         elif self._length == MOST_STEPS and not self.ended:
@@ -187,8 +195,8 @@ class _Playing:
                 action = person.choice(message)
             try:
                 reply = self._answer(
-                    lambda frame, action=action: self._handle.send_step(  # type: ignore[misc]
-                        frame=frame, action=action
+                    lambda frame, last_frame, action=action: self._handle.send_step(  # type: ignore[misc]
+                        frame=frame, last_frame=last_frame, action=action
                     ),
                     "step",
                     self._step_timeout_s,
@@ -205,6 +213,9 @@ class _Playing:
     def _end(self) -> None:
         end = self._reply("episode_end", self._step_timeout_s)
         self._success = end.get("success")
+        self._contradictions.note("total_reward", end["total_reward"], self._reward)
+        self._contradictions.note("terminated", end["terminated"], self._terminated)
+        self._contradictions.note("truncated", end["truncated"], self._truncated)
         # Two counts of one episode: a worker whose own is another has not played what it reports.
         if end["episode_length"] != self._length:
             raise _EpisodeFailedError(
@@ -220,10 +231,16 @@ class _Playing:
             raise _EpisodeFailedError(str(reply.get("message", "an error without a message")))
         raise _EpisodeFailedError(f"expected {kind!r}, got {reply['type']!r}")
 
-    def _answer(self, send: Callable[[Any], None], kind: str, timeout_s: float) -> Record:
+    def _answer(self, send: Callable[[Any, Any], None], kind: str, timeout_s: float) -> Record:
         """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
-        wants = self._looking.ask() and self._episodes.draws
-        send("png" if wants else None)
+        wants = self._looking.ask()
+        wants_last = self._looking.asks_last
+        # The end that is known before, which is that of workers that know no such limit.
+        if wants_last and self._length + 1 == self._max_steps:
+            wants = True
+        if not self._episodes.draws:
+            wants = wants_last = False
+        send("png" if wants else None, "png" if wants_last and not wants else None)
         try:
             return self._reply(kind, timeout_s)
         except _EpisodeFailedError as error:
@@ -231,11 +248,11 @@ class _Playing:
             if not (wants and _NO_FRAME in str(error)):
                 raise
         self._episodes.draws = False
-        send(None)
+        send(None, None)
         return self._reply(kind, timeout_s)
 
-    def _show(self, reply: Record) -> None:
-        self._looking.show(self._length, reply.get("render_payload"))
+    def _show(self, reply: Record, *, is_last: bool = False) -> None:
+        self._looking.show(self._length, reply.get("render_payload"), is_last=is_last)
 
     def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
         """Return what came of it."""
@@ -250,4 +267,5 @@ class _Playing:
             self._counts.sums,
             self._unplayed,
             lost=lost,
+            contradictions=self._contradictions.said,
         )

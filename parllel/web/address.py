@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import re
@@ -28,6 +29,25 @@ def is_loopback(address: str) -> bool:
     """Return whether an address is reached from this machine alone: 127.0.0.0/8 and ::1."""
     parsed = as_address(address)
     return parsed is not None and parsed.is_loopback
+
+
+def network_address(bound: str) -> str | None:
+    """Return an address at which other machines reach what is bound to one; None if there is none."""
+    address = as_address(bound)
+    if address is None or address.is_loopback:
+        return None
+    if not address.is_unspecified:
+        return bound
+    # That of the interface by which packets leave. None is sent: connecting UDP only chooses a route.
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        if family == socket.AF_INET6 and address.version == 4:
+            break
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            found = str(probe.getsockname()[0])
+            if not is_loopback(found):
+                return found
+    return None
 
 
 def as_address(text: str) -> Address | None:

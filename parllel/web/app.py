@@ -27,6 +27,7 @@ from parllel.web.call import JSON, Call, Reply
 from parllel.web.guard import Guard
 from parllel.web.handler_pool import HandlerPool
 from parllel.web.read_body import ClientGoneError, check_length, media_type, read_body
+from parllel.web.refusal import refusal
 from parllel.web.server_settings import ServerSettings
 from parllel.web.token_cookie import login
 from parllel.web.web_error import WebError
@@ -157,17 +158,17 @@ class App:
         except ClientGoneError:
             return None
         except WireError as error:
-            return _refusal(WebError(400, str(error)), headers)
+            return refusal(WebError(400, str(error)), headers, self.settings)
         except WebError as error:
-            return _refusal(error, headers)
+            return refusal(error, headers, self.settings)
         except asyncio.CancelledError:
-            return _refusal(
-                WebError(503, "the server has ended before the reply was made"), headers
-            )
+            ended = WebError(503, "the server has ended before the reply was made")
+            return refusal(ended, headers, self.settings)
         except BaseException:
             # With its traceback here, and none for the client, who could learn from it.
             _LOGGER.exception("%s failed", scope["method"])
-            return _refusal(WebError(500, "the server made a mistake; its log says which"), headers)
+            mistake = WebError(500, "the server made a mistake; its log says which")
+            return refusal(mistake, headers, self.settings)
 
     async def _checked(
         self,
@@ -294,16 +295,6 @@ def _reply_of(value: Any) -> Reply:
     except WireError as error:
         # The client's request was not wrong: not a WireError, which becomes a 400.
         raise TypeError(f"a handler's reply is not JSON: {error}") from error
-
-
-def _refusal(error: WebError, headers: dict[bytes, bytes]) -> Reply:
-    added = error.headers
-    # A client that waits for a 100 before its body may send the next request in the body's place.
-    if b"expect" in headers and _CLOSE not in added:
-        added = (*added, _CLOSE)
-    message = str(error).encode("utf-8", "replace").decode()
-    reply = Reply.of({"error": message}, error.status)
-    return Reply(reply.body, error.status, JSON, added)
 
 
 async def _send(reply: Reply, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:

@@ -25,7 +25,7 @@ import uvicorn
 
 from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Closing
-from parllel.web.address import listening_socket
+from parllel.web.address import is_loopback, listening_socket, network_address
 from parllel.web.app import App
 from parllel.web.connection import Connection, check_connections
 from parllel.web.server_settings import ServerSettings
@@ -66,8 +66,19 @@ class WebServer(Closing):
         """Where clients reach it from this machine, without a slash at the end."""
         host, port = self._address
         # All addresses, which is none to connect to.
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is reached from this machine alone."""
+        return is_loopback(self._address[0])
+
+    @property
+    def network_url(self) -> str | None:
+        """Where other machines reach it; None if they do not, or if this machine has no such address."""
+        host, port = self._address
+        found = network_address(host)
+        return None if found is None else _url(found, port)
 
     def start(self) -> WebServer:
         """Serve in a thread; return when requests are accepted.
@@ -209,6 +220,10 @@ class WebServer(Closing):
         finally:
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class _Server(uvicorn.Server):

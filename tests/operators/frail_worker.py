@@ -45,7 +45,8 @@ def main() -> None:
         over = step == 5
         flags = {"terminated": over, "truncated": False}
         reward = 1e308 if words.get("huge") == str(seed) else seed
-        sums = {"reward": reward, "episode_reward": 0}
+        # JSON has no infinity.
+        sums = {"reward": reward, "episode_reward": min(step * reward, 1e308)}
         say({"type": "step", "step_index": step, "action": 0, **sums, **flags})
         if over and words.get("endless") != str(seed):
             length = 4 if words.get("miscount") == str(seed) else 5

@@ -28,6 +28,9 @@ class Pictures:
     def wants(self, name, episode):
         return True
 
+    def wants_last(self, name, episode):
+        return False
+
     def see(self, name, env_id, episode, step, payload):
         self.seen.append((step, payload))
 

@@ -75,6 +75,9 @@ def test_an_environment_that_draws_nothing_is_played_although_a_viewer_wants_pic
         def wants(self, name, episode):
             return True
 
+        def wants_last(self, name, episode):
+            return False
+
         def see(self, name, env_id, episode, step, payload):
             self.seen.append((name, env_id, episode, step, payload))
 

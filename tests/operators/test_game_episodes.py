@@ -192,6 +192,9 @@ def test_a_game_is_filmed_where_pictures_are_wanted(tmp_path):
         def wants(self, name, episode):
             return episode == 0
 
+        def wants_last(self, name, episode):
+            return False
+
         def see(self, name, env_id, episode, step, payload):
             self.frames.append((env_id, episode, name, payload["width"], step))
 

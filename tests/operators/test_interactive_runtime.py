@@ -123,6 +123,25 @@ def test_frames_are_drawn_when_asked_for():
     assert env.drawn == 2
 
 
+def test_a_last_frame_is_drawn_where_the_episode_ends():
+    runtime, env, _ = runtime_of()
+    ask(runtime, {**RESET, "max_steps": 2})
+    (reply,) = ask(runtime, {**STEP, "last_frame": "png"})
+    assert "render_payload" not in reply
+    assert env.drawn == 0
+    reply, _ = ask(runtime, {**STEP, "last_frame": "rgb"})
+    assert reply["render_payload"]["rgb"][0][1] == [255, 2, 7]
+    # One picture, in the form of the request that always has an answer.
+    ask(runtime, {**RESET, "max_steps": 1})
+    reply, _ = ask(runtime, {**STEP, "frame": "png", "last_frame": "rgb"})
+    assert (reply["render_payload"]["mode"], env.drawn) == ("png", 2)
+    # Nothing is refused that may not come.
+    runtime, _, _ = runtime_of(Counting(render_mode=None))
+    ask(runtime, {**RESET, "max_steps": 1})
+    reply, _ = ask(runtime, {**STEP, "last_frame": "png"})
+    assert "render_payload" not in reply
+
+
 def test_a_frame_that_cannot_be_drawn_is_refused_before_the_step():
     runtime, env, agent = runtime_of(Counting(render_mode=None))
     assert "expected an environment with the render mode rgb_array, got None" in error_of(

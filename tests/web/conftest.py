@@ -55,7 +55,7 @@ def client():
     with contextlib.ExitStack() as stack:
 
         def connect(server, **arguments):
-            arguments = {"timeout": 60.0, "trust_env": False, **arguments}
-            return stack.enter_context(httpx2.Client(base_url=server.url, **arguments))
+            defaults = {"base_url": server.url, "timeout": 60.0, "trust_env": False}
+            return stack.enter_context(httpx2.Client(**{**defaults, **arguments}))
 
         yield connect

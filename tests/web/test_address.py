@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from parllel.web import ServerSettings, WebServer, build_app, is_loopback
+from parllel.web.announce import announce
 
 TOKEN = "a-token-of-24-characters"
 
@@ -75,6 +76,36 @@ def test_a_server_of_all_addresses_has_a_url_for_this_machine(client, host, show
         assert client(started).get("/health").is_success
         port = started.url.rsplit(":", 1)[1]
         assert client(started).get("/health", headers={"host": f"10.1.2.3:{port}"}).is_success
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_url_for_other_machines_works_here(client, host, capsys):
+    try:
+        started = server(host=host, token=TOKEN)
+    except OSError as error:  # a machine without IPv6
+        pytest.skip(str(error))
+    with started:
+        announce(started, "/?token=x")
+        said = capsys.readouterr()
+        assert said.out == f"serving on {started.url}/?token=x\n"
+        warning = said.err.splitlines()[-1]
+        assert warning.startswith(
+            f"warning: at {host} every machine that reaches this one can connect."
+        )
+        assert "http://0.0.0.0" not in said.out + said.err
+        if started.network_url is None:
+            pytest.skip("this machine has no network")
+        assert f"from other machines: {started.network_url}/?token=x\n" in said.err
+        address = started.network_url.removeprefix("http://").rsplit(":", 1)[0].strip("[]")
+        assert not is_loopback(address)
+        assert client(started, base_url=started.network_url).get("/health").is_success
+
+
+def test_a_server_of_this_machine_warns_of_nothing(capsys):
+    with server() as started:
+        announce(started)
+        assert started.network_url is None
+        assert capsys.readouterr() == (f"serving on {started.url}\n", "")
 
 
 def test_a_port_in_use_is_named():

@@ -23,6 +23,7 @@ from parllel.operators.board.card_viewer import CardViewer
 from parllel.operators.board.changes import Changes
 from parllel.operators.board.errors import UnknownCardError
 from parllel.operators.board.own_cards import OwnCards
+from parllel.operators.board.step_all import StepAll
 from parllel.operators.board.watched_experiment import WatchedExperiment
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
@@ -111,6 +112,7 @@ class Board(Closing):
             return {
                 "version": version,
                 "phase": "playing" if is_playing else "stopped",
+                "steps_left": self._steps().n_left,
                 "speed": self._pace.steps_per_s,
                 "go_on": self._own.go_on,
                 "seed": self._own.rounds.last,
@@ -213,16 +215,28 @@ class Board(Closing):
                 self._own.reset(seed, chosen)
 
     def step(self, cards: Collection[str] | None = None) -> None:
-        """Let each card take one step; None is all that are within an episode.
+        """Take one step on each card.
+
+        A step of all cards begins when each has finished the one before, so that none gets ahead. `stop`,
+        `play`, `reset` and `restart` take back those that have not begun.
+
+        Args:
+            cards: their ids, each of which steps by itself. None is a step of all that are within an episode,
+                do not play by themselves, and have no people; in an experiment in lock step people, too.
 
         Raises:
             UnknownCardError: if there is no such card.
-            WrongStateError: if a card of `cards`, or every one, is not within an episode.
+            WrongStateError: if a card of `cards`, or every one, is not within an episode; if none can take a
+                step of all.
         """
         with self._changes:
             self._check_open()
-            for card in self._within(cards):
-                card.permits += 1
+            within = self._within(cards)
+            if cards is not None:
+                for card in within:
+                    card.permits += 1
+            elif within:
+                self._steps().add()
             self._changes.note()
 
     def play(self, cards: Collection[str] | None = None, *, go_on: bool | None = None) -> None:
@@ -245,7 +259,10 @@ class Board(Closing):
             self._own.keep()
             if self._own.go_on and self._watched is None:
                 self._own.begin_next(self._chosen(cards))
-            for card in self._within(cards):
+            within = self._within(cards)
+            if within:
+                self._steps().drop()
+            for card in within:
                 card.playing = True
 
     def stop(self) -> None:
@@ -253,6 +270,7 @@ class Board(Closing):
         with self._changes:
             for card in self._shown().values():
                 card.playing, card.permits = False, 0
+            self._steps().drop()
             self._changes.note()
 
     def set_speed(self, steps_per_s: float | None) -> None:
@@ -358,6 +376,9 @@ class Board(Closing):
 
     def _shown(self) -> dict[str, Card]:
         return self._cards if self._watched is None else self._watched.cards
+
+    def _steps(self) -> StepAll:
+        return self._own.steps if self._watched is None else self._watched.steps
 
     def _viewer_of(self, cards: Mapping[str, Card]) -> CardViewer:
         return CardViewer(self._changes, cards, self._frames_per_s, self._looks)

@@ -30,11 +30,13 @@ class Frame:
 
     Attributes:
         number: grows with each picture of a card.
+        episode: its number.
         step: how many steps the episode had.
         png: a file of PNG.
     """
 
     number: int
+    episode: int
     step: int
     png: bytes
 
@@ -88,6 +90,9 @@ class Card:
         is_within: whether an episode has begun, and has not ended.
         playing: whether it takes its steps by itself.
         permits: how many steps it may take although it does not play.
+        is_stepping: whether the next step of all cards waits for it.
+        awaits_others: whether an experiment in lock step holds it until others have ended their episodes.
+        has_people: whether a person decides, in a game for one of the players.
         abandoned: whether another episode is wished for in place of this one.
         wanted: number and seed of the episode that is to begin.
         frame: the newest picture.
@@ -105,6 +110,8 @@ class Card:
         self.is_within = self.playing = self.abandoned = False
         self.wanted: tuple[int, int] | None = None
         self.permits = 0
+        self.is_stepping = self.awaits_others = False
+        self.has_people = "human" in _kinds_of(config)
         self.frame: Frame | None = None
         self.text: str | None = None
         self.questions = Questions(self._asked)
@@ -150,6 +157,7 @@ class Card:
         self._step, self._reward, self._episode_reward = 0, None, 0.0
         self._terminated = self._truncated = False
         self._last: Record | None = None
+        self._contradictions: tuple[str, ...] = ()
 
     def begins(self, episode: int, seed: int) -> None:
         """Note that an episode begins."""
@@ -167,6 +175,7 @@ class Card:
             self._reward, self._episode_reward = record["reward"], record["episode_reward"]
             self._terminated, self._truncated = record["terminated"], record["truncated"]
             self._last = {name: record.get(name) for name in LAST}
+            self._contradictions = record.get("contradictions", self._contradictions)
             if self.players is not None:
                 # Of a game, the return of its first player; what each gets is in their rows.
                 self.players.record(record)
@@ -184,10 +193,11 @@ class Card:
         first = outcomes[0]
         failures = list(dict.fromkeys(o.failure for o in outcomes if o.failure is not None))
         with self._changes:
-            self.is_within = False
+            self.is_within = self.is_stepping = False
             self.permits = 0
             self._totals.add(outcomes)
             self._terminated, self._truncated = first.terminated, first.truncated
+            self._contradictions = tuple(s for outcome in outcomes for s in outcome.contradictions)
             if any(outcome.lost for outcome in outcomes):
                 if self.players is not None:
                     # The workers of the others are ended with it.
@@ -202,14 +212,14 @@ class Card:
     def leaves(self) -> None:
         """Note that there are no more episodes."""
         with self._changes:
-            self.is_within = self.playing = False
+            self.is_within = self.playing = self.is_stepping = False
             self._changes.note()
 
-    def drew(self, step: int, png: bytes) -> None:
+    def drew(self, episode: int, step: int, png: bytes) -> None:
         """Keep a picture, in place of the one before."""
         with self._changes:
             number = 1 if self.frame is None else self.frame.number + 1
-            self.frame = Frame(number, step, png)
+            self.frame = Frame(number, episode, step, png)
             self._changes.note()
 
     # ------------------------------------------------------------------ what is shown
@@ -226,7 +236,7 @@ class Card:
             "policy": None if single is None else single.decider,
             "status": self.status,
             "since": self._since,
-            "message": self.message,
+            "message": "; ".join(filter(None, (self.message, *self._contradictions))) or None,
             "episode": self.number,
             "seed": self.seed,
             "step": self._step,
@@ -241,3 +251,9 @@ class Card:
             "questions": self.questions.as_json(),
             "players": None if self.players is None else self.players.as_json(),
         }
+
+
+def _kinds_of(config: OperatorConfig | MultiAgentConfig) -> list[str]:
+    if isinstance(config, MultiAgentConfig):
+        return [player.operator_type for player in config.players.values()]
+    return [config.operator_type]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from parllel.operators.board.card import Card
 from parllel.operators.board.changes import Changes
+from parllel.operators.board.step_all import StepAll
 from parllel.operators.episode_gate import EpisodeAbandonedError, EpisodeGate, StoppedError
 
 # A worker that dies while it has nothing to do is noticed after so long.
@@ -53,6 +54,7 @@ class CardGate(EpisodeGate):
         changes: the board's lock.
         cards: by name.
         pace: of those that play.
+        steps: of all cards of the board; the last to arrive here lets the next begin.
         inner: passed after it.
         lost: whether the worker of a card has ended, so that the step should be taken to find out why.
     """
@@ -62,10 +64,11 @@ class CardGate(EpisodeGate):
         changes: Changes,
         cards: Mapping[str, Card],
         pace: Pace,
+        steps: StepAll,
         inner: EpisodeGate,
         lost: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        self._changes, self._cards, self._pace = changes, cards, pace
+        self._changes, self._cards, self._pace, self._steps = changes, cards, pace, steps
         self._inner, self._lost = inner, lost
         self._is_stopped = False
 
@@ -93,6 +96,7 @@ class CardGate(EpisodeGate):
         with self._changes:
             # Before the permits: a reset or the end comes before a step that was wished for earlier.
             self._raise_if_wished(card)
+            has_changed = self._arrives(card)
             left_s = self._pace.left_s(name) if card.playing else _LOOK_S
             if card.permits or (card.playing and left_s <= 0.0):
                 card.permits = max(0, card.permits - 1)
@@ -100,12 +104,24 @@ class CardGate(EpisodeGate):
                 return True
             if status is not None and card.status != status:
                 card.now(status)
+                has_changed = True
+            if has_changed:
                 return False  # announced before it waits
             # At most half a second, as nothing wakes it when its worker dies.
             self._changes.wait(min(left_s, _LOOK_S))
             self._raise_if_wished(card)
         # Without the lock, as it asks the system. The step that follows finds out how the worker ended.
         return self._lost(name)
+
+    def _arrives(self, card: Card) -> bool:
+        """Begin the next step of all if this card was the last to arrive; return whether anything changed."""
+        has_stepped = card.is_stepping and not card.permits
+        if has_stepped:
+            card.is_stepping = False
+        if self._steps.go_on() or has_stepped:
+            self._changes.note()
+            return True
+        return False
 
     def _raise_if_wished(self, card: Card) -> None:
         if self._is_stopped:

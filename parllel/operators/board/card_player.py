@@ -17,6 +17,7 @@ from parllel.operators.board.card import Card
 from parllel.operators.board.card_gate import CardGate, Pace
 from parllel.operators.board.card_viewer import CardViewer
 from parllel.operators.board.changes import Changes
+from parllel.operators.board.step_all import StepAll
 from parllel.operators.episode_gate import EpisodeAbandonedError, FreeGate, StoppedError
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_launcher import OperatorLauncher
@@ -35,6 +36,7 @@ class CardPlayer:
         card: shows it.
         changes: the board's lock.
         pace: of cards that play.
+        steps: of all cards of the board.
         viewer: gets pictures.
         launcher: starts workers.
         telemetry: folder of the records.
@@ -53,6 +55,7 @@ class CardPlayer:
         card: Card,
         changes: Changes,
         pace: Pace,
+        steps: StepAll,
         viewer: CardViewer,
         launcher: OperatorLauncher,
         telemetry: Path,
@@ -64,6 +67,7 @@ class CardPlayer:
         makes_game: bool = True,
     ) -> None:
         self.card, self._changes, self._pace, self._viewer = card, changes, pace, viewer
+        self._steps = steps
         self._launcher, self._telemetry, self._run_id = launcher, telemetry, run_id
         self._timeouts: dict[str, Any] = {
             "start_timeout_s": start_timeout_s,
@@ -167,7 +171,7 @@ class CardPlayer:
         card = self.card
         with self._changes:
             if self._n_restarts == n_restarts:
-                card.is_within = card.playing = False
+                card.is_within = card.playing = card.is_stepping = False
                 card.wanted = None
                 card.now("died", why)
         while True:
@@ -180,7 +184,12 @@ class CardPlayer:
         card, config = self.card, self.card.config
         episodes, self._episodes = self._episodes or self._made(), None
         gate = CardGate(
-            self._changes, {card.card_id: card}, self._pace, FreeGate(), lost=self._lost
+            self._changes,
+            {card.card_id: card},
+            self._pace,
+            self._steps,
+            FreeGate(),
+            lost=self._lost,
         )
         session = OperatorSession(
             card.card_id,
@@ -224,6 +233,10 @@ class CardPlayer:
                     card.begins(*wanted)
                     # Together with `abandoned`: a reset that comes later withdraws them again.
                     card.questions.admit()
+                elif card.is_stepping:
+                    # Its episode is over, and no other is wished for.
+                    card.is_stepping = False
+                    self._changes.note()
                 elif card.status != "died" and self._lost(card.card_id):
                     card.playing = False
                     card.now("died", self._death())

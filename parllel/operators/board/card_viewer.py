@@ -1,4 +1,4 @@
-"""Pictures for cards that are looked at, at most so many a second.
+"""Pictures for cards that are looked at, at most so many a second, and that of the end in any case.
 
 pages                  look, leave    which cards they show
 threads of cards       wants, see     before and after each command
@@ -47,7 +47,7 @@ class CardViewer:
         """Return whether a card is looked at, and its next picture is due."""
         # The lock is for the looks and the card's state; it is held for microseconds before each command.
         with self._changes:
-            if not any(name in shown for shown in self._looks.values()):
+            if not self._is_looked_at(name):
                 return False
             card, now = self._cards[name], time.monotonic()
             due = self._due.get(name, 0.0)
@@ -56,6 +56,17 @@ class CardViewer:
                 return False
             self._due[name] = (due if now - due < self._pause_s else now) + self._pause_s
             return True
+
+    def wants_last(self, name: str, episode: int) -> bool:
+        """Return whether a card is looked at: its last picture stays, and is to be that of its last step."""
+        with self._changes:
+            return self._is_looked_at(name)
+
+    def _is_looked_at(self, name: str) -> bool:
+        # A person who comes to a card later has to see what is asked: nothing is drawn until the answer.
+        if self._cards[name].has_people:
+            return True
+        return any(name in shown for shown in self._looks.values())
 
     def see(self, name: str, env_id: str, episode: int, step: int, payload: Any) -> None:
         """Keep a picture, or the text in its place."""
@@ -70,7 +81,7 @@ class CardViewer:
         # Without the lock: pictures of old workers take milliseconds to encode.
         png = _png(payload)
         if png is not None:
-            card.drew(step, png)
+            card.drew(episode, step, png)
 
 
 def _png(payload: dict[str, Any]) -> bytes | None:

@@ -21,6 +21,7 @@ from parllel.operators.board.card_player import CardPlayer
 from parllel.operators.board.card_viewer import CardViewer
 from parllel.operators.board.changes import Changes
 from parllel.operators.board.rounds import Rounds
+from parllel.operators.board.step_all import StepAll
 from parllel.operators.check_operator import check_operator
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
@@ -46,6 +47,7 @@ class OwnCards(Closing):
     Attributes:
         go_on: whether a card that plays begins its next episode by itself.
         rounds: the seeds so far.
+        steps: of all cards.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class OwnCards(Closing):
             "step_timeout_s": step_timeout_s,
         }
         self.rounds = Rounds(folder.seeds)
+        self.steps = StepAll(cards)
         self.go_on = bool(folder.state.get("go_on", False))
         self._players: dict[str, CardPlayer] = {}
         self._ending: list[CardPlayer] = []  # of cards that were removed
@@ -138,12 +141,14 @@ class OwnCards(Closing):
         """End a card's worker, and play the seed that it had in another; within the lock."""
         card = self._cards[card_id]
         # An episode may have been wished for a moment ago.
+        self.steps.drop()
         seed = card.seed if card.wanted is None else card.wanted[1]
         self._players[card_id].restart(None if seed is None else self.rounds.new(seed))
         self.keep()
 
     def reset(self, seed: int | None, cards: Collection[Card]) -> None:
         """Let cards begin an episode of the same round; within the lock."""
+        self.steps.drop()
         wanted = self.rounds.new(seed)
         for card in cards:
             self._players[card.card_id].reset(wanted)
@@ -200,6 +205,7 @@ class OwnCards(Closing):
                 card,
                 self._changes,
                 self._pace,
+                self.steps,
                 self._viewer,
                 self._launcher,
                 self._folder.telemetry,

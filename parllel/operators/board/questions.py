@@ -138,6 +138,7 @@ class Questions:
                 else [offered._asdict() for offered in asked.actions],
                 "space": asked.space,
                 "message": asked.message,
+                "board": asked.board,
             }
             for number, asked in found
         ]

@@ -19,8 +19,9 @@ from parllel.operators.board.card import Card
 from parllel.operators.board.card_gate import CardGate, Pace
 from parllel.operators.board.card_viewer import CardViewer
 from parllel.operators.board.changes import Changes
+from parllel.operators.board.step_all import StepAll
 from parllel.operators.choosing import Choose
-from parllel.operators.episode_gate import EpisodeGate, StoppedError
+from parllel.operators.episode_gate import EpisodeGate, LockStepGate, StoppedError
 from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.experiment import Experiment
 from parllel.operators.experiment_file import load_experiment
@@ -57,7 +58,13 @@ class WatchedGate(CardGate):
         card = self._cards[name]
         if card.number is not None:
             self._hold(card)
+            with self._changes:
+                # A step of all that waited for it would never end: it waits for episodes that end by steps.
+                card.awaits_others, card.is_stepping = True, False
+                self._changes.note()
         self._inner.begin_episode(name)
+        with self._changes:
+            card.awaits_others = False
 
     def leave(self, name: str) -> None:
         """Note that the operator has played all of its episodes."""
@@ -80,6 +87,7 @@ class WatchedExperiment:
     Attributes:
         name: of the experiment.
         cards: by name; none before the script was read.
+        steps: of all of them.
         is_over: whether it has ended, in whatever way.
     """
 
@@ -96,6 +104,7 @@ class WatchedExperiment:
         self.script, self._changes, self._pace = script, changes, pace
         self._base, self._trusted = base, trusted
         self.cards: dict[str, Card] = {}
+        self.steps = StepAll(self.cards)
         self.viewers = (viewer(self.cards),)
         self.name = Path(script).stem
         self._folder: Path | None = None
@@ -153,7 +162,7 @@ class WatchedExperiment:
             message = str(error) if isinstance(error, (ValueError, OSError)) else repr(error)
         with self._changes:
             for card in self.cards.values():
-                card.is_within = card.playing = False
+                card.is_within = card.playing = card.is_stepping = False
             self._state, self._message = state, message
             self._changes.note()
 
@@ -168,7 +177,10 @@ class WatchedExperiment:
 
     def gate(self, inner: EpisodeGate) -> EpisodeGate:
         """Return the gate of the cards, with the experiment's own after it."""
-        return WatchedGate(self._changes, self.cards, self._pace, inner, lost=self._lost)
+        self.steps.lock_step = inner if isinstance(inner, LockStepGate) else None
+        return WatchedGate(
+            self._changes, self.cards, self._pace, self.steps, inner, lost=self._lost
+        )
 
     def _lost(self, name: str) -> bool:
         session = self._sessions.get(name)

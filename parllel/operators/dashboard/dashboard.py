@@ -14,6 +14,7 @@ from parllel.operators.dashboard.viewers import Viewers
 from parllel.operators.dashboard.wishes import Wishes
 from parllel.types import Closing
 from parllel.web import ServerSettings, SocketRoute, WebServer, build_app, file_routes
+from parllel.web.announce import announce
 
 _PAGE = Path(__file__).parent / "page"
 _INDEX = "index.html"
@@ -70,7 +71,15 @@ class Dashboard(Closing):
     @property
     def login_url(self) -> str:
         """The address that lets a browser in; it holds the token."""
-        return f"{self.url}/?token={quote(self.token, safe='')}"
+        return self.url + self._login
+
+    @property
+    def _login(self) -> str:
+        return f"/?token={quote(self.token, safe='')}"
+
+    def announce(self) -> None:
+        """Print the address that lets a browser in, and a warning where other machines can connect."""
+        announce(self._server, self._login)
 
     def start(self) -> Dashboard:
         """Serve in a thread; return when requests are accepted.

@@ -40,13 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
         # Not entered, as that would start it in a thread.
         stack.callback(dashboard.close)
 
-        def announce() -> None:
+        def started() -> None:
             print(f"board: {board.folder}")
-            print(f"serving on {dashboard.login_url}", flush=True)
+            dashboard.announce()
             if arguments.open:
                 webbrowser.open(dashboard.login_url)
 
-        dashboard.run(announce)
+        dashboard.run(started)
     return 0
 
 

@@ -1,14 +1,16 @@
 """WebSocket: a board's state and frames, for as many pages as look at it.
 
     board's threads   changed(): wakes the loop, once until it has looked
-    pump              one task: at most 20 times a second, the state as text, once for all viewers
+    pump              one task: at most 20 times a second, and at least every three seconds,
+                      the state as text, once for all viewers
     viewer            reads wishes to look, and what it has seen; a task of its own sends
 
     A viewer that reads slowly does not hold up the others: it gets the newest state once it has taken the
     last one, and of each card the newest frame once it has seen the last one. What is between is dropped.
 
 server -> client   text     {"type": "state", ...}
-                   binary   4 bytes, big-endian: length of the header; header {"card", "number", "step"}; PNG
+                   binary   4 bytes, big-endian: length of the header;
+                            header {"card", "number", "episode", "step"}; PNG
 client -> server   text     {"type": "look", "cards": [...]}, {"type": "seen", "card": ..., "number": ...}
 
 All of this but `changed` is in the loop's thread.
@@ -29,6 +31,7 @@ from parllel.wire import Limits, WireError, json_bytes, parse_json
 
 _LOGGER = logging.getLogger("parllel.operators.dashboard")
 _STATES_PER_S = 20.0
+_LONGEST_SILENCE_S = 3.0
 _MOST_CARDS = 256  # that a viewer may look at
 _LIMITS = Limits(nbytes=1 << 16, depth=4, items=2 * _MOST_CARDS)
 
@@ -104,7 +107,10 @@ class Viewers:
     async def _pump(self) -> None:
         try:
             while True:
-                await self._woken.wait()
+                # A page that hears nothing for longer says that it is offline: the pings of WebSockets are
+                # not shown to it.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), _LONGEST_SILENCE_S)
                 self._woken.clear()
                 # Before the look: a change from here on wakes it again.
                 self._is_woken = False
@@ -225,5 +231,6 @@ class _Viewer:
             return
         self._sent[card] = frame.number
         self._unseen.add(card)
-        header = json_bytes({"card": card, "number": frame.number, "step": frame.step})
+        shown = {"number": frame.number, "episode": frame.episode, "step": frame.step}
+        header = json_bytes({"card": card, **shown})
         await self._socket.send(len(header).to_bytes(4, "big") + header + frame.png)

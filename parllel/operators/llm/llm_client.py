@@ -32,6 +32,9 @@ from parllel.types import Closing
 Message = Mapping[str, str]
 _LONGEST_WAIT_S = 60.0  # that a server may ask for
 _QUOTED = 300  # characters of what a server says of a refusal
+# Shorter keys are no secrets, but what servers without keys are sent ("EMPTY", "ollama"): hidden wherever
+# they occur, they would change what a model says.
+_SHORTEST_SECRET = 8
 
 
 class LlmClient(Closing):
@@ -42,7 +45,7 @@ class LlmClient(Closing):
         base_url: to which "/chat/completions" is added; default the provider's.
         provider: "openai", "openrouter", "vllm" or "ollama"; with a `base_url`, any server that answers as
             OpenAI's does is "openai".
-        api_key: sent as Bearer; None sends none. It is in no message, repr or answer.
+        api_key: sent as Bearer; None sends none. From 8 characters on it is in no message, repr or answer.
         timeout_s: for a reply, to its last byte. What takes longer is not asked again.
         retries: after a 429, a 5xx and a connection that broke; each waits as long as Retry-After says, up to
             60 s, else longer each time.
@@ -87,6 +90,8 @@ class LlmClient(Closing):
         if temperature is not None:
             self._options["temperature"] = temperature
         headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
+        if self._key is not None and len(self._key) < _SHORTEST_SECRET:
+            self._key = None
         self._exchange = HttpExchange(f"{self.base_url}/chat/completions", headers)
 
     def __repr__(self) -> str:

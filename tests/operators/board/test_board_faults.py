@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from boards import Held, card_of, settled, until
+from lying_worker import lying
 
 from parllel.errors import ClosedError, WrongStateError
 from parllel.operators import Board, read_telemetry
@@ -189,3 +190,24 @@ def test_a_restart_that_follows_a_reset_at_once_plays_its_seed(tmp_path):
             board.restart("a")
             shown = settled(board, "ready")
             assert card_of(shown, "a")["seed"] == seed
+
+
+def test_a_contradiction_is_shown_when_it_is_noticed(tmp_path):
+    lies = {"step 2": {"step_index": 99}, "episode_end": {"total_reward": 9999}}
+    index = "its worker says step_index 99, counted 2"
+    with Board([lying(lies)], base=tmp_path / "runs") as board:
+        board.reset(42)
+        settled(board, "ready")
+        board.step()
+        until(board, lambda shown: shown["cards"][0]["step"] == 1)
+        assert board.snapshot()["cards"][0]["message"] is None
+        board.step()
+        (card,) = until(board, lambda shown: shown["cards"][0]["step"] == 2)["cards"]
+        assert card["message"] == index
+        board.play()
+        (card,) = settled(board, "ended")["cards"]
+        assert card["message"] == f"{index}; its worker says total_reward 9999, counted 3"
+        assert (card["totals"]["mean_reward"], card["step"]) == (3.0, 3)
+        board.reset(43)
+        (card,) = settled(board, "ready")["cards"]
+        assert card["message"] is None

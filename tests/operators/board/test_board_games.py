@@ -165,7 +165,7 @@ def test_people_and_a_program_act_at_the_same_time(tmp_path):
     with Board([config_of(f"{game}:game", players)], base=tmp_path) as board:
         board.reset(1)
         settled(board, "ready")
-        board.step()
+        board.step(["game"])
         first, second = asked(board, 2)
         assert [first["player_id"], second["player_id"]] == ["a", "b"]
         rows = rows_of(board.snapshot())

@@ -80,7 +80,7 @@ def test_a_step_by_hand_asks_once(tmp_path, quick_people):
     with Board([person()], base=tmp_path) as board:
         board.reset(1)
         settled(board, "ready")
-        board.step()
+        board.step(["me"])
         board.act("me", question_of(board)["number"], 0)
         shown = until(board, lambda shown: card_of(shown, "me")["step"] == 1)
         shown = settled(board, "ready", "ended")
@@ -92,7 +92,7 @@ def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, quick_people
     with Board([person()], base=tmp_path) as board:
         board.reset(1)
         settled(board, "ready")
-        board.step()
+        board.step(["me"])
         number = question_of(board)["number"]
         if wish == "close":
             return
@@ -110,7 +110,7 @@ def test_a_question_is_withdrawn_by_what_ends_the_episode(tmp_path, quick_people
             2 if wish == "reset" else 1,
             [],
         )
-        board.step()
+        board.step(["me"])
         later = question_of(board)["number"]
         assert later > number
         board.act("me", later, 0)
@@ -121,7 +121,7 @@ def test_what_is_typed_is_asked_for_again_if_the_worker_refuses_it(tmp_path):
     with Board([person(env_id="Pendulum-v1")], base=tmp_path) as board:
         board.reset(1)
         settled(board, "ready")
-        board.step()
+        board.step(["me"])
         question = question_of(board)
         assert (question["actions"], question["message"]) == (None, None)
         board.act("me", question["number"], [9.0])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
+import gymnasium as gym
+import numpy as np
 import pytest
 from boards import Held, settled, until
+from PIL import Image
+from playing_games import FOUR, config_of, player
 
-from parllel.operators import Board, read_telemetry
+from parllel.operators import Board, OperatorConfig, read_telemetry
 
 
 @pytest.fixture
@@ -64,3 +70,78 @@ def test_cards_that_play_draw_at_their_rate(tmp_path, held):
         # The reset's was drawn, and the next is due in a thousand seconds.
         assert board.snapshot()["cards"][0]["frame"] == 1
         assert not any(asked_of(board))
+
+
+def picture_of(frame):
+    with Image.open(io.BytesIO(frame.png)) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def test_the_last_picture_of_an_episode_is_that_of_its_last_step(tmp_path):
+    noop = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
+    with Board([noop], base=tmp_path, speed=None, frames_per_s=0.001) as board:
+        board.look("page", ["a"])
+        board.reset(3)
+        settled(board, "ready")
+        board.play()
+        (card,) = settled(board, "ended")["cards"]
+        frame = board.frame("a")
+        # That of the reset, and that of the end: no other was due.
+        assert (frame.step, frame.number) == (card["step"], 2)
+    with gym.make("CartPole-v1", render_mode="rgb_array") as env:
+        env.reset(seed=3)
+        for _ in range(card["step"]):
+            env.step(0)
+        np.testing.assert_array_equal(picture_of(frame), env.render())
+
+
+def test_the_last_picture_of_a_truncated_episode_comes_from_any_worker(tmp_path, held):
+    config = held.config("a")
+    config = OperatorConfig("program", "a", worker=config.worker, max_steps=3)
+    with Board([config], base=tmp_path, speed=None, frames_per_s=0.001) as board:
+        board.look("page", ["a"])
+        board.reset(0)
+        settled(board, "ready")
+        board.play()
+        settled(board, "ended")
+        assert board.frame("a").step == 3
+        assert asked_of(board) == [False, False, True]
+
+
+@pytest.mark.parametrize("end", ["won", "cut", "forfeit"])
+def test_the_last_picture_of_a_game_is_that_of_its_last_step(tmp_path, end):
+    first = "def act(command):\n    return command['legal_actions'][0]"
+    wrong = first if end != "forfeit" else "def act(command):\n    return 99"
+    players = {
+        "player_0": player(tmp_path, "one", first),
+        "player_1": player(tmp_path, "two", wrong),
+    }
+    config = config_of(FOUR, players, max_steps=3 if end == "cut" else None, illegal="forfeit")
+    with Board([config], base=tmp_path, speed=None, frames_per_s=0.001) as board:
+        board.look("page", ["game"])
+        board.reset(3)
+        settled(board, "ready")
+        board.play()
+        (card,) = settled(board, "ended")["cards"]
+        assert board.frame("game").step == card["step"]
+        assert card["step"] == {"cut": 3, "forfeit": 2}.get(end, card["step"])
+
+
+def test_nobody_draws_the_end_of_what_nobody_looks_at(tmp_path):
+    noop = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
+    with Board([noop], base=tmp_path, speed=None) as board:
+        board.reset(3)
+        settled(board, "ready")
+        board.play()
+        settled(board, "ended")
+        assert board.frame("a") is None
+
+
+def test_a_person_sees_what_was_drawn_before_anybody_looked(tmp_path):
+    players = {"player_0": OperatorConfig("human", "me"), "player_1": "noop"}
+    with Board([config_of(FOUR, players)], base=tmp_path) as board:
+        board.reset(3)
+        settled(board, "ready")
+        board.step(["game"])
+        settled(board, "waiting")
+        assert board.frame("game").step == 0

@@ -11,6 +11,7 @@ from parllel.operators.board import UnknownCardError
 
 class Shown(NamedTuple):
     number: int
+    episode: int
     step: int
     png: bytes
 
@@ -46,12 +47,11 @@ class ScriptedBoard:
             del self._frames[card]
         self.change()
 
-    def draw(self, card, number, nbytes=100):
+    def draw(self, card, number, nbytes=100, *, episode=0, png=None):
         """Have a new frame, which shows its number."""
         with self._lock:
-            self._frames[card] = Shown(
-                number, number * 10, number.to_bytes(4, "big") * (nbytes // 4)
-            )
+            png = png or number.to_bytes(4, "big") * (nbytes // 4)
+            self._frames[card] = Shown(number, episode, number * 10, png)
         self.change()
 
     def change(self):

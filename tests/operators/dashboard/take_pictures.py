@@ -85,7 +85,7 @@ def operators(board: ShownBoard) -> None:
         board.expect("me", status="waiting")
         board.page.keyboard.press(key)
     board.until(lambda: board.number("lean", "step") >= 40)
-    board.page.click("#stop")
+    board.page.click("#play")
 
 
 def games(board: ShownBoard) -> None:
@@ -151,7 +151,7 @@ def main() -> None:
         games(board)
         album.take(light, "dashboard_people")
         light.set_viewport_size(DESK)
-        board.page.click("#stop")
+        board.page.click("#play")
         light.click("#scripts [data-script$='who_balances.py']")
         light.select_option("#speed", "max")
         light.click("#play")

@@ -87,7 +87,7 @@ def test_frames_are_what_the_environment_draws(served):
             pass
         env = DrawnEnv("rgb_array")
         env.reset(seed=3)
-        assert taken[0] == {"card": "drawn", "number": 1, "step": 0}
+        assert taken[0] == {"card": "drawn", "number": 1, "episode": 0, "step": 0}
         assert np.array_equal(picture(taken[1]), env.render())
         served.wish("step")
         while (taken := reader.take()) is None or taken[0]["step"] < 1:
@@ -108,7 +108,7 @@ def test_a_person_answers_over_rest(served):
     })  # fmt: skip
     served.wish("reset", seed=0)
     served.await_status("ready")
-    served.wish("step")
+    served.wish("step", cards=["me"])
     (question,) = served.await_status("waiting")["me"]["questions"]
     assert [one["action"] for one in question["actions"]] == [0, 1, 2, 3]
     number = question["number"]

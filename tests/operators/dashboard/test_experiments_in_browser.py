@@ -87,7 +87,7 @@ def test_an_experiment_watched_is_the_one_that_is_played_alone(shown, watched, t
     shown.page.select_option("#speed", "10")
     shown.page.click("#play")
     shown.until(lambda: (shown.number("noop", "step") or 0) > 3)
-    shown.page.click("#stop")
+    shown.page.click("#play")
     shown.page.select_option("#speed", "max")
     shown.page.click("#play")
     expect(shown.page.locator("#experiment")).to_have_attribute("data-state", "ended")

@@ -36,7 +36,6 @@ def test_three_operators_are_launched_reset_stepped_and_played(shown):
     # Doing nothing is the same in this process.
     assert shown.number("noop", "episode-reward") == noop_return(5)
     # The next seed.
-    shown.page.click("#stop")
     shown.reset()
     shown.expect("noop", status="ready", seed=6, step=0, episode=1)
 
@@ -91,7 +90,7 @@ def test_the_death_of_one_shows_on_its_card_alone(shown, server):
     shown.until(lambda: shown.number("a", "step") > at + 2 and shown.number("c", "step") > at + 2)
     for name in ("a", "c"):
         expect(shown.field(name, "message")).to_be_hidden()
-    shown.page.click("#stop")
+    shown.page.click("#play")
     # It begins anew, alone.
     shown.card("b").locator(".trouble [data-do=restart]").click()
     expect(shown.card("b")).not_to_have_attribute("data-status", "died")
@@ -114,7 +113,7 @@ def stopped(shown, suffix=""):
     shown.expect(slow, status="thinking")
     shown.until(lambda: min(shown.number(name, "step") for name in fast) > 5)
     began = time.monotonic()
-    shown.page.click("#stop")
+    shown.page.click("#play")
     expect(shown.page.locator("#phase")).to_have_attribute("data-phase", "stopped")
     for name in fast:
         shown.expect(name, status="ready")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 
+import numpy as np
 import pytest
 from chromium import expect
 from scripted_board import ScriptedBoard
 
+from parllel.pictures import png_bytes
+
 pytestmark = pytest.mark.timeout(180)
 
+PNG = png_bytes(np.zeros((8, 8, 3), np.uint8))
 HOSTILE = "<img src=x onerror='document.title = 1'><b>bold</b>"
 MOVES = [f"{column}{row}" for column in "abcdef" for row in range(1, 7)]
 CARD = json.loads(
@@ -140,6 +145,28 @@ def test_a_refused_answer_is_explained_and_asked_again(show):
     assert board.asked == [("act", ("me", 5, "a2"))]
 
 
+def test_a_square_that_several_moves_share_leaves_the_choice(show):
+    moves = ["e7e8q", "e7e8r", *MOVES[:20]]
+    squares = [[12, 4], [12, 4], *([one, 60] for one in range(20, 40))]
+    board_of = {"columns": 8, "rows": 8, "left": 0.0, "squares": squares}
+    question = asked(5, moves) | {"board": board_of}
+    page, board = show(card_state("me", status="waiting", questions=[question], frame=1, step=10))
+    board.add_card("me")
+    board.draw("me", 1, png=PNG)
+    page.locator("[data-square='12']").click()
+    page.locator("[data-square='4']").click()
+    expect(page.locator("[data-field=question-message]")).to_have_text(
+        "Which of e7e8q, e7e8r? Press one."
+    )
+    expect(page.locator("[data-action]:visible")).to_have_count(2)
+    assert board.asked == []
+    page.locator("[data-action='\"e7e8r\"']").click()
+    until(page, lambda: board.asked == [("act", ("me", 5, "e7e8r"))])
+    # Nothing is asked, and nothing can be clicked.
+    board.show(card_state("me", status="thinking", frame=1, step=10))
+    expect(page.locator(".squares")).to_have_count(0)
+
+
 def test_cards_out_of_sight_are_not_looked_at(show):
     names = [f"card-{number}" for number in range(12)]
     page, board = show(*map(card_state, names), viewport={"width": 360, "height": 500})
@@ -153,6 +180,22 @@ def test_cards_out_of_sight_are_not_looked_at(show):
     until(page, lambda: "card-0" in looked() and "card-11" not in looked())
     page.locator("[data-card=card-11]").scroll_into_view_if_needed()
     until(page, lambda: "card-11" in looked() and "card-0" not in looked())
+
+
+def test_a_picture_that_is_older_than_the_card_says_so(show):
+    page, board = show(card_state("a", status="ended", step=20, frame=1))
+    old = page.locator("[data-card=a] [data-field=old]")
+    board.add_card("a")
+    board.draw("a", 1, png=PNG)
+    expect(old).to_have_text("Picture of step 10")
+    board.draw("a", 2, png=PNG)
+    expect(old).to_be_hidden()
+    # The same step of an episode before.
+    board.show(card_state("a", status="ready", episode=1, step=20, frame=2))
+    expect(old).to_have_text("Picture of episode 0, step 20")
+    # While all moves on, each picture is a moment old.
+    board.show(card_state("a", status="thinking", episode=1, step=21, frame=2, since=time.time()))
+    expect(old).to_be_hidden()
 
 
 def test_the_theme_is_kept(show):

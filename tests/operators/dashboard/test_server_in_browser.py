@@ -35,7 +35,7 @@ def test_a_reload_and_a_second_page_show_the_same(shown, pages, server):
     expect(shown.page.locator("#speed")).to_have_value("5")
     other.page.click("#play")
     expect(shown.page.locator("#phase")).to_have_attribute("data-phase", "playing")
-    shown.page.click("#stop")
+    shown.page.click("#play")
     expect(other.page.locator("#phase")).to_have_attribute("data-phase", "stopped")
 
 
@@ -69,8 +69,28 @@ def test_a_stranger_sees_nothing(pages, server):
     address = urlsplit(server.url)
     page = pages.open()
     answer = page.goto(f"http://{address.netloc}/")
-    assert answer.status in (401, 403)
+    assert answer.status == 401
     assert page.locator("article").count() == 0
+    # A page that says how to come in, not what programs are told.
+    expect(page.locator("h1")).to_have_text("Token needed")
+    expect(page.locator("code").first).to_have_text(f"http://{address.netloc}/?token=…")
+    assert "{" not in page.locator("body").inner_text()
+
+
+def test_the_address_for_other_machines_opens_the_page(pages, tmp_path):
+    with DashboardServer(tmp_path, "--host", "0.0.0.0") as server:
+        assert "0.0.0.0" not in server.url
+        ShownBoard(pages.open(server.url))
+        said = [server.process.stderr.readline().strip()]
+        if said[0].startswith("from other machines: "):
+            ShownBoard(pages.open(said[0].rpartition(" ")[2]))
+            said.append(server.process.stderr.readline().strip())
+        assert said[-1].startswith("warning: at 0.0.0.0 every machine that reaches this one can")
+        # Chromium says that this header is for origins of this machine, or with TLS.
+        policy = "The Cross-Origin-Opener-Policy header has been ignored"
+        pages.errors[:] = [one for one in pages.errors if not one.startswith(policy)]
+        server.process.terminate()
+        assert server.end()[0] == 0
 
 
 @pytest.mark.parametrize("path", ["/", "/#results"])

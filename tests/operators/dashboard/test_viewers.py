@@ -77,7 +77,7 @@ def test_frames_come_of_the_cards_that_are_looked_at(opened, board):
     socket = served.socket()
     look(socket, "a")
     header, png = next_frame(socket)
-    assert header == {"card": "a", "number": 1, "step": 10}
+    assert header == {"card": "a", "number": 1, "episode": 0, "step": 10}
     assert png == (1).to_bytes(4, "big") * 25
     assert list(board.looked.values()) == [frozenset({"a"})]
     look(socket, "a", "b", "gone")

@@ -221,6 +221,15 @@ def test_a_key_is_in_no_answer(escaped):
         assert client.chat(HELLO).text == "your key is (api_key)."
 
 
+@pytest.mark.parametrize("key", ["1", "a", '"', "EMPTY", "ollama"])
+def test_a_short_key_is_sent_and_corrupts_no_reply(key):
+    said = f"Action: 1, as ollama would say; EMPTY or {{1: 'a'}} {key}"
+    with scripted(Rule(said, usage=(11, 1)), api_key=key) as (client, server):
+        answer = client.chat(HELLO)
+        assert (answer.text, answer.tokens) == (said, 12)
+        assert server.requests[0].authorization == f"Bearer {key}"
+
+
 @pytest.mark.parametrize("key", ["", " ", "sk-se\ncret", "sk-secrét", 3, "sk se"])
 def test_a_key_that_cannot_be_sent_is_refused_unseen(key):
     with pytest.raises(ValueError, match="api_key: expected printable ASCII") as raised:

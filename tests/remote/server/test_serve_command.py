@@ -46,6 +46,17 @@ def test_the_token_comes_from_the_environment_and_is_in_no_argument():
         assert post(url, {"action": "list"}, password=token).status == 200
 
 
+def test_a_server_of_all_addresses_warns_and_has_a_url_that_works(capfd):
+    token = "a-token-of-this-test"
+    with http_server("--host", "0.0.0.0", PARLLEL_TOKEN=token) as url:
+        assert "0.0.0.0" not in url
+        assert get(f"{url}/ready").json() == {"status": "ready"}
+    assert (
+        "warning: at 0.0.0.0 every machine that reaches this one can connect."
+        in capfd.readouterr().err
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

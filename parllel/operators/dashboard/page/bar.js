@@ -8,8 +8,7 @@ export class Bar {
   /** wish: takes a path of the server and its body. */
   constructor(wish) {
     const commands = {
-      play: () => wish("api/play"),
-      stop: () => wish("api/stop"),
+      play: () => wish(at("play").dataset.pauses === undefined ? "api/play" : "api/stop"),
       "step-all": () => wish("api/step"),
       "reset-all": () => wish("api/reset", seedOf(at("seed"))),
     };
@@ -26,15 +25,21 @@ export class Bar {
     at("go-on").addEventListener("change", ({ target }) => wish("api/play", { cards: [], go_on: target.checked }));
   }
 
-  update(state) {
+  /** Show a state; without a connection it is an old one, and nothing can be wished for. */
+  update(state, isOnline) {
     const isWatched = state.experiment !== null;
+    const isPlaying = state.phase === "playing";
     const hasCards = state.cards.length > 0;
-    for (const id of ["play", "stop", "step-all"]) at(id).disabled = !hasCards && !isWatched;
-    for (const id of ["reset-all", "seed"]) at(id).disabled = !hasCards || isWatched;
+    at("play").disabled = !isOnline || (!hasCards && !isWatched);
+    at("step-all").disabled = at("play").disabled || isPlaying;
+    for (const id of ["reset-all", "seed"]) at(id).disabled = !isOnline || !hasCards || isWatched;
+    for (const id of ["speed", "go-on", "add"]) at(id).disabled = !isOnline;
+    // Of steps of all that wait for a slow operator, those that have not begun can be taken back.
+    showPlay(at("play"), isPlaying || state.steps_left > 1);
     show(at("add"), !isWatched);
     show(at("go-on").parentElement, !isWatched);
-    setData(at("phase"), "phase", state.phase);
-    setText(at("phase"), state.phase === "playing" ? "Playing" : "Stopped");
+    setData(at("phase"), "phase", isOnline ? state.phase : "unknown");
+    setText(at("phase"), isOnline ? phaseText(state) : "Unknown");
     at("seed").placeholder = state.seed === null ? "0" : String(state.seed + 1);
     at("go-on").checked = state.go_on;
     showSpeed(at("speed"), state.speed);
@@ -43,6 +48,18 @@ export class Bar {
 
 function seedOf(input) {
   return input.value.trim() === "" ? {} : { seed: Number(input.value) };
+}
+
+function phaseText({ phase, steps_left }) {
+  if (phase === "playing") return "Playing";
+  return steps_left > 1 ? `Stepping, ${steps_left} left` : "Stopped";
+}
+
+/** Let the button be Pause or Play; its name says what it does, so that it needs no pressed state. */
+function showPlay(button, pauses) {
+  setData(button, "pauses", pauses ? "" : null);
+  button.querySelector("use").setAttribute("href", pauses ? "#icon-pause" : "#icon-play");
+  setText(button.querySelector("span"), pauses ? "Pause" : "Play");
 }
 
 function showSpeed(select, speed) {

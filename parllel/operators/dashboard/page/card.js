@@ -4,8 +4,9 @@ import { Fields, arrange, copyOf, element, setData, show } from "./dom.js";
 import { LastAction } from "./last_action.js";
 import { Panels } from "./panels.js";
 import { Player } from "./player.js";
+import { Squares } from "./squares.js";
 import { writeTerminalText } from "./terminal_text.js";
-import { numberText, shortName, shownStatus, statusText } from "./words.js";
+import { isAtRest, numberText, shortName, shownStatus, statusText } from "./words.js";
 
 export class Card {
   node = copyOf("card-template").firstElementChild;
@@ -15,7 +16,9 @@ export class Card {
   #canvas = null;
   #players = new Map();
   #panels;
+  #squares;
   #state = null;
+  #isOnline = true;
 
   /** wish: takes a path of the server and its body, such as ("api/step", {"cards": [id]}). */
   constructor(id, wish) {
@@ -24,6 +27,7 @@ export class Card {
     this.node.querySelector("summary").setAttribute("aria-label", `Menu of ${id}`);
     this.#last = new LastAction(this.node.querySelector(".last"), id);
     this.#panels = new Panels(id, wish);
+    this.#squares = new Squares(this.node.querySelector(".picture"));
     const one = { cards: [id] };
     const bodies = { step: one, reset: one, restart: { card: id }, remove: { card: id } };
     this.node.addEventListener("click", ({ target }) => {
@@ -66,11 +70,29 @@ export class Card {
     this.tick(phase);
   }
 
+  /** Show whether there is a connection: without one, a status is what was, and not what is. */
+  connected(isOnline, phase) {
+    this.#isOnline = isOnline;
+    for (const player of this.#players.values()) player.connected(isOnline);
+    this.tick(phase);
+  }
+
   /** Show the status, in which seconds pass. */
   tick(phase) {
-    const shown = shownStatus(this.#state, phase, this.node.dataset.shown);
+    const shown = this.#isOnline ? shownStatus(this.#state, phase, this.node.dataset.shown) : "offline";
     setData(this.node, "shown", shown);
     this.#fields.write({ status: statusText(this.#state, shown) });
+    this.#sayWhatIsOld();
+    // With each tick, as the picture comes by itself.
+    this.#squares.update(this.#isOnline ? this.#panels.asking : null, this.#canvas);
+  }
+
+  /** Nobody looked when the last steps were taken, or the worker sent no picture of them. */
+  #sayWhatIsOld() {
+    const { episode, step } = this.#canvas?.dataset ?? {};
+    const isOther = episode !== String(this.#state.episode);
+    const isOld = step !== undefined && isAtRest(this.#state) && (isOther || step !== String(this.#state.step));
+    this.#fields.writeOrHide("old", isOld ? `Picture of ${isOther ? `episode ${episode}, ` : ""}step ${step}` : null);
   }
 
   /** Return the canvas for pictures; it comes with the first. */
@@ -78,7 +100,7 @@ export class Card {
     const place = this.node.querySelector(".picture");
     if (this.#canvas === null) {
       this.#canvas = element("canvas", { "data-field": "frame", role: "img" });
-      place.append(this.#canvas);
+      place.prepend(this.#canvas);
     }
     this.#canvas.setAttribute("aria-label", `What ${this.#state.id} sees`);
     show(place, true);

@@ -40,12 +40,12 @@ export class Frames {
     });
   }
 
-  async #draw({ card, number, step, png }) {
+  async #draw({ card, number, episode, step, png }) {
     this.#decoding.add(card);
     try {
       const picture = await createImageBitmap(png, { colorSpaceConversion: "none" });
       const canvas = this.#canvasOf(card);
-      if (canvas) paint(canvas, picture, number, step);
+      if (canvas) paint(canvas, picture, { number, episode, step });
       picture.close();
     } catch (error) {
       console.warn(`frame ${number} of ${card}: ${error.message}`);
@@ -56,7 +56,7 @@ export class Frames {
   }
 }
 
-function paint(canvas, picture, number, step) {
+function paint(canvas, picture, header) {
   if (canvas.width !== picture.width || canvas.height !== picture.height) {
     canvas.width = picture.width;
     canvas.height = picture.height;
@@ -65,8 +65,7 @@ function paint(canvas, picture, number, step) {
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, canvas.width, canvas.height);
   context.drawImage(picture, 0, 0);
-  canvas.dataset.number = number;
-  canvas.dataset.step = step;
+  Object.assign(canvas.dataset, header);
 }
 
 /** Which cards are on the screen: of those alone the server asks for pictures. */

@@ -6,10 +6,10 @@ import { Card } from "./card.js";
 import { arrange, setData, setText, show } from "./dom.js";
 import { ExperimentPanel } from "./experiment.js";
 import { Frames, Looking } from "./frames.js";
+import { densityChoice, themeButton } from "./looks.js";
 import { listenToKeys } from "./questions.js";
 import { ResultsView } from "./results.js";
 import { Connection, RefusedError, post } from "./server.js";
-import { themeButton } from "./theme_button.js";
 
 const TICK_MS = 250; // how often seconds of a status are shown anew
 const CONNECTION = { connected: "Connected", reconnecting: "Reconnecting" };
@@ -17,6 +17,7 @@ const CONNECTION = { connected: "Connected", reconnecting: "Reconnecting" };
 const at = (id) => document.getElementById(id);
 const cards = new Map();
 let state = null;
+let isOnline = false;
 
 const looking = new Looking((ids) => connection.send({ type: "look", cards: ids }));
 const frames = new Frames(
@@ -36,6 +37,10 @@ const connection = new Connection({
   },
   frame: (buffer) => frames.receive(buffer),
   changed(word) {
+    isOnline = word === "connected";
+    setData(document.documentElement, "connection", word);
+    for (const card of cards.values()) card.connected(isOnline, state.phase);
+    if (state !== null) bar.update(state, isOnline);
     setData(at("connection"), "state", word);
     setText(at("connection"), CONNECTION[word]);
     if (word === "connected") say(null);
@@ -64,7 +69,7 @@ function apply(snapshot) {
   // The reply to a wish and the WebSocket may overtake each other.
   if (state !== null && snapshot.version < state.version) return;
   state = snapshot;
-  bar.update(state);
+  bar.update(state, isOnline);
   experiment.update(state);
   dialog.update(state);
   const known = new Set(state.cards.map((card) => card.id));
@@ -110,5 +115,6 @@ setInterval(() => {
   for (const card of cards.values()) card.tick(state.phase);
 }, TICK_MS);
 themeButton(at("theme"));
+densityChoice(at("density"));
 listenToKeys();
 showView();

@@ -29,6 +29,12 @@ export class Panels {
     for (const [id, player] of players) this.#place(player.asked, id);
   }
 
+  /** Return the only panel that asks something; null: none, or several. */
+  get asking() {
+    const asking = [...this.#panels.values()].filter((panel) => panel.question !== null);
+    return asking.length === 1 ? asking[0] : null;
+  }
+
   #place(place, player) {
     const panel = this.#panels.get(player);
     const hadFocus = place.contains(document.activeElement);

@@ -9,6 +9,7 @@ export class Player {
   asked = this.node.querySelector(".asked");
   #fields = new Fields(this.node);
   #last;
+  #status = null;
 
   constructor(id, card) {
     this.node.dataset.player = id;
@@ -18,9 +19,9 @@ export class Player {
 
   update(player) {
     this.node.dataset.status = player.status;
-    this.node.dataset.shown = player.status;
+    this.#status = player.status;
+    this.connected(true);
     this.#fields.write({
-      status: statusName(player.status),
       operator: player.operator_id,
       type: player.operator_type,
       "total-reward": numberText(player.total_reward),
@@ -29,5 +30,12 @@ export class Player {
     this.#fields.writeShort("policy", shortName(policy), policy);
     show(this.node.querySelector(".policy"), Boolean(player.policy));
     this.#last.update(player.last, player.operator_type);
+  }
+
+  /** Show whether there is a connection: without one, the status is what was. */
+  connected(isOnline) {
+    const shown = isOnline ? this.#status : "offline";
+    this.node.dataset.shown = shown;
+    this.#fields.write({ status: statusName(shown) });
   }
 }

@@ -56,6 +56,28 @@ export class QuestionPanel {
     this.#fields.writeOrHide("question-message", question.message);
   }
 
+  /** The question that waits for an answer; null: none. */
+  get question() {
+    return this.form.dataset.question === undefined ? null : this.#question;
+  }
+
+  /** Answer as a button would. */
+  choose(action) {
+    this.#answer(action);
+  }
+
+  /** Leave the actions of these names, of which one is to be chosen by its button. */
+  narrow(names) {
+    if (this.#isList) {
+      const [first] = names;
+      let n = first.length;
+      while (!names.every((name) => name.startsWith(first.slice(0, n)))) n -= 1;
+      this.#input.value = first.slice(0, n);
+      this.#filter();
+    }
+    this.#say(`Which of ${names.join(", ")}? Press one.`);
+  }
+
   /** Return the button of a key, if there is one. */
   buttonOf(key) {
     const wanted = key.length === 1 ? key.toLowerCase() : key;

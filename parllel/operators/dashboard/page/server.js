@@ -2,6 +2,8 @@
 
 const ANSWER_S = 15;
 const LONGEST_PAUSE_S = 2;
+// The server says something every three seconds; one that is silent has stopped, or the network between.
+const LONGEST_SILENCE_S = 9;
 
 /** A wish that the server refused, or did not hear; its message is one sentence for people. */
 export class RefusedError extends Error {
@@ -37,6 +39,8 @@ async function ask(path, request) {
 /** The WebSocket, opened again for as long as the page is open. */
 export class Connection {
   #socket = null;
+  #isFirst = true; // whether nothing came by this socket yet
+  #heard_ms = 0;
   #pause_s = 0;
   #handlers;
 
@@ -44,6 +48,9 @@ export class Connection {
   constructor(handlers) {
     this.#handlers = handlers;
     this.#open();
+    setInterval(() => this.#listen(), 1000);
+    // It may concern another network than the server's: 127.0.0.1 is always there.
+    window.addEventListener("offline", () => get("api/state").catch(() => this.#lost()));
   }
 
   /** Send a message; without a connection it is dropped, as all of it is said again after the next `state`. */
@@ -55,26 +62,40 @@ export class Connection {
     const address = new URL("api/ws", document.baseURI);
     address.protocol = address.protocol.replace("http", "ws");
     const socket = new WebSocket(address);
-    let isFirst = true;
-    socket.binaryType = "arraybuffer";
-    socket.addEventListener("message", ({ data }) => {
-      if (typeof data !== "string") return this.#handlers.frame(data);
-      const message = JSON.parse(data);
-      if (message.type !== "state") return;
-      if (isFirst) this.#handlers.changed("connected");
-      this.#pause_s = 0;
-      this.#handlers.state(message, isFirst);
-      isFirst = false;
-    });
-    socket.addEventListener("close", () => this.#again(isFirst));
     this.#socket = socket;
+    this.#isFirst = true;
+    this.#heard_ms = Date.now();
+    socket.binaryType = "arraybuffer";
+    socket.addEventListener("message", ({ data }) => socket === this.#socket && this.#take(data));
+    socket.addEventListener("close", () => socket === this.#socket && this.#lost());
   }
 
-  #again(neverHeard) {
+  #take(data) {
+    this.#heard_ms = Date.now();
+    if (typeof data !== "string") return this.#handlers.frame(data);
+    const message = JSON.parse(data);
+    if (message.type !== "state") return;
+    const isFirst = this.#isFirst;
+    this.#isFirst = false;
+    this.#pause_s = 0;
+    if (isFirst) this.#handlers.changed("connected");
+    this.#handlers.state(message, isFirst);
+  }
+
+  #listen() {
+    if (this.#socket !== null && Date.now() - this.#heard_ms > 1000 * LONGEST_SILENCE_S) this.#lost();
+  }
+
+  #lost() {
+    // Its closing handshake is not waited for: nobody may answer it.
+    const socket = this.#socket;
+    this.#socket = null;
+    if (socket === null) return;
+    socket.close();
     this.#handlers.changed("reconnecting");
     this.#pause_s = Math.min(LONGEST_PAUSE_S, Math.max(0.1, 2 * this.#pause_s));
     setTimeout(() => this.#open(), 1000 * this.#pause_s);
     // A browser keeps from the page why a WebSocket was refused; REST says it.
-    if (neverHeard) get("api/state").catch((error) => this.#handlers.refused(error));
+    if (this.#isFirst) get("api/state").catch((error) => this.#handlers.refused(error));
   }
 }

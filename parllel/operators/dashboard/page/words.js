@@ -12,6 +12,7 @@ const STATUS = {
   ended: "Episode over",
   failed: "Failed",
   died: "Died",
+  offline: "Offline",
 };
 
 /** Return a number with at most four significant digits, all of those before the point, or a dash for null. */
@@ -43,6 +44,11 @@ export function shownStatus(card, phase, before) {
   const isBrief = elapsed(card) < SOON_S;
   if (card.status === "thinking" && isBrief) return before === "waiting" ? before : still(phase);
   return card.status === "ready" && isBrief ? still(phase) : card.status;
+}
+
+/** Return whether nothing has happened for a moment, so that a picture of it would have come. */
+export function isAtRest(card) {
+  return elapsed(card) >= SOON_S;
 }
 
 /** Return a status of `shownStatus` in words, with the seconds of a slow one. */

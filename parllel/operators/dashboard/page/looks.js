@@ -1,4 +1,4 @@
-// The switch between light, dark, and what the system says.
+// How the page looks: light, dark, or what the system says; and how wide cards are.
 
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
 const NAMES = { auto: "as the system", light: "light", dark: "dark" };
@@ -17,4 +17,13 @@ export function themeButton(button) {
     showIt();
   });
   showIt();
+}
+
+export function densityChoice(select) {
+  const root = document.documentElement;
+  select.value = root.dataset.density;
+  select.addEventListener("change", () => {
+    root.dataset.density = select.value;
+    localStorage.setItem("parllel-density", select.value);
+  });
 }
