@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from parllel.remote.failure import AgentFailure
-from parllel.wire.wire_error import shown
 
 _LATE = "DeadlineExceeded"
 _RAISED = "BaseException::"
@@ -30,7 +30,9 @@ def action_in(reply: Any) -> Any:
     status = reply.get("status")
     # Of the type first, here and below: protobuf has arrays, and `==` with one is another array.
     if status is not None and not isinstance(status, str):
-        return AgentFailure("ERROR", f'answered with a "status" that is no text: {shown(status)}')
+        return AgentFailure(
+            "ERROR", f'answered with a "status" that is no text: {reprlib.repr(status)}'
+        )
     if status in _STATUSES:
         return AgentFailure(status, _said(reply.get("reason", "without a reason")))
     if "action" not in reply:
@@ -69,7 +71,7 @@ def _read(action: Any) -> Any:
 
 def _said(value: Any) -> str:
     """Return what a server says as text; it may be of any kind and size."""
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else reprlib.repr(value)
 
 
 def patience_s(observations: list[Any], configuration: Mapping[str, Any]) -> float:
