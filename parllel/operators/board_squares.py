@@ -18,9 +18,9 @@ def board_squares(
     moves: of chess, in UCI, in the order of `legal`.
 
     Returns:
-        "columns" and "rows" of the board, which fills the height of the picture; "left", the part of its width
-        on either side that is no board; "squares", for each action those to click one after the other, row by
-        row from 0 at the top left.
+        "columns" and "rows" of the board, which fills the height of the picture; "left", the part of its
+        width on either side that is no board; "squares", for each action those to click one after the other,
+        row by row from 0 at the top left.
     """
     game = type(getattr(env, "unwrapped", env)).__module__.removeprefix("pettingzoo.classic.")
     if legal is None or not can_render(env):

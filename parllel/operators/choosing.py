@@ -44,7 +44,7 @@ class Asked(NamedTuple):
         space: the action space, as text.
         check: raises ValueError for JSON values that stand for no action, or none that is legal now.
         message: why the answer before was refused, by a worker that alone can say so.
-        board: which squares of the picture stand for each action, as `board_squares` has them; None if unknown.
+        board: which squares of the picture stand for each action, as of `board_squares`; None if unknown.
     """
 
     player_id: str | None

@@ -36,7 +36,7 @@ h1 {{ font-size: 1.3rem; }}
 </body>
 </html>
 """
-_WITH_COOKIE = """<p>This page needs the server's token. Open the address that the server printed at its start:</p>
+_WITH_COOKIE = """<p>This page needs the server's token. Open the address that the server printed:</p>
 <p><code>{origin}/?token=&hellip;</code></p>
 <p>If that is gone: the token is in the file that <code>--token-file</code> named, or in the file
 <code>token</code> of the server's folder. This browser keeps it from then on.</p>"""

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -79,6 +80,28 @@ class WebServer(Closing):
         host, port = self._address
         found = network_address(host)
         return None if found is None else _url(found, port)
+
+    def announce(self, ending: str = "") -> None:
+        """Print the URL, and whom else it lets in where other machines reach it.
+
+        The first line is for programs as well, on standard output: "serving on URL". Standard error has the
+        rest.
+
+        ending: of each URL, such as a query.
+        """
+        print(f"serving on {self.url}{ending}", flush=True)
+        if self.is_local:
+            return
+        elsewhere = self.network_url
+        if elsewhere is not None and elsewhere != self.url:
+            print(f"from other machines: {elsewhere}{ending}", file=sys.stderr)
+        print(
+            f"warning: at {self.settings.host} every machine that reaches this one can connect. Nothing is "
+            "encrypted, so the token can be read on its way, and whoever has it can use this server. Listen "
+            "on 127.0.0.1 and come through ssh, or put a proxy before it that encrypts",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def start(self) -> WebServer:
         """Serve in a thread; return when requests are accepted.

@@ -9,7 +9,6 @@ import socket
 import pytest
 
 from parllel.web import ServerSettings, WebServer, build_app, is_loopback
-from parllel.web.announce import announce
 
 TOKEN = "a-token-of-24-characters"
 
@@ -85,7 +84,7 @@ def test_the_url_for_other_machines_works_here(client, host, capsys):
     except OSError as error:  # a machine without IPv6
         pytest.skip(str(error))
     with started:
-        announce(started, "/?token=x")
+        started.announce("/?token=x")
         said = capsys.readouterr()
         assert said.out == f"serving on {started.url}/?token=x\n"
         warning = said.err.splitlines()[-1]
@@ -103,7 +102,7 @@ def test_the_url_for_other_machines_works_here(client, host, capsys):
 
 def test_a_server_of_this_machine_warns_of_nothing(capsys):
     with server() as started:
-        announce(started)
+        started.announce()
         assert started.network_url is None
         assert capsys.readouterr() == (f"serving on {started.url}\n", "")
 

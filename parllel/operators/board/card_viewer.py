@@ -58,9 +58,9 @@ class CardViewer:
             return True
 
     def wants_last(self, name: str, episode: int) -> bool:
-        """Return whether a card is looked at: its last picture stays, and is to be that of its last step."""
+        """Return whether any page is open: the last picture stays, and who looks later sees that."""
         with self._changes:
-            return self._is_looked_at(name)
+            return bool(self._looks) or self._cards[name].has_people
 
     def _is_looked_at(self, name: str) -> bool:
         # A person who comes to a card later has to see what is asked: nothing is drawn until the answer.

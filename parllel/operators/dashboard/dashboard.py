@@ -14,7 +14,6 @@ from parllel.operators.dashboard.viewers import Viewers
 from parllel.operators.dashboard.wishes import Wishes
 from parllel.types import Closing
 from parllel.web import ServerSettings, SocketRoute, WebServer, build_app, file_routes
-from parllel.web.announce import announce
 
 _PAGE = Path(__file__).parent / "page"
 _INDEX = "index.html"
@@ -79,7 +78,7 @@ class Dashboard(Closing):
 
     def announce(self) -> None:
         """Print the address that lets a browser in, and a warning where other machines can connect."""
-        announce(self._server, self._login)
+        self._server.announce(self._login)
 
     def start(self) -> Dashboard:
         """Serve in a thread; return when requests are accepted.

@@ -11,7 +11,6 @@ from parllel.remote.server.build_server import build_server
 from parllel.remote.server.command_values import agent_spec, check_agent, flag_value, json_value
 from parllel.remote.server.permissions import Permissions
 from parllel.web import ServerSettings, WebServer, read_token
-from parllel.web.announce import announce
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.agent is not None:
                 configuration = json_value(arguments.configuration, "--configuration", dict)
                 actions.load_agent(spec, arguments.environment, configuration)
-            server.run(lambda: announce(server))
+            server.run(server.announce)
         finally:
             server.close()
     return 0

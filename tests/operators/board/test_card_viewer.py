@@ -127,6 +127,17 @@ def test_the_last_picture_of_a_game_is_that_of_its_last_step(tmp_path, end):
         assert card["step"] == {"cut": 3, "forfeit": 2}.get(end, card["step"])
 
 
+def test_the_end_is_drawn_for_a_page_that_shows_other_cards(tmp_path):
+    noop = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
+    with Board([noop], base=tmp_path, speed=None) as board:
+        board.look("page", [])
+        board.reset(3)
+        settled(board, "ready")
+        board.play()
+        (card,) = settled(board, "ended")["cards"]
+        assert (board.frame("a").number, board.frame("a").step) == (1, card["step"])
+
+
 def test_nobody_draws_the_end_of_what_nobody_looks_at(tmp_path):
     noop = OperatorConfig("baseline", "a", "CartPole-v1", policy="noop")
     with Board([noop], base=tmp_path, speed=None) as board:

@@ -87,7 +87,8 @@ def test_frames_are_what_the_environment_draws(served):
             pass
         env = DrawnEnv("rgb_array")
         env.reset(seed=3)
-        assert taken[0] == {"card": "drawn", "number": 1, "episode": 0, "step": 0}
+        episode = served.cards_where(lambda card: card["status"] == "ready")["drawn"]["episode"]
+        assert taken[0] == {"card": "drawn", "number": 1, "episode": episode, "step": 0}
         assert np.array_equal(picture(taken[1]), env.render())
         served.wish("step")
         while (taken := reader.take()) is None or taken[0]["step"] < 1:

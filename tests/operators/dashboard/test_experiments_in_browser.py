@@ -76,7 +76,9 @@ def telemetry(folder):
 def test_an_experiment_watched_is_the_one_that_is_played_alone(shown, watched, tmp_path):
     folder, _ = watched
     shown.page.click("#scripts [data-script$='pair.py']")
-    shown.until(lambda: shown.page.locator("#experiment").get_attribute("data-state") == "running")
+    # Not before it can be played.
+    expect(shown.page.locator("#play")).to_be_enabled()
+    assert shown.page.locator("#experiment").get_attribute("data-state") == "running"
     expect(shown.page.locator("#phase")).to_have_attribute("data-phase", "stopped")
     for name in ("random", "noop"):
         expect(shown.card(name)).to_be_visible()

@@ -30,7 +30,9 @@ export class Bar {
     const isWatched = state.experiment !== null;
     const isPlaying = state.phase === "playing";
     const hasCards = state.cards.length > 0;
-    at("play").disabled = !isOnline || (!hasCards && !isWatched);
+    // An experiment that is loading its script has nothing to play yet, and a click would be lost.
+    const isReady = hasCards && (!isWatched || state.experiment.state === "running");
+    at("play").disabled = !isOnline || !isReady;
     at("step-all").disabled = at("play").disabled || isPlaying;
     for (const id of ["reset-all", "seed"]) at(id).disabled = !isOnline || !hasCards || isWatched;
     for (const id of ["speed", "go-on", "add"]) at(id).disabled = !isOnline;
