@@ -90,8 +90,6 @@ class LlmClient(Closing):
         if temperature is not None:
             self._options["temperature"] = temperature
         headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
-        if self._key is not None and len(self._key) < _SHORTEST_SECRET:
-            self._key = None
         self._exchange = HttpExchange(f"{self.base_url}/chat/completions", headers)
 
     def __repr__(self) -> str:
@@ -159,9 +157,9 @@ class LlmClient(Closing):
 
     def _answer(self, reply: HttpReply) -> Answer:
         body = reply.body
-        if self._key is not None:
+        for secret in self._secrets:
             # What a server repeats of a request must not get into telemetry.
-            body = body.replace(self._key.encode(), b"(api_key)")
+            body = body.replace(secret.encode(), b"(api_key)")
         try:
             answer = read_answer(body, self._hidden)
         except LlmError as error:
@@ -183,7 +181,9 @@ class LlmClient(Closing):
 
 
 def _written_forms(key: str) -> tuple[str, ...]:
-    """Return a key as text, and as JSON within text has it."""
+    """Return a key as text, and as JSON within text has it; nothing for one too short to be a secret."""
+    if len(key) < _SHORTEST_SECRET:
+        return ()
     quoted = json.dumps(key)[1:-1]
     return tuple(dict.fromkeys([key, quoted, quoted.replace("/", "\\/")]))
 
