@@ -8,6 +8,7 @@ telemetry/<run_id>_interrupted.jsonl    steps that were cut off and were paid fo
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ class EarlierPart:
         rewards: of the episodes that ended, in a game of its first player.
         n_restarts: of its worker.
         lost: why the worker was lost in the last episode; None if it was not.
+        used: tokens by operator_id, since its worker was started the last time.
         paid: records of episodes and of interrupted steps, of what was paid for.
     """
 
@@ -42,6 +44,7 @@ class EarlierPart:
     rewards: tuple[float, ...] = ()
     n_restarts: int = 0
     lost: str | None = None
+    used: Mapping[str, int] = field(default_factory=dict)
     paid: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
 
@@ -91,8 +94,17 @@ def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: 
         tuple(own[0]["total_reward"] or 0.0 for own in ended),
         last[0]["restarts"] if last else 0,
         lost[0] if lost else None,
+        {} if lost else _used(kept),
         tuple(paid),
     )
+
+
+def _used(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    used: Counter[str] = Counter()
+    for record in records:
+        if record["restarts"] == records[-1]["restarts"]:
+            used[record["operator_id"]] += record.get("tokens") or 0
+    return {name: n for name, n in used.items() if n}
 
 
 def note_interrupted(folder: Path, run_id: str, record: Mapping[str, Any]) -> None:

@@ -188,39 +188,16 @@ class Experiment:
                 )
             )
             gate = self._gate() if watching is None else watching.gate(self._gate())
-            sessions = [
-                self._session(
-                    config,
-                    one,
-                    folder,
-                    launcher,
-                    gate,
-                    watching,
-                    earlier.get(config.operator_id),
-                    spending,
-                )
-                for config, one in zip(self.operators, episodes, strict=True)
-            ]
+            sessions = self._sessions(episodes, folder, launcher, gate, watching, earlier, spending)
             if watching is not None:
                 watching.starts(folder.path, sessions)
             with ExperimentProgress(sessions, shown=progress) as bars:
                 show = bars.update if watching is None else watching.look
                 stopped_by = play_all(sessions, gate, launcher.close, show)
             launcher.close()
-            why = None if spending is None or stopped_by is not None else spending.reason
-            stopped_by = stopped_by or (None if why is None else "budget")
-            spent = None if spending is None else spending.as_json()
-            groups, failures, notes = folder.conclude(
-                stopped_by,
-                film,
-                n_steps=sum(session.n_steps for session in sessions),
-                # A page draws its own; matplotlib would keep open fonts for each thread that has drawn.
-                draws=watching is None,
-                spent=spent,
-            )
-        contradicted = [one.contradiction for one in sessions if one.contradiction is not None]
-        notes = (*contradicted, *notes) if why is None else (*contradicted, *notes, why)
-        return ExperimentResult(folder.path, groups, failures, stopped_by, notes, spent)
+            # A page draws its own; matplotlib would keep open fonts for each thread that has drawn.
+            draws = watching is None
+            return _concluded(folder, film, sessions, stopped_by, spending, draws=draws)
 
     def _resumed(
         self, folder: ExperimentFolder, film: Film, say: Callable[[str], None]
@@ -266,6 +243,24 @@ class Experiment:
             notice=no_notice if watching is None else watching.notice(name),
         )
 
+    def _sessions(
+        self,
+        episodes: Sequence[Episodes],
+        folder: ExperimentFolder,
+        launcher: OperatorLauncher,
+        gate: EpisodeGate,
+        watching: Watching | None,
+        earlier: Mapping[str, EarlierPart],
+        spending: Spending | None,
+    ) -> list[OperatorSession]:
+        found = []
+        for config, one in zip(self.operators, episodes, strict=True):
+            part = earlier.get(config.operator_id)
+            found.append(
+                self._session(config, one, folder, launcher, gate, watching, part, spending)
+            )
+        return found
+
     def _session(
         self,
         config: OperatorConfig | MultiAgentConfig,
@@ -281,7 +276,7 @@ class Experiment:
         return OperatorSession(
             config.operator_id,
             labels=labels_of(config),
-            launch=launch_of(config, launcher, run_id),
+            launch=launch_of(config, launcher, run_id, earlier.used if earlier else None),
             episodes=episodes,
             rounds=self._rounds(config),
             gate=gate,
@@ -313,6 +308,25 @@ class Experiment:
         success = self.success
         threshold = success.get(env_id or "") if isinstance(success, Mapping) else success
         return None if threshold is None else lambda reward: reward >= threshold
+
+
+def _concluded(
+    folder: ExperimentFolder,
+    film: Film,
+    sessions: Sequence[OperatorSession],
+    stopped_by: str | None,
+    spending: Spending | None,
+    *,
+    draws: bool,
+) -> ExperimentResult:
+    why = None if spending is None or stopped_by is not None else spending.reason
+    stopped_by = stopped_by or (None if why is None else "budget")
+    spent = None if spending is None else spending.as_json()
+    n_steps = sum(session.n_steps for session in sessions)
+    groups, failures, notes = folder.conclude(stopped_by, film, n_steps, draws=draws, spent=spent)
+    contradicted = [one.contradiction for one in sessions if one.contradiction is not None]
+    notes = (*contradicted, *notes) if why is None else (*contradicted, *notes, why)
+    return ExperimentResult(folder.path, groups, failures, stopped_by, notes, spent)
 
 
 def _operators(

@@ -46,9 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
         print(said, file=sys.stderr)
     if result.stopped_by is not None:
         more = " and a larger --budget" if result.stopped_by == "budget" else ""
+        played = ", ".join(
+            f"{one.operator_id} {one.ended + one.failed} of {one.asked}"
+            for group in result.groups
+            for one in group.operators
+        )
         print(
-            f"{result.stopped_by}: stopped; what was played is in {result.folder}; to go on, give --resume "
-            f"{result.folder}{more}",
+            f"{result.stopped_by}: stopped; played: {played} episodes, in {result.folder}; to go on, give "
+            f"--resume {result.folder}{more}",
             file=sys.stderr,
         )
     return result.exit_status

@@ -206,13 +206,8 @@ class OperatorSession:
         latencies: list[float] = []
 
         def record_step(record: Record) -> None:
-            self.n_steps += 1
             latencies.append(record.get("latency_s") or 0.0)
-            telemetry.step({**labels, **record})
-            if self._spending is not None:
-                self._spending.add({**labels, **record})
-            if self._onlooker is not None:
-                self._onlooker.stepped(record)
+            self._note_step(telemetry, labels, record)
 
         if self._onlooker is not None:
             self._onlooker.begins(number, seed)
@@ -274,6 +269,14 @@ class OperatorSession:
             before_step=before_step,
             record_step=record_step,
         )
+
+    def _note_step(self, telemetry: Telemetry, labels: Record, record: Record) -> None:
+        self.n_steps += 1
+        telemetry.step({**labels, **record})
+        if self._spending is not None:
+            self._spending.add({**labels, **record})
+        if self._onlooker is not None:
+            self._onlooker.stepped(record)
 
     def _before_paid_step(self) -> None:
         assert self._spending is not None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 from parllel.operators.choosing import Choose
 from parllel.operators.game_episodes import GameEpisodes
+from parllel.operators.llm.llm_settings import USED
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_launcher import OperatorLauncher
@@ -46,12 +49,32 @@ def episodes_of(
 
 
 def launch_of(
-    config: OperatorConfig | MultiAgentConfig, launcher: OperatorLauncher, run_id: str
+    config: OperatorConfig | MultiAgentConfig,
+    launcher: OperatorLauncher,
+    run_id: str,
+    used: Mapping[str, int] | None = None,
 ) -> Callable[[], Any]:
-    """Return what starts the worker, or the workers of all players."""
+    """Return what starts the worker, or the workers of all players.
+
+    used: tokens by operator_id, which the first workers count for their `token_budget`.
+    """
+    if used:
+        launches = chain(
+            [launch_of(_with_used(config, used), launcher, run_id)],
+            repeat(launch_of(config, launcher, run_id)),
+        )
+        return lambda: next(launches)()
     if isinstance(config, MultiAgentConfig):
         return partial(launcher.launch_multiagent_operator, config, run_id)
     return partial(launcher.launch_operator, config, run_id, interactive=True)
+
+
+def _with_used(config: Any, used: Mapping[str, int]) -> Any:
+    if isinstance(config, MultiAgentConfig):
+        players = {name: _with_used(one, used) for name, one in config.players.items()}
+        return replace(config, players=players)
+    n = used.get(config.operator_id, 0)
+    return replace(config, variables={**config.variables, USED: str(n)})
 
 
 def labels_of(config: OperatorConfig | MultiAgentConfig) -> dict[str, Any]:

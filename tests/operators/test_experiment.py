@@ -262,7 +262,9 @@ def test_a_signal_keeps_what_was_played(long, tmp_path, signal_name):
     output, errors = long.communicate(timeout=40)
     assert long.returncode == 128 + getattr(signal, signal_name)
     folder = tmp_path / "long"
-    assert errors.splitlines() == [f"{signal_name}: stopped; what was played is in {folder}"]
+    (said,) = errors.splitlines()
+    assert said.startswith(f"{signal_name}: stopped; played: quick ")
+    assert said.endswith(f" of 100000 episodes, in {folder}; to go on, give --resume {folder}")
     assert "quick" in output
     assert not [pid for pid in workers if process_runs(pid)]
     assert json.loads((folder / "run.json").read_text())["outcome"]["stopped_by"] == signal_name

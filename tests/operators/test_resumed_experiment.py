@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from parllel.cli import main
 from parllel.errors import WrongStateError
-from parllel.operators import Experiment, OperatorConfig, read_telemetry
+from parllel.operators import Experiment, MultiAgentConfig, OperatorConfig, read_telemetry
 from parllel.operators.earlier_part import earlier_part
 from parllel.operators.llm.scripted_server import Rule, ScriptedServer
 from parllel.operators.telemetry import TIMES
@@ -39,6 +41,7 @@ def experiment(url: str, mode: str = "free"):
         "long",
         [
             OperatorConfig("llm", "model", settings=settings, **lake),
+            OperatorConfig("llm", "poor", settings=settings | {{"token_budget": 4000}}, **lake),
             OperatorConfig("baseline", "random", policy="random", **lake),
             OperatorConfig("program", "dies", "five", worker=[*worker, "die=2", "slow=0.01"]),
             OperatorConfig("program", "gives_up", "five", worker=[*worker, "die=1"]),
@@ -54,6 +57,11 @@ def said_by(messages):
     """Answer as a model does that understands no question whose position is odd; the same to the same."""
     generator = random.Random(json.dumps(messages))
     return generator.choice(["Action: 1", "Action: 2", "left", "hm"])
+
+
+def lake_model(name, server, **settings):
+    settings = {"model": "any", "base_url": server.base_url, "attempts": 0, **settings}
+    return OperatorConfig("llm", name, LAKE, settings=settings, max_steps=4)
 
 
 @pytest.fixture
@@ -145,19 +153,72 @@ def test_killed_at_random_moments_it_plays_what_it_would_have(
         killed.append(kill_after(resumed, folder, generator.randrange(1, 40)))
     done = subprocess.run(resumed, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
-    assert "of 60 episodes were already played" in done.stdout.splitlines()[0]
+    assert "of 70 episodes were already played" in done.stdout.splitlines()[0]
     assert without_times(folder) == without_times(whole / "long")
     episodes = list(read_telemetry(folder / "telemetry" / "long_model_episodes.jsonl"))
     assert [episode["episode"] for episode in episodes] == list(range(10))
     history = json.loads((folder / "run.json").read_text())["history"]
     assert len(history) == kills
     assert not killed[0]  # the first ended within it
+    # A worker's own budget is used up where it would have been.
+    poor = [e["status"] for e in read_telemetry(folder / "telemetry" / "long_poor_episodes.jsonl")]
+    assert poor[0] == "ended"
+    assert poor[-1] == "failed"
     # What was interrupted is paid for again; all that was paid for and written down counts.
+    poor = read_telemetry(folder / "telemetry" / "long_poor_episodes.jsonl")
+    episodes += [episode for episode in poor if "calls" in episode]
     spent = json.loads((folder / "run.json").read_text())["outcome"]["spent"]
     total = sum(episode["calls"] for episode in episodes)
     again = len(model.requests) - n_asked - total
     assert total <= spent["calls"] <= total + again
-    assert again <= 3 * 6 * len(killed)  # at most an episode of each part
+    assert again <= 2 * 3 * 6 * len(killed)  # at most an episode of each model in each part
+
+
+def cut_records(folder, run_id, n_done, n_more):
+    """Cut the records of an operator to so many episodes, and so many steps of the next one."""
+    steps, episodes = (
+        folder / "telemetry" / f"{run_id}_{kind}.jsonl" for kind in ("steps", "episodes")
+    )
+    lines = episodes.read_bytes().splitlines(keepends=True)
+    episodes.write_bytes(b"".join(line for line in lines if json.loads(line)["episode"] < n_done))
+    lines = steps.read_bytes().splitlines(keepends=True)
+    done = [line for line in lines if json.loads(line)["episode"] < n_done]
+    more = [line for line in lines if json.loads(line)["episode"] == n_done][:n_more]
+    steps.write_bytes(b"".join([*done, *more, b'{"run_id": "h']))
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("mode", ["free", pytest.param("lockstep", marks=pytest.mark.soak)])
+def test_cut_at_any_record_it_goes_on_as_it_would_have(tmp_path, mode):
+    worker = [sys.executable, str(FRAIL)]
+    with ScriptedServer([Rule("Action: 1", usage=(8, 2))]) as server:
+        players = {
+            f"player_{i}": replace(
+                lake_model(f"player-{i}", server, token_budget=60), env_id=None, max_steps=None
+            )
+            for i in range(2)
+        }
+        operators = [
+            lake_model("poor", server, token_budget=90),
+            OperatorConfig("program", "dies", "five", worker=[*worker, "die=2"]),
+            MultiAgentConfig("duel", "pettingzoo/classic/rps_v2", players, max_steps=2),
+        ]
+        experiment = Experiment("cut", operators, seeds=[1, 2, 3, 2, 4], mode=mode, restarts=1)
+        whole = experiment.run(tmp_path).folder
+        poor = list(read_telemetry(whole / "telemetry" / "cut_poor_episodes.jsonl"))
+        assert [e["status"] for e in poor] == ["ended"] * 2 + ["failed"] * 3
+        duel = list(read_telemetry(whole / "telemetry" / "cut_duel_episodes.jsonl"))
+        assert [e["status"] for e in duel[::2]] == ["ended"] * 3 + ["failed"] * 2
+        for number, cuts in enumerate(([0, 0, 0], [1, 2, 3], [2, 1, 4], [5, 3, 2])):
+            folder = tmp_path / f"cut-{number}"
+            shutil.copytree(whole, folder)
+            for name, n_done in zip(("poor", "dies", "duel"), cuts, strict=True):
+                cut_records(folder, f"cut_{name}", n_done, n_more=1)
+            if number == 1:  # killed between the records of two players
+                path = folder / "telemetry" / "cut_duel_episodes.jsonl"
+                path.write_bytes(path.read_bytes() + json.dumps(duel[6]).encode() + b"\n")
+            experiment.run(tmp_path, resume=folder)
+            assert without_times(folder) == without_times(whole), cuts
 
 
 def test_what_is_finished_is_not_played_again(tmp_path, capsys, monkeypatch):
@@ -262,11 +323,6 @@ def test_a_new_run_says_that_an_earlier_one_can_be_resumed(tmp_path, capsys):
 # ---------------------------------------------------------------------- budgets
 
 
-def lake_model(name, server, **settings):
-    settings = {"model": "any", "base_url": server.base_url, "attempts": 0, **settings}
-    return OperatorConfig("llm", name, LAKE, settings=settings, max_steps=4)
-
-
 def calls_of(folder, name):
     episodes = read_telemetry(folder / "telemetry" / f"paid_{name}_episodes.jsonl")
     return sum(episode["calls"] for episode in episodes)
@@ -355,6 +411,7 @@ def test_the_command_takes_a_budget_and_says_how_to_go_on(tmp_path, capsys):
         assert main([*run, "--budget", "tokens=20", "--budget", "calls=50"]) == 1
         out, err = capsys.readouterr()
         assert "budget: 20 of 20 tokens are used" in err
+        assert "budget: stopped; played: model 0 of 3 episodes, in " in err
         folder = tmp_path / "paid"
         assert f"to go on, give --resume {folder} and a larger --budget" in err
         assert " 0/3 " in out

@@ -76,7 +76,7 @@ def read_answer(body: bytes, hide: Hide = str) -> Answer:
     hide: returns text without secrets.
 
     Raises:
-        LlmError: if the reply is none; quotes its beginning.
+        LlmError: if the reply is none; quotes its beginning. Its `answer` has the tokens, if the reply has.
     """
     try:
         reply = json.loads(body)
@@ -87,9 +87,13 @@ def read_answer(body: bytes, hide: Hide = str) -> Answer:
         message = choice["message"]
         text = hide(_text(message.get("content")))
         reason = choice.get("finish_reason")
-        prompt, completion = _usage(reply.get("usage"))
     except (AttributeError, KeyError, IndexError, TypeError):
-        raise LlmError(f"expected choices with a message, got {_start(body)}") from None
+        error = LlmError(f"expected choices with a message, got {_start(body)}")
+        if isinstance(reply, dict) and reply.get("usage"):
+            whole = _whole({"reply": reply}, hide)
+            error.answer = Answer("", *_usage(reply["usage"]), whole=whole)
+        raise error from None
+    prompt, completion = _usage(reply.get("usage"))
     reason = reason if isinstance(reason, str) else None
     whole = _whole({**message, "finish_reason": reason}, hide)
     return Answer(text, prompt, completion, reason, whole=whole)

@@ -80,6 +80,7 @@ class ChessModelAgent(WorkerAgent):
             elif self._unparsed is not None:
                 action = unparsed_action(self._unparsed, self._space, legal, self._generator, raw)
         except LlmError as error:
+            answers += [] if error.answer is None else [error.answer]
             if answers:
                 error.decision = _decision(None, answers, understood)
             raise

@@ -163,16 +163,25 @@ class LlmClient(Closing):
         try:
             answer = read_answer(body, self._hidden)
         except LlmError as error:
-            raise self._error(str(error), reply.status) from None
-        if answer.tokens is not None:
-            with self._lock:
-                self.used += answer.tokens
-        elif self._budget is not None:
-            raise self._error("its replies have no usage, by which token_budget counts", 200)
+            self._count(error.answer)
+            raise self._error(str(error), reply.status, error.answer) from None
+        if answer.tokens is None and self._budget is not None:
+            said = "its replies have no usage, by which token_budget counts"
+            raise self._error(said, 200, answer)
+        self._count(answer)
         return answer
 
-    def _error(self, message: str, status: int | None = None) -> LlmError:
-        return LlmError(self._hidden(f"{self.model} at {self.base_url}: {message}"), status)
+    def _count(self, answer: Answer | None) -> None:
+        if answer is not None and answer.tokens is not None:
+            with self._lock:
+                self.used += answer.tokens
+
+    def _error(
+        self, message: str, status: int | None = None, answer: Answer | None = None
+    ) -> LlmError:
+        error = LlmError(self._hidden(f"{self.model} at {self.base_url}: {message}"), status)
+        error.answer = answer
+        return error
 
     def _hidden(self, text: str) -> str:
         for secret in self._secrets:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from parllel.errors import ParllelError
 from parllel.operators.worker_agent import Decision
 
@@ -11,12 +13,14 @@ class LlmError(ParllelError, RuntimeError):
 
     Attributes:
         status: of the reply, None if none came.
+        answer: an Answer that cannot be used, but was paid for; None if there is none.
         decision: what was answered before, with its tokens; None if nothing was.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.answer: Any = None
         self.decision: Decision | None = None
 
 

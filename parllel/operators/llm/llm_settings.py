@@ -22,6 +22,8 @@ _OF_CLIENT = (
     "max_tokens",
     "temperature",
 )
+# Variable that holds the tokens that count for `token_budget` from the beginning.
+USED = "PARLLEL_TOKENS_USED"
 _OF_AGENT = ("attempts", "history", "instructions", "unparsed")
 # What all workers of language models understand.
 LLM_SETTINGS = (*_OF_CLIENT, *_OF_AGENT, "api_key_env", "price")
@@ -86,4 +88,7 @@ def client_of(settings: Mapping[str, Any], environ: Mapping[str, str]) -> LlmCli
     variable = key_variable(settings)
     if variable is not None and not environ.get(variable):
         raise ValueError(f"settings: the variable {variable} is not set")
-    return LlmClient(**options, api_key=None if variable is None else environ[variable])
+    client = LlmClient(**options, api_key=None if variable is None else environ[variable])
+    # Of a worker that goes on with the episodes of another.
+    client.used = int(environ.get(USED, 0))
+    return client

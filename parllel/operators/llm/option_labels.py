@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 _ROW = re.compile(r"\W*\|\s*(-?\d+)\s*\|([^|\n]+)\|")  # of a table
 _ENTRY = re.compile(r"(?:[\s*+`('\"]|-\s)*(-?\d+)[\s*`)'\"]*[:=]+[\s*`'\"]*([^\W\d].*)", re.DOTALL)
@@ -28,7 +29,7 @@ def offered_labels(text: str, actions: Iterable[int]) -> dict[int, str]:
 
     actions: the numbers of all actions. A number that has two labels has none.
     """
-    wanted = list(actions)[: _MOST + 1]
+    wanted = list(islice(actions, _MOST + 1))
     if len(wanted) > _MOST:
         return {}
     found: dict[int, set[str]] = {}

@@ -116,6 +116,7 @@ class TextAgent(WorkerAgent):
             if not understood:
                 action = self.instead(answers[-1].text, info)
         except LlmError as error:
+            answers += [] if error.answer is None else [error.answer]
             if answers:
                 error.decision = _decision(None, answers, understood)
             raise

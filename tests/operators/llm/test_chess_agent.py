@@ -47,6 +47,33 @@ def test_a_wrong_move_is_corrected():
     assert "e2e5 is not a legal move" in requests[1].messages[-1]["content"]
 
 
+def test_a_cut_answer_is_told_so_and_all_answers_are_kept():
+    rules = [
+        Rule("make move e2e4", times=1, finish_reason="length", usage=(5, 1)),
+        Rule(None, times=1, message={"refusal": "I don't play."}, usage=(5, 1)),
+        Rule("make move d2d4", usage=(5, 1)),
+    ]
+    made, requests = decided(*rules)
+    assert (made.parsed, made.understood, made.calls, made.tokens) == ("d2d4", True, 3, 18)
+    said = "Your answer was cut at the limit of tokens. Give a shorter one."
+    assert requests[1].messages[-1]["content"].startswith(said)
+    assert said not in requests[2].messages[-1]["content"]
+    assert requests[2].messages[-2] == {"role": "assistant", "content": "(no text)"}
+    assert [answer["finish_reason"] for answer in made.answers] == ["length", "stop", "stop"]
+    assert made.answers[1]["refusal"] == "I don't play."
+
+
+def test_what_was_answered_before_an_error_is_not_lost():
+    rules = [Rule("get board", times=1, usage=(5, 1)), Rule("no", status=400)]
+    with pytest.raises(LlmError, match="status 400: no") as raised:
+        decided(*rules)
+    spent = raised.value.decision
+    assert (spent.raw, spent.tokens, spent.understood) == ("get board", 6, None)
+    with pytest.raises(LlmError, match="names no action") as raised:
+        decided(Rule("hm", usage=(5, 1)), attempts=0, unparsed="error")
+    assert (raised.value.decision.tokens, raised.value.decision.understood) == (6, False)
+
+
 def test_without_a_legal_move_the_game_is_given_what_was_said():
     made, requests = decided(Rule("make move e2e5"), attempts=2)
     assert (made.action, made.parsed, made.raw) == ("e2e5", None, "make move e2e5")

@@ -192,7 +192,20 @@ def test_once_the_budget_is_used_nothing_is_asked():
 
 def test_a_budget_needs_a_server_that_counts():
     with scripted(Rule("hi", usage=None), token_budget=100) as (client, _):
-        refused(client, "have no usage, by which token_budget counts")
+        error = refused(client, "have no usage, by which token_budget counts")
+    assert error.answer.text == "hi"
+
+
+@pytest.mark.parametrize("choices", ["[]", '[{"message": null}]', "null"])
+def test_tokens_of_a_reply_that_is_none_count_all_the_same(choices):
+    usage = '{"prompt_tokens": 60, "completion_tokens": 50}'
+    body = f'{{"choices": {choices}, "usage": {usage}}}'.encode()
+    with scripted(Rule(body=body), token_budget=100) as (client, _):
+        error = refused(client, "expected choices with a message")
+        assert (error.answer.tokens, client.used) == (110, 110)
+        assert error.answer.whole["reply"]["usage"]["prompt_tokens"] == 60
+        with pytest.raises(BudgetError, match="is used up"):
+            client.chat(HELLO)
 
 
 @pytest.mark.parametrize(

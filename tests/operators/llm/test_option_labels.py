@@ -137,6 +137,10 @@ def test_a_list_of_all_actions_is_found(text, n, labels):
     assert offered_labels(text, range(n)) == labels
 
 
+def test_of_very_many_actions_none_has_a_label():
+    assert offered_labels("0: left\n1: right", range(10**12)) == {}
+
+
 def test_labels_of_other_numbers_than_from_zero():
     assert offered_labels("- -1: back\n- 0: stay\n- 1: on", range(-1, 2)) == {
         -1: "back",
