@@ -106,7 +106,7 @@ class CageInterface(HeldEnvironments):
         return False
 
     @property
-    def policy(self) -> Any:
+    def worker_policy(self) -> Any:
         """What the cage's policies were made by; None if it has none, or is not to be asked."""
         return None
 

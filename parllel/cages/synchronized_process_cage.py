@@ -170,7 +170,7 @@ class SynchronizedProcessCage(RemoteCage):
         return self._policy is not None
 
     @property
-    def policy(self) -> MakePolicy | None:
+    def worker_policy(self) -> MakePolicy | None:
         """The argument of `set_policy`."""
         return self._policy
 

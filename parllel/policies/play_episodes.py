@@ -205,13 +205,7 @@ def _make_stepper(
         index=0,
         check="first_episode",
     )
-    # Before the check: what was made twice has to be closed as well.
     stack.callback(stepper.close)
-    if len({id(env) for env in stepper.envs}) < n:
-        raise ValueError(
-            "make_env: expected a new environment from each call, got the same one twice; give it "
-            "n_envs=1, or make one in each call"
-        )
     return stepper
 
 

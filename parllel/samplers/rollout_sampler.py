@@ -56,7 +56,7 @@ class RolloutSampler(BatchSampler):
                     f"cage {i} ({cage.spaces.name}): expected a cage with a policy, got a "
                     f"{type(cage).__name__} without; set one by SynchronizedProcessCage.set_policy"
                 )
-            if isinstance(handler, Handler) and not handler.provides_for(cage.policy):
+            if isinstance(handler, Handler) and not handler.provides_for(cage.worker_policy):
                 raise ValueError(
                     f"cage {i} ({cage.spaces.name}): expected the policy of this sampler's "
                     f"{type(handler).__name__}, got that of another handler, whose parameters would never "

@@ -190,7 +190,7 @@ def test_wrong_arguments():
 
 def test_each_environment_is_another():
     env = cart()
-    with pytest.raises(ValueError, match="make_env: expected a new environment from each call"):
+    with pytest.raises(ValueError, match="environment 1: expected an environment of its"):
         play_episodes(random_policy(), lambda: env, range(3))
     assert len(play_episodes(random_policy(), lambda: env, range(3), n_envs=1)) == 3
 

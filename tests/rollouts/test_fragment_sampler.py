@@ -133,7 +133,7 @@ def test_columns_go_on_with_the_environment_that_they_had():
             np.testing.assert_array_equal(samples.env.reward, reward)
             np.testing.assert_array_equal(samples.env.done, done)
             for t in range(T):
-                expected = np.where(done[t], 0.0, reward[t] + 0.9 * expected)
+                expected = np.where(done[t], 0.0, reward[t] + 0.98 * expected)
             np.testing.assert_allclose(rewards.state()["carried"], expected, rtol=1e-12)
         assert broken
 
