@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -152,10 +152,12 @@ class VectorizedKafkaEnv(Closing):
         """
         self._check_open()
         chosen = self._chosen(env_idx)
-        if isinstance(seed, int):
-            seeds: list[int | None] = [seed + i for i in chosen]
+        if seed is None:
+            seeds: list[int | None] = [None] * len(chosen)
+        elif isinstance(seed, Iterable):
+            seeds = [None if one is None else operator.index(one) for one in seed]
         else:
-            seeds = [None] * len(chosen) if seed is None else list(seed)
+            seeds = [operator.index(seed) + i for i in chosen]
         if len(seeds) != len(chosen):
             raise ValueError(f"seed: expected one for each of {chosen}, got {seeds}")
         return [

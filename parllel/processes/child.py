@@ -114,7 +114,7 @@ class Child(WatchedProcess):
             WorkerTimeoutError: if the child did not take it in `timeout_s`.
             WorkerDiedError: if the child is gone. A reply that it left behind can still be received.
         """
-        self._check_open()
+        self.check_open()
         try:
             self._channel.write(message, timeout_s)
         except TimeoutError:
@@ -127,7 +127,7 @@ class Child(WatchedProcess):
 
         Raises: as `send_bytes`.
         """
-        self._check_open()
+        self.check_open()
         try:
             # Each of them, as `send_handle` blocks in the system while the pipe is full.
             for send in sends:
@@ -148,7 +148,7 @@ class Child(WatchedProcess):
             WorkerDiedError: if the child died without a reply.
             Exception: what the child raised, as itself.
         """
-        self._check_open()
+        self.check_open()
         try:
             message = self._channel.read(timeout_s)
         except TimeoutError:
@@ -168,7 +168,7 @@ class Child(WatchedProcess):
 
         Raises: as `receive` does, where one would be waited for too long, or in vain.
         """
-        self._check_open()
+        self.check_open()
         try:
             # `recv_handle` itself waits without an end, and would not notice a death.
             receive(lambda: self._channel.await_bytes(timeout_s))
@@ -179,7 +179,7 @@ class Child(WatchedProcess):
 
     def poll(self) -> bool:
         """Return at once whether a reply is there (or the child is dead)."""
-        self._check_open()
+        self.check_open()
         return self._channel.poll()
 
     def handles(self) -> Sequence[Connection | int]:

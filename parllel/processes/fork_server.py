@@ -176,7 +176,7 @@ class ForkServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-        bound = threading.Timer(timeout_s, end)
+        bound = threading.Timer(min(timeout_s, threading.TIMEOUT_MAX), end)
         bound.start()
         try:
             yield

@@ -137,7 +137,7 @@ class Program(WatchedProcess, Closing):
             WorkerDiedError: if it has ended, or has closed its input. Its last lines can still be read.
             ClosedError: after `end` or `close_input`, and after part of a message.
         """
-        self._check_open()
+        self.check_open()
         try:
             self._input.write(message, timeout_s, self._output)
         except TimeoutError as error:
@@ -179,13 +179,13 @@ class Program(WatchedProcess, Closing):
 
     def try_read_line(self, timeout_s: float = 0.0) -> bytes | None:
         """Return the next line, or None if none came in `timeout_s`; raise as `read_line` otherwise."""
-        self._check_open()
+        self.check_open()
         output = self.output
         try:
             return output.next(timeout_s)
         except EOFError as ended:
             half = ended.args[0]
-        self._check_open()  # by another thread meanwhile
+        self.check_open()  # by another thread meanwhile
         if not half:
             raise self.died_error("while its next line was awaited")
         error = HalfLineError(str(self.died_error(f"in a line of which {len(half):,} bytes came")))

@@ -262,7 +262,7 @@ class WatchedProcess:
             finally:
                 os.close(nothing)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         """Raise ClosedError after `end`, and in a fork of the owner."""
         if self._ended:
             raise ClosedError(f"{self.name}: {self._why_ended}")

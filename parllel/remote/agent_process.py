@@ -94,8 +94,15 @@ class AgentProcess(Closing):
 
     @property
     def running(self) -> bool:
-        """Whether there is a process that can be asked."""
-        return self._child is not None and self._child.alive
+        """Whether there is a process that can be asked.
+
+        Raises:
+            ClosedError: in a forked copy of the process that started it: another one would begin anew.
+        """
+        if self._child is None:
+            return False
+        self._child.check_open()
+        return self._child.alive
 
     def start(self, configuration: Mapping[str, Any]) -> None:
         """Start a process in place of one that has ended; the agent's code is executed from the beginning.

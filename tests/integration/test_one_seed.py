@@ -203,21 +203,22 @@ def test_environments_of_agents_are_reset_with_the_seed() -> None:
         def observe(self, state: Any) -> Any:
             return self.np_random.integers(2**20, size=3).astype(np.float32)
 
-    def face(n: int) -> Any:
+    def made(n: int) -> Any:
         spaces_of: dict[str, Any] = {
             "observation_space": Dice.observation_space,
             "action_space": spaces.Discrete(2),
         }
-        envs = VectorizedKafkaEnv(
+        return VectorizedKafkaEnv(
             lambda env_id: {"roller": Roller("roller", **spaces_of)}, ["roller"], n
         )
-        return envs.as_vector_env()
 
     seeds = [9001, 7, 3]
-    envs = face(3)
-    expected = envs.reset(seed=seeds)[0].tolist()
+    envs = made(3)
+    expected = [one["roller"].tolist() for one in envs.reset(seed=np.array(seeds))]
+    # One number, of whatever type, is that of the first, as gymnasium's vector environments take it.
+    assert envs.reset(seed=np.int64(9001))[0]["roller"].tolist() == expected[0]
     envs.close()
-    cage = VectorizedCage(VectorEnvFactory(face), seeds=seeds)
+    cage = VectorizedCage(VectorEnvFactory(lambda n: made(n).as_vector_env()), seeds=seeds)
     samples = make_samples(Dice(), T, 3, info=False)
     with cage:
         cage.set_samples_buffer(samples, slice(0, 3))

@@ -96,7 +96,9 @@ STARTS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", STARTS)
-def test_starts_by_a_stopped_fork_server_end_at_their_time_out(kind: str) -> None:
+def test_starts_by_a_stopped_fork_server_end_at_their_time_out(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = started_server()
     os.kill(server, signal.SIGSTOP)
     with pytest.raises(
@@ -104,6 +106,7 @@ def test_starts_by_a_stopped_fork_server_end_at_their_time_out(kind: str) -> Non
     ):
         STARTS[kind]()
     assert not process_runs(server)
+    monkeypatch.setattr(fork_server, "_preload", [])  # what a cage has it import takes long
     ready(Child(targets.echo, start_method="forkserver")).kill()
 
 

@@ -152,3 +152,27 @@ def test_observations_are_made_plain_where_they_have_to_be(tmp_path):
         ):
             agent.act({"side": {1}})
         assert agent.act({"side": 1})[0] == [1, "int"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_forked_copies_reach_no_agent_of_their_owner(tmp_path):
+    source = """
+        acts = []
+        def agent(observation):
+            acts.append(observation.step)
+            print("acting")
+            return len(acts)
+    """
+    with file_agent(tmp_path, source) as agent:
+        for n in range(1, 6):
+            assert agent.act(OBSERVATION)[0] == n
+            copy = os.fork()
+            if not copy:
+                refused = 0
+                try:
+                    agent.act(OBSERVATION)
+                except ClosedError as error:
+                    refused = int("forked copy" in str(error))
+                agent.close()
+                os._exit(refused)
+            assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 1
