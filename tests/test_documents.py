@@ -212,7 +212,9 @@ def test_a_newcomer_installs_for_a_video_no_more_than_it_needs(name):
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(ROOT / "setup.cfg")
     # The encoder, and what draws CartPole.
-    assert re.findall(r"^[\w-]+(?:\[[\w-]+\])?", setup["options.extras_require"]["video"], re.M) == [
+    assert re.findall(
+        r"^[\w-]+(?:\[[\w-]+\])?", setup["options.extras_require"]["video"], re.M
+    ) == [
         "imageio-ffmpeg",
         "gymnasium[classic-control]",
     ]
