@@ -188,6 +188,38 @@ def test_all_extras_are_documented():
     assert documented == set(setup["options.extras_require"])
 
 
+def test_pages_install_extras_that_exist():
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg")
+    named = {
+        extra
+        for text in texts().values()
+        for extras in re.findall(r'pip install [^\n]*"\.\[([\w,]+)\]"', text)
+        for extra in extras.split(",")
+    }
+    assert {"torch", "video"} <= named <= set(setup["options.extras_require"])
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md"])
+def test_a_newcomer_installs_for_a_video_no_more_than_it_needs(name):
+    (commands,) = re.findall(r"^(source .*?)^```", texts()[name], re.M | re.S)
+    installing, showing = (
+        next(i for i, line in enumerate(commands.splitlines()) if line.startswith(word))
+        for word in ('pip install --editable ".[video]"', "parllel show")
+    )
+    assert installing < showing
+    assert "make install" not in commands
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg")
+    # The encoder, and what draws CartPole.
+    assert re.findall(
+        r"^[\w-]+(?:\[[\w-]+\])?", setup["options.extras_require"]["video"], re.M
+    ) == [
+        "imageio-ffmpeg",
+        "gymnasium[classic-control]",
+    ]
+
+
 def test_the_tutorial_explains_the_script_of_the_readme():
     readme = blocks_of(texts()["README.md"])[0].code
     parts = blocks_of(texts()["docs/tutorial.md"])

@@ -12,20 +12,16 @@ import numpy as np
 from parllel.cages.brief import brief
 from parllel.cages.observation_check import LARGEST
 
+_STEP = "(observation, reward, terminated, truncated, info)"
+_FIVE = "Gymnasium's step returns five values: split done into terminated and truncated"
+
 
 def check_step(result: Any, name: str) -> None:
     """Raise TypeError or ValueError unless `result` is what Gymnasium's `step` must return."""
     if not isinstance(result, tuple) or len(result) != 5:
         # Environments written for Gym before version 0.26 return four values.
-        hint = (
-            "; Gymnasium's step returns five values: split done into terminated and truncated"
-            if isinstance(result, tuple) and len(result) == 4
-            else ""
-        )
-        raise TypeError(
-            f"{name}: step: expected (observation, reward, terminated, truncated, info), "
-            f"got {brief(result)}{hint}"
-        )
+        hint = f"; {_FIVE}" if isinstance(result, tuple) and len(result) == 4 else ""
+        raise TypeError(f"{name}: step: expected {_STEP}, got {brief(result)}{hint}")
     _, reward, terminated, truncated, info = result
     number = np.asarray(reward)
     if number.ndim or number.dtype.kind not in "biuf":
@@ -70,6 +66,13 @@ def old_reset(error: Exception, name: str) -> TypeError | None:
 def no_number(reward: Any, name: str) -> TypeError:
     """Return the error for a reward that is not one number."""
     return TypeError(f"{name}: reward: expected a number, got {brief(reward)}")
+
+
+def old_step(error: Exception, name: str) -> TypeError | None:
+    """Return the error for a `step` of four values that was taken apart; None for other errors."""
+    if str(error) == "not enough values to unpack (expected 5, got 4)":
+        return TypeError(f"{name}: step: expected {_STEP}, got 4 values; {_FIVE}")
+    return None
 
 
 def none_observed(name: str) -> TypeError:

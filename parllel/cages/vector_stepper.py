@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.cages.checks import old_reset
+from parllel.cages.checks import old_reset, old_step
 from parllel.cages.follow import follow
 from parllel.cages.make_envs import claim_env, release_envs, words_of
 from parllel.cages.native_env import DISABLED, SAME_STEP, NativeEnv
@@ -149,8 +149,7 @@ class VectorStepper:
             if self._check is not None:
                 self._check.reset(result)
         except Exception as error:
-            i = self.native.index_in(error)
-            if (old := old_reset(error, self.name if i is None else self.name_of(i))) is not None:
+            if (old := old_reset(error, self._name_in(error))) is not None:
                 raise old from error
             self._note(error, self.name, "reset")
             raise
@@ -166,6 +165,10 @@ class VectorStepper:
             numbers = ", ".join(str(self._index + i) for i in which.tolist())
             self._note(error, f"environment {numbers} ({self.spaces.name})", "reset")
             raise
+
+    def _name_in(self, error: Exception) -> str:
+        i = self.native.index_in(error)
+        return self.name if i is None else self.name_of(i)
 
     def _note(self, error: Exception, names: str, doing: str) -> None:
         """Add a note to an error: which environment it was, where that is known, and what it was doing."""
@@ -193,6 +196,8 @@ class VectorStepper:
             observation, reward, terminated, truncated, info = result
             ended = np.logical_or(terminated, truncated)
         except Exception as error:
+            if (old := old_step(error, self._name_in(error))) is not None:
+                raise old from error
             self._note(error, self.name, "step")
             raise
         self._last = observation

@@ -156,6 +156,22 @@ def test_environments_of_a_sync_vector_env_are_named_too() -> None:
             run(cage, "start_reset", 0)
 
 
+class NewResetEnv(OldGymEnv):
+    """An environment of which `reset` alone was brought up to date."""
+
+    def reset(self, *, seed=None, options=None):  # type: ignore[no-untyped-def,override]
+        return np.zeros(3, np.float32), {}
+
+
+def test_so_are_those_whose_step_returns_four_values() -> None:
+    make = VectorEnvFactory(lambda n: gym.vector.SyncVectorEnv([NewResetEnv] * n))
+    with VectorizedCage(make, n=2, seeds=[1, 2]) as cage:
+        cage.set_samples_buffer(make_samples(NewResetEnv, 4, 2), slice(0, 2))
+        run(cage, "start_reset", 0)
+        with pytest.raises(TypeError, match=r"^environment 0 \(NewResetEnv\): step: .*five values"):
+            run(cage, "start_row", 0)
+
+
 def test_a_measurement_names_them_as_a_cage_does() -> None:
     with pytest.raises(TypeError, match="^environment 0 " + OLD_RESET):
         plan_sampling(OldGymEnv, 2)

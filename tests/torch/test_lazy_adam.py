@@ -86,6 +86,9 @@ print("torch._dynamo" in before, "torch._dynamo" in prepared, sorted(set(sys.mod
 """
 
 
+@pytest.mark.timeout(
+    300
+)  # a process that imports torch and its compiler, beside whatever else runs
 def test_a_prepared_algorithm_imports_nothing_for_its_state():
     done = subprocess.run(
         [sys.executable, "-c", PREPARED], capture_output=True, text=True, check=True

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from parllel.torch import (
+    Categorical,
     CategoricalPgAgent,
     CategoricalPgModel,
     GaussianPgAgent,
@@ -231,3 +232,21 @@ def test_what_is_not_on_the_device_is_moved_there(make, make_batch, monkeypatch)
         (6, 4),
         noise,
     }  # the example, rows, and noise that may come from numpy
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"model": lambda observation: observation}, r"model: expected a Module, got <function"),
+        ({"model": nn.Linear}, r"model: expected a Module, got <class .*Linear'>; call it$"),
+        (
+            {"distribution": Categorical},
+            r"distribution: expected a Distribution, got <class .*; call it$",
+        ),
+        ({"distribution": 2}, r"distribution: expected a Distribution, got 2$"),
+    ],
+)
+def test_parts_of_another_kind_are_refused(wrong, said):
+    right = {"model": nn.Linear(2, 2), "distribution": Categorical(2)}
+    with pytest.raises(TypeError, match="^PgAgent: " + said):
+        PgAgent(**{**right, **wrong}, seed=0)

@@ -193,7 +193,7 @@ def test_a_leaf_on_the_way_to_what_the_agent_sees(built):
 
 
 def test_what_cannot_be_is_refused_at_allocation(built):
-    with pytest.raises(ValueError, match=r"no field 'env\.observation\.x'"):
+    with pytest.raises(ValueError, match=r"needs the field env\.observation\.x: 'x' is not"):
         built([NormalizeObservations("env.observation.x")])
     with pytest.raises(ValueError, match=r"agent\.observation\.v: two transforms write it"):
         built([NormalizeObservations("env.observation.v")] * 2)

@@ -32,6 +32,7 @@ class PgAgent(Agent):
 
     Raises:
         ValueError, TypeError: for a device that PyTorch cannot use on this machine.
+        TypeError: if `model` is no module, or `distribution` no Distribution.
 
     Attributes:
         trained: for a twin that only samples, the agent whose parameters it copies: `state` returns the
@@ -46,6 +47,7 @@ class PgAgent(Agent):
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
+        _check_kinds(type(self).__name__, model, distribution)
         self.device = usable_device(device, type(self).__name__)
         self.model = model.to(self.device)
         self.distribution = distribution
@@ -197,6 +199,16 @@ class PgAgent(Agent):
     def _to_device(self, value: Any) -> Any:
         # Inputs that a handler adds may hold plain numbers.
         return value.to(self.device) if isinstance(value, Tensor) else value
+
+
+def _check_kinds(who: str, model: Any, distribution: Any) -> None:
+    for name, value, kind in (
+        ("model", model, nn.Module),
+        ("distribution", distribution, Distribution),
+    ):
+        if not isinstance(value, kind):
+            hint = "; call it" if isinstance(value, type) else ""
+            raise TypeError(f"{who}: {name}: expected a {kind.__name__}, got {value!r}{hint}")
 
 
 def usable_device(device: torch.device | str, who: str) -> torch.device:
