@@ -155,6 +155,7 @@ def _add_http_server(commands: Any) -> None:
     server.add_argument(
         "--memory", type=int, metavar="MIB", help="limit of an agent in a process of its own"
     )
+    _add_agent_env(server)
     server.add_argument("--rate", type=float, metavar="N", help="requests a second of one client")
     _add_import(server)
     _add_debug(server)
@@ -187,6 +188,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="token for agents behind URLs that have none; default: the variable PARLLEL_TOKEN",
     )
+    _add_agent_env(parser)
     _add_import(parser)
     _add_debug(parser)
 
@@ -205,6 +207,16 @@ def _add_output(
 ) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
     parser.add_argument("--log", metavar="FILE", help=log_help)
+
+
+def _add_agent_env(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--agent-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let agents have this environment variable, such as OPENAI_API_KEY; may be given several times",
+    )
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:

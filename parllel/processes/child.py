@@ -19,7 +19,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -28,6 +28,7 @@ import cloudpickle
 from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.limits import limits_explained
 from parllel.processes.channel import Channel
+from parllel.processes.confinement import Confinement
 from parllel.processes.exceptions import raise_packed
 from parllel.processes.in_child import EXCEPTION, run_child
 from parllel.processes.launch import StartMethod, check_start_method, start_lean
@@ -48,6 +49,9 @@ class Child(WatchedProcess):
             shared memory); the target gets them as a keyword argument of that name if given.
         name: what error messages call the child.
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
+        environment: all the variables that the child is to have, where it has a fork server; default those
+            of this process.
+        confinement: keeps the child from processes and files outside, Linux only.
 
     Raises:
         ValueError: for a start method that the platform does not have.
@@ -65,6 +69,8 @@ class Child(WatchedProcess):
         inherited: Any = None,
         name: str = "child",
         start_method: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
         self.start_method = check_start_method(start_method)
         # Counted now, for the message of a time-out: a lock that one of them holds stays locked in a fork.
@@ -73,7 +79,9 @@ class Child(WatchedProcess):
         payload, mark = cloudpickle.dumps((target, args)), secrets.token_hex(16)
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
-                process, self.connection = _start(self.start_method, payload, mark, inherited)
+                process, self.connection = _start(
+                    self.start_method, payload, mark, inherited, environment, confinement
+                )
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
         # `run_child` ends what the target has started before it leaves with code 0.
@@ -204,7 +212,12 @@ class Child(WatchedProcess):
 
 
 def _start(
-    method: StartMethod, payload: bytes, mark: str, inherited: Any
+    method: StartMethod,
+    payload: bytes,
+    mark: str,
+    inherited: Any,
+    environment: Mapping[str, str] | None,
+    confinement: Confinement | None,
 ) -> tuple[StartedProcess, Connection]:
     """Start the process; return it and our end of the pipe."""
     # Duplex, which on POSIX systems is a pair of sockets: only these pass descriptors.
@@ -215,9 +228,11 @@ def _start(
     try:
         liveness = liveness_connection()
         # The fork server was started earlier: it has the variables of that time, and not the caller's.
-        environ = dict(os.environ) if method == "forkserver" else None
+        environ = None
+        if method == "forkserver":
+            environ = dict(os.environ if environment is None else environment)
         process: StartedProcess = start_lean(
-            method, run_child, (theirs, liveness, environ, mark, payload, inherited)
+            method, run_child, (theirs, liveness, environ, mark, payload, inherited, confinement)
         )
     except BaseException:
         mine.close()

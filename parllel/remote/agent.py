@@ -10,6 +10,7 @@ from typing import Any
 from parllel.errors import ClosedError, ParllelError
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.agent_process import AgentCode, AgentProcess
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.build_agent import build_agent
 from parllel.remote.call_agent import ask, number_of_arguments
 from parllel.remote.failure import AgentFailure
@@ -38,8 +39,7 @@ class Agent(Closing):
     Args:
         raw: the specification, see `build_agent`.
         environment: what it acts in. Its configuration is read at each act.
-        memory_limit_bytes: of private memory that a process of the agent's can write to, Python included,
-            which takes some 80 MB. Each process that it starts has the same limit. None is no limit.
+        settings: what its process may use, if it has one.
 
     Attributes:
         raw: the specification.
@@ -55,7 +55,7 @@ class Agent(Closing):
     """
 
     def __init__(
-        self, raw: Any, environment: AgentContext, *, memory_limit_bytes: int | None = None
+        self, raw: Any, environment: AgentContext, settings: AgentSettings | None = None
     ) -> None:
         self.raw = raw
         self._environment = environment
@@ -73,7 +73,7 @@ class Agent(Closing):
                 start_s=_number(environment.configuration.get("agentTimeout"), _START_S),
                 # In UTF-8 a character takes up to four bytes.
                 text_bytes=4 * self._log_length(),
-                memory_limit_bytes=memory_limit_bytes,
+                settings=settings or AgentSettings(),
             )
         elif not isinstance(made, (UrlAgent, ProtobufAgent, PolicyCall)):
             self._n_arguments = number_of_arguments(made)

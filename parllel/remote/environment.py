@@ -18,6 +18,7 @@ from typing import Any
 
 from parllel.errors import WrongStateError
 from parllel.remote.agent import Agent
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.built_in_agents import BuiltInAgents
 from parllel.remote.episode_runner import EpisodeRunner
 from parllel.remote.games import Episode, Game, Position, new_game
@@ -43,6 +44,7 @@ class Environment(Closing):
             goes on from the last of them; others play all actions again, by the seed in `info`.
         logs: of these steps.
         debug: whether what agents print is repeated on stderr, with the tracebacks of their errors.
+        settings: what the processes of agents may use that are made here.
 
     Attributes:
         name, configuration, info, debug: the arguments; the configuration has all defaults.
@@ -69,8 +71,10 @@ class Environment(Closing):
         steps: Sequence[Row] | None = None,
         logs: Sequence[Any] | None = None,
         debug: bool = False,
+        settings: AgentSettings | None = None,
     ) -> None:
         self.name = name
+        self._settings = settings
         self.debug = debug
         self.id = str(uuid.uuid4())
         self.info: dict[str, Any] = _copied("info", info or {})
@@ -184,7 +188,9 @@ class Environment(Closing):
             # If one cannot be made, those before it end.
             for raw in agents:
                 given = raw is None or isinstance(raw, Agent)
-                found.append(raw if given else stack.enter_context(Agent(raw, self)))
+                found.append(
+                    raw if given else stack.enter_context(Agent(raw, self, self._settings))
+                )
             stack.pop_all()
         self._made += _made_of(found, agents)
         return found
@@ -320,9 +326,12 @@ def make(
     steps: Sequence[Row] | None = None,
     logs: Sequence[Any] | None = None,
     debug: bool = False,
+    settings: AgentSettings | None = None,
 ) -> Environment:
     """Return an Environment, which see."""
-    return Environment(name, configuration, info=info, steps=steps, logs=logs, debug=debug)
+    return Environment(
+        name, configuration, info=info, steps=steps, logs=logs, debug=debug, settings=settings
+    )
 
 
 def _made_of(found: Sequence[Agent | None], given: Sequence[Any]) -> list[Agent]:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from parllel.remote.agent import Agent
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.environment import Environment, make
 from parllel.remote.games.episode import Row
 
@@ -25,6 +26,7 @@ def evaluate(
     debug: bool = False,
     statuses: bool = False,
     on_episode: Callable[[Environment], None] | None = None,
+    settings: AgentSettings | None = None,
 ) -> list[Any]:
     """Return the rewards of all agents in each of `episodes` episodes; None of an agent that failed.
 
@@ -32,7 +34,7 @@ def evaluate(
     remember; others play all of them.
 
     Args:
-        name, configuration, info, debug: as `make` takes them.
+        name, configuration, info, debug, settings: as `make` takes them.
         agents: specifications, Agents or None, one for each seat.
         episodes: how many.
         steps: from which every episode goes on; default from a start of its own.
@@ -45,7 +47,9 @@ def evaluate(
         raise ValueError(f"episodes: expected an int of at least 1, got {episodes!r}")
     results: list[Any] = []
     with ExitStack() as stack:
-        env = stack.enter_context(make(name, configuration, info=info, steps=steps, debug=debug))
+        env = stack.enter_context(
+            make(name, configuration, info=info, steps=steps, debug=debug, settings=settings)
+        )
         playing: list[Any] = list(env.initialize_agents(agents))
         for number in range(episodes):
             if number == 1:

@@ -15,6 +15,7 @@ from typing import Any
 from parllel.errors import ClosedError
 from parllel.remote.agent import Agent
 from parllel.remote.agent_context import AgentContext
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.environment import Environment, make
 from parllel.remote.evaluate import evaluate
 from parllel.remote.failure import AgentFailure
@@ -40,7 +41,8 @@ class Actions(Closing):
         sessions: agents held at the same time.
         idle_s: after which an agent that is not used ends.
         episodes: requests that play episodes at the same time.
-        memory_limit_bytes: of an agent in a process of its own.
+        settings: what the processes of agents may use; default as for an `Agent`, but that they may not write
+            below the current folder.
         debug: whether agents' output is repeated on this process's standard error.
     """
 
@@ -51,7 +53,7 @@ class Actions(Closing):
         sessions: int = 64,
         idle_s: float = 3600.0,
         episodes: int = 4,
-        memory_limit_bytes: int | None = None,
+        settings: AgentSettings | None = None,
         debug: bool = False,
     ) -> None:
         self._permissions = permissions or Permissions()
@@ -59,7 +61,7 @@ class Actions(Closing):
         self._episodes = threading.BoundedSemaphore(episodes)
         self._playing: set[Agent] = set()
         self._closed = False
-        self._memory_limit_bytes = memory_limit_bytes
+        self._settings = settings or AgentSettings(writable=())
         self._debug = debug
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "act": self.action_act,
@@ -130,6 +132,7 @@ class Actions(Closing):
                 debug=self._debug,
                 statuses=given.flag("statuses"),
                 on_episode=self._go_on,
+                settings=self._settings,
             )
 
     def action_run(self, args: dict[str, Any]) -> Any:
@@ -211,7 +214,7 @@ class Actions(Closing):
             return Session(raw, self._agent(allowed, context), context)
 
     def _agent(self, raw: Any, context: SessionContext) -> Agent:
-        return Agent(raw, context, memory_limit_bytes=self._memory_limit_bytes)
+        return Agent(raw, context, self._settings)
 
     def _context(self, name: str, configuration: dict[str, Any] | None) -> SessionContext:
         with make(name, configuration, debug=self._debug) as made:
@@ -250,6 +253,7 @@ class Actions(Closing):
                     steps=given.steps(),
                     logs=given.list_or_none("logs"),
                     debug=self._debug,
+                    settings=self._settings,
                 )
             with environment:
                 yield environment
