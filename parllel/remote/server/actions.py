@@ -28,6 +28,23 @@ from parllel.types import Closing
 from parllel.web import WebError
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
+# Of a request, by action: a misspelled field would be a default in disguise. What `debug` says, which clients
+# of the package may send, is for the operator to decide.
+_MADE = ("environment", "configuration", "info", "debug")
+_POSITION = (*_MADE, "state", "steps", "logs")
+_FIELDS = {
+    name: frozenset(("action", "session", *fields))
+    for name, fields in {
+        "act": (*_MADE, "state", "observations", "agents"),
+        "dispose": _MADE,
+        "evaluate": (*_POSITION, "agents", "episodes", "statuses"),
+        "initialize_agents": (*_MADE, "agents"),
+        "list": _MADE,
+        "load": (*_POSITION, "render"),
+        "run": (*_POSITION, "agents", "render"),
+        "step": (*_POSITION, "actions", "agents"),
+    }.items()
+}
 _MOST_EPISODES = 10_000  # of one request
 
 
@@ -85,6 +102,11 @@ class Actions(Closing):
         if action is None:
             known, got = ", ".join(self._by_name), "nothing" if name is None else ascii(name)[:80]
             raise WebError(400, f"action: expected one of {known}, got {got}")
+        unknown = args.keys() - _FIELDS[str(name)]
+        if unknown:
+            wanted = ", ".join(sorted(_FIELDS[str(name)] - {"action", "debug"}))
+            got = ", ".join(ascii(field)[:80] for field in sorted(unknown)[:5])
+            raise WebError(400, f"{name}: unknown fields {got}; expected {wanted}")
         return action(args)
 
     def load_agent(self, raw: Any, environment: str, configuration: dict[str, Any] | None) -> None:

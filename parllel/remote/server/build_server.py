@@ -7,6 +7,7 @@ from typing import Any
 from parllel.remote.proto import read_request, response_bytes
 from parllel.remote.server.actions import Actions
 from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, build_app
+from parllel.wire import WireError
 
 PROTOBUF = "application/x-protobuf"
 SESSION = "Parllel-Session"  # header
@@ -50,23 +51,30 @@ class _Wire:
         return _json_reply(self._actions.handle(args), args)
 
     def _proto(self, call: Call) -> Reply:
+        """Answer a turn; whatever is wrong with it, the reply is protobuf too."""
+        try:
+            return _proto_reply(self._turn(call))
+        except WebError as error:
+            return _proto_reply({"error": str(error)}, error.status)
+        except WireError as error:
+            return _proto_reply({"error": str(error)}, 400)
+
+    def _turn(self, call: Call) -> dict[str, Any]:
         name, values, named = read_request(call.body, call.limits)
         if name != _ENDPOINT:
-            return _proto_reply({"error": f"expected the endpoint {_ENDPOINT}"}, 404)
+            raise WebError(404, f"expected the endpoint {_ENDPOINT}")
         given = dict(zip(("observation", "configuration"), values, strict=False))
         if len(values) > 2 or named.keys() & given.keys() or named.keys() - _FIELDS:
             message = f"{_ENDPOINT}: expected the arguments observation and configuration"
-            return _proto_reply({"error": message}, 400)
+            raise WebError(400, message)
         given.update(named)
-        args: dict[str, Any] = {
-            "state": {"observation": given.get("observation")},
-            "configuration": given.get("configuration"),
-            "session": call.header(SESSION),
-        }
-        try:
-            return _proto_reply(self._actions.action_act(args))
-        except WebError as error:
-            return _proto_reply({"error": str(error)}, error.status)
+        return self._actions.action_act(
+            {
+                "state": {"observation": given.get("observation")},
+                "configuration": given.get("configuration"),
+                "session": call.header(SESSION),
+            }
+        )
 
 
 _FIELDS = {"observation", "configuration"}
@@ -83,4 +91,8 @@ def _json_reply(value: Any, args: dict[str, Any]) -> Reply:
 
 
 def _proto_reply(value: dict[str, Any], status: int = 200) -> Reply:
-    return Reply(response_bytes(value), status, PROTOBUF)
+    try:
+        body = response_bytes(value)
+    except WireError as error:  # an action that JSON has and protobuf has not
+        body = response_bytes({"error": f"the reply has no protobuf: {error}"})
+    return Reply(body, status, PROTOBUF)
