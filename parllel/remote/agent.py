@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from parllel.errors import ClosedError, ParllelError
+from parllel.remote.agent_archive import ExtractedArchive
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.agent_process import AgentCode, AgentProcess
 from parllel.remote.agent_settings import AgentSettings
@@ -66,18 +68,33 @@ class Agent(Closing):
         self._lock = threading.Lock()
         self._closed = False
         self._asked = False
+        self._archive: ExtractedArchive | None = None
         if isinstance(made, AgentCode):
-            self._process = AgentProcess(
-                made,
-                self._configuration(made),
-                start_s=_number(environment.configuration.get("agentTimeout"), _START_S),
-                # In UTF-8 a character takes up to four bytes.
-                text_bytes=4 * self._log_length(),
-                settings=settings or AgentSettings(),
-            )
+            self._process = self._started(made, settings or AgentSettings())
         elif not isinstance(made, (UrlAgent, ProtobufAgent, PolicyCall)):
             self._n_arguments = number_of_arguments(made)
         self.recurrent = self._process is not None and self._process.recurrent
+
+    def _started(self, code: AgentCode, settings: AgentSettings) -> AgentProcess:
+        try:
+            if code.kind == "archive":
+                self._archive = ExtractedArchive(code.text, code.title)
+                code = replace(code, kind="file", text=self._archive.main)
+            return AgentProcess(
+                code,
+                self._configuration(code),
+                start_s=_number(self._environment.configuration.get("agentTimeout"), _START_S),
+                # In UTF-8 a character takes up to four bytes.
+                text_bytes=4 * self._log_length(),
+                settings=settings,
+            )
+        except BaseException:
+            self._close_archive()
+            raise
+
+    def _close_archive(self) -> None:
+        if self._archive is not None:
+            self._archive.close()
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
@@ -218,6 +235,7 @@ class Agent(Closing):
             self._process.interrupt()
         try:
             self._process.close()
+            self._close_archive()
         finally:
             self._lock.release()
 

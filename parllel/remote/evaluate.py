@@ -12,7 +12,7 @@ from parllel.remote.environment import Environment, make
 from parllel.remote.games.episode import Row
 
 # What such agents remember of an episode would reach the next one.
-_ANEW = ("file", "source", "builtin")
+_ANEW = ("file", "archive", "source", "builtin")
 
 
 def evaluate(
