@@ -11,8 +11,8 @@ from typing import Any
 from parllel.cli.run_commands import add_trust
 
 _AGENT = (
-    "name of a built-in agent, file.py or file.py:name, folder of a run or with a main.py, zip or tar.gz file with "
-    "a main.py, http://... of a server of agents, "
+    "name of a built-in agent, file.py or file.py:name, folder of a run or with a main.py, zip or tar.gz "
+    "file with a main.py, http://... of a server of agents, "
     'or JSON: {"type": "proto", "url": ...}, a constant action, or null for no agent'
 )
 _EXECUTES = (

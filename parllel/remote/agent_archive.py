@@ -120,7 +120,8 @@ def _tar_members(path: str) -> Iterator[_Member]:
         zipped = plain.read(2) == b"\x1f\x8b"
         plain.seek(0)
         source: Any = gzip.GzipFile(fileobj=plain) if zipped else plain
-        with tarfile.open(fileobj=_Bounded(source), mode="r:") as archive:
+        bounded: Any = _Bounded(source)
+        with tarfile.open(fileobj=bounded, mode="r:") as archive:
             for info in archive:
                 if info.isdir():
                     yield info.name, info.mode, None

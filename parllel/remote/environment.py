@@ -28,6 +28,7 @@ from parllel.remote.plain_values import plain
 from parllel.remote.render import last_picture, last_text
 from parllel.remote.render_html import episode_page
 from parllel.remote.replay import checked_logs, replay_of
+from parllel.remote.trainer import Trainer
 from parllel.seeding import Seeds
 from parllel.types import Closing
 from parllel.wire import json_bytes
@@ -231,6 +232,23 @@ class Environment(Closing):
             self._end(_made_of(found, agents))
         return self.steps
 
+    def train(self, agents: Sequence[Any]) -> Trainer:
+        """Return what steps this environment by the actions of one agent.
+
+        agents: a specification or an Agent for each seat, and None for the agent that is trained.
+
+        Raises:
+            ValueError: unless exactly one of them is None, or if so many cannot play.
+        """
+        self._specification.check_number(len(agents))
+        trainer = Trainer(self, agents)
+        self._closing.callback(trainer.close)
+        return trainer
+
+    def release(self, found: Sequence[Agent | None], agents: Sequence[Any]) -> None:
+        """End those agents that `initialize_agents` has made of these specifications."""
+        self._end([agent for agent in _made_of(found, agents) if agent in self._made])
+
     def _end(self, agents: Sequence[Agent]) -> None:
         """Close agents that were made here, each whatever another raises."""
         with ExitStack() as stack:
@@ -249,6 +267,9 @@ class Environment(Closing):
             info=self.info,
             steps=self.steps,
         )
+
+    # As kaggle-environments calls it.
+    toJSON = to_json  # noqa: N815
 
     def render(self, mode: str = "json") -> Any:
         """Return the episode in the form of a mode.
