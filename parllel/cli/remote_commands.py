@@ -160,6 +160,11 @@ def _add_http_server(commands: Any) -> None:
     server.add_argument("--rate", type=float, metavar="N", help="requests a second of one client")
     _add_import(server)
     _add_debug(server)
+    server.add_argument(
+        "--agent-logs",
+        action="store_true",
+        help="send clients what agents print, and the tracebacks of their errors",
+    )
     server.add_argument("--access-log", action="store_true", help="log each request on stderr")
 
 

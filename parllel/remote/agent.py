@@ -171,11 +171,13 @@ class Agent(Closing):
         self, observations: list[Any], configuration: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         began = perf_counter()
-        if len(observations) == 1 or not isinstance(self._acts, UrlAgent):
-            answers = [self._acts(observation, configuration) for observation in observations]
+        if isinstance(self._acts, UrlAgent):
+            several = len(observations) != 1
+            answers, out, error = self._acts.answers(observations, configuration, batch=several)
         else:
-            answers = self._acts.act_batch(observations, configuration)
-        return [_checked(answer) for answer in answers], self._log(perf_counter() - began)
+            answers, out, error = self._acts.answers(observations, configuration)
+        duration = perf_counter() - began
+        return [_checked(answer) for answer in answers], self._log(duration, out, error)
 
     def _here(
         self, observations: list[Any], configuration: dict[str, Any], seconds: float

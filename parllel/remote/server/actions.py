@@ -26,6 +26,7 @@ from parllel.remote.server.session import Session, SessionContext
 from parllel.remote.server.sessions import DEFAULT, Sessions
 from parllel.types import Closing
 from parllel.web import WebError
+from parllel.wire import json_bytes
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
 # Of a request, by action: a misspelled field would be a default in disguise. What `debug` says, which clients
@@ -61,6 +62,7 @@ class Actions(Closing):
         settings: what the processes of agents may use; default as for an `Agent`, but that they may not write
             below the current folder.
         debug: whether agents' output is repeated on this process's standard error.
+        logs: whether clients get what agents print, and the tracebacks of their errors.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class Actions(Closing):
         episodes: int = 4,
         settings: AgentSettings | None = None,
         debug: bool = False,
+        logs: bool = False,
     ) -> None:
+        self._logs = logs
         self._permissions = permissions or Permissions()
         self._sessions = Sessions(sessions, idle_s)
         self._episodes = threading.BoundedSemaphore(episodes)
@@ -165,6 +169,8 @@ class Actions(Closing):
             agents = environment.initialize_agents(self._allowed_agents(given, environment))
             with self._playing_with(agents):
                 environment.run(agents, on_step=self._go_on)
+            if mode == "json" and self._logs:
+                return json_bytes({**environment.to_json(), "logs": environment.logs}).decode()
             return environment.render(mode)
 
     def action_step(self, args: dict[str, Any]) -> Any:
@@ -203,12 +209,15 @@ class Actions(Closing):
         with session.acting():
             self._configure(session, given)
             if observations is None:
-                action, _ = session.agent.act(given.observation())
-                return _single_reply(action)
+                action, log = session.agent.act(given.observation())
+                return self._logged(_single_reply(action), log)
             if not observations:
                 return {"actions": [], "recurrent": session.agent.recurrent}
-            actions, _ = session.agent.act_batch(observations)
-            return _batch_reply(actions)
+            actions, log = session.agent.act_batch(observations)
+            return self._logged(_batch_reply(actions), log)
+
+    def _logged(self, reply: dict[str, Any], log: Any) -> dict[str, Any]:
+        return {**reply, "log": log} if self._logs else reply
 
     def _initialize(self, given: Arguments, raw: Any) -> Session:
         name = given.session()

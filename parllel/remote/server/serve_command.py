@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         idle_s=arguments.idle,
         settings=agent_settings,
         debug=flag_value(arguments.debug, "--debug"),
+        logs=arguments.agent_logs,
     ) as actions:
         # Before the agent is made, which may take long: a port that is in use is said at once.
         server = WebServer(build_server(settings, actions))
