@@ -51,7 +51,7 @@ class ProtobufAgent(Closing):
     def answers(
         self, observations: list[Any], configuration: Mapping[str, Any]
     ) -> tuple[list[Any], str, str]:
-        """Return an action or AgentFailure for each observation, and what the agent printed: see `UrlAgent`."""
+        """Return an action or AgentFailure for each observation, and what was printed: see `UrlAgent`."""
         replies = [self._act(observation, configuration) for observation in observations]
         actions = [r if isinstance(r, AgentFailure) else action_in(r) for r in replies]
         printed = [printed_in(reply) for reply in replies]

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from parllel.errors import WrongStateError
 from parllel.remote.agent import Agent
 from parllel.remote.attributes import with_attributes
-from parllel.remote.episode_runner import EpisodeRunner
+from parllel.remote.episode_runner import EpisodeRunner, Played
 from parllel.types import Closing
 
-if TYPE_CHECKING:
-    from parllel.remote.environment import Environment
+
+class Trainable(Played, Protocol):
+    """The part of an `Environment` that a trainer uses."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def initialize_agents(self, agents: Sequence[Any]) -> list[Agent | None]: ...
+
+    def runner(self, agents: Sequence[Agent | None]) -> EpisodeRunner: ...
+
+    def reset(self, n_agents: int | None = None) -> Any: ...
+
+    def step(self, actions: Sequence[Any], logs: Sequence[Any] = ()) -> Any: ...
+
+    def release(self, found: Sequence[Agent | None], agents: Sequence[Any]) -> None: ...
 
 
 class Trainer(Closing):
@@ -27,7 +41,7 @@ class Trainer(Closing):
         ValueError: unless exactly one of them is None.
     """
 
-    def __init__(self, environment: Environment, agents: Sequence[Any]) -> None:
+    def __init__(self, environment: Trainable, agents: Sequence[Any]) -> None:
         free = [number for number, raw in enumerate(agents) if raw is None]
         if len(free) != 1:
             raise ValueError(
