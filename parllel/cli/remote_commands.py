@@ -11,7 +11,8 @@ from typing import Any
 from parllel.cli.run_commands import add_trust
 
 _AGENT = (
-    "name of a built-in agent, file.py or file.py:name, folder of a run, http://... of a server of agents, "
+    "name of a built-in agent, file.py or file.py:name, folder of a run or with a main.py, zip or tar.gz "
+    "file with a main.py, http://... of a server of agents, "
     'or JSON: {"type": "proto", "url": ...}, a constant action, or null for no agent'
 )
 _EXECUTES = (
@@ -155,9 +156,15 @@ def _add_http_server(commands: Any) -> None:
     server.add_argument(
         "--memory", type=int, metavar="MIB", help="limit of an agent in a process of its own"
     )
+    _add_agent_env(server)
     server.add_argument("--rate", type=float, metavar="N", help="requests a second of one client")
     _add_import(server)
     _add_debug(server)
+    server.add_argument(
+        "--agent-logs",
+        action="store_true",
+        help="send clients what agents print, and the tracebacks of their errors",
+    )
     server.add_argument("--access-log", action="store_true", help="log each request on stderr")
 
 
@@ -187,6 +194,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="token for agents behind URLs that have none; default: the variable PARLLEL_TOKEN",
     )
+    _add_agent_env(parser)
     _add_import(parser)
     _add_debug(parser)
 
@@ -205,6 +213,16 @@ def _add_output(
 ) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the result there, not to stdout")
     parser.add_argument("--log", metavar="FILE", help=log_help)
+
+
+def _add_agent_env(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--agent-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let agents have this environment variable, such as OPENAI_API_KEY; may be given several times",
+    )
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import os
 import pkgutil
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from parllel.errors import install_command
+
+LIBRARIES = ("pettingzoo", "mpe2")  # whose modules have environments of the interface
+# The name of every module with an environment, and of no other.
+_VERSIONED = re.compile(r"\w+_v\d+")
+_NO_FAMILIES = ("test", "utils")
 
 
 class PettingZooMaker(NamedTuple):
@@ -31,7 +39,7 @@ def pettingzoo_maker(name: str) -> PettingZooMaker:
     Of a module that has both kinds of environment it is the parallel one.
 
     Raises:
-        ValueError: if there is no such module, or no environment in it.
+        ValueError: for a name that is not among `pettingzoo_names`, and a module without an environment.
         ImportError: if its library is not installed.
     """
     module = _module_named(name)
@@ -51,34 +59,60 @@ def action_mask_of(*places: Any) -> list[int] | None:
     return None
 
 
+def pettingzoo_names(library: str) -> list[str]:
+    """Return the names of a library's environments, such as "pettingzoo/classic/chess_v6", sorted.
+
+    They are what its folders hold; nothing is imported. Empty if the library is not installed.
+    """
+    spec = importlib.util.find_spec(library) if library in LIBRARIES else None
+    folders = list((spec and spec.submodule_search_locations) or [])
+    found = []
+    for module in pkgutil.iter_modules(folders):
+        if _VERSIONED.fullmatch(module.name):
+            found.append(f"{library}/{module.name}")
+        elif module.ispkg and module.name not in _NO_FAMILIES:
+            family = [os.path.join(folder, module.name) for folder in folders]
+            found += [
+                f"{library}/{module.name}/{one.name}"
+                for one in pkgutil.iter_modules(family)
+                if _VERSIONED.fullmatch(one.name)
+            ]
+    return sorted(found)
+
+
 def _module_named(name: str) -> ModuleType:
+    # From a list, as importing a module executes it: a name may be that of a request.
     library = name.partition("/")[0]
-    try:
-        root = importlib.import_module(library)
-    except ModuleNotFoundError as error:
+    if library not in LIBRARIES:
+        raise ValueError(
+            f"environment {name!r}: expected {' or '.join(LIBRARIES)} before the first slash; an "
+            "environment of another library is named by a function that makes it, file.py:function"
+        )
+    known = pettingzoo_names(library)
+    if not known and importlib.util.find_spec(library) is None:
         raise ImportError(
             f"environment {name!r}: needs {library}: {install_command('multiagent')}",
             name=library,
-        ) from error
-    module_name = name.replace("/", ".")
+        )
+    if name not in known:
+        raise ValueError(
+            f"environment {name!r}: {library} has no such environment{_hint(known, name)}"
+        )
     try:
         with warnings.catch_warnings():
             # PettingZoo 1.27 has a registry, which other libraries and earlier versions do not.
             warnings.simplefilter("ignore", DeprecationWarning)
-            return importlib.import_module(module_name)
+            return importlib.import_module(name.replace("/", "."))
     except ModuleNotFoundError as error:
-        if error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise ValueError(
-                f"environment {name!r}: there is no module {module_name}{_hint(root, name)}"
-            ) from None
         raise ImportError(f"environment {name!r}: needs {error.name}", name=error.name) from error
 
 
-def _hint(root: ModuleType, name: str) -> str:
-    """Return where a module of that name is, as people leave out the family: pettingzoo/chess_v6."""
-    last = name.rpartition("/")[2]
-    for family in pkgutil.iter_modules(getattr(root, "__path__", [])):
-        folders = [f"{folder}/{family.name}" for folder in root.__path__]
-        if family.ispkg and any(module.name == last for module in pkgutil.iter_modules(folders)):
-            return f"; did you mean {root.__name__}/{family.name}/{last}?"
-    return ""
+def _hint(known: Sequence[str], name: str) -> str:
+    """Return which one may be meant, as people leave out the family, or name an earlier version."""
+    stem = _stem(name)
+    near = [one for one in known if _stem(one) == stem]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"_v\d+$", "", name.rpartition("/")[2])

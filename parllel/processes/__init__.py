@@ -5,6 +5,7 @@
     Channel     messages over one pipe             <-->  Channel, or a plain Connection
     liveness    hold a pipe open                    -->  die when it hangs up
     ForkServer  ask for a fork, read the exit code <-->  in_fork_server: end what children leave behind
+    Confinement namespaces, Landlock    -->  entered before code of others runs in the child
     Program     a foreign command line      <-->  in_program: guards that outlast exec; lines both ways
     orphans     find and kill what remains, by process_table (/proc)
 
@@ -14,6 +15,12 @@
 from parllel.counted_time import counted_s
 from parllel.processes.channel import Channel
 from parllel.processes.child import Child
+from parllel.processes.confinement import (
+    LANDLOCK_SIGNALS,
+    Confinement,
+    hide_from_others,
+    landlock_version,
+)
 from parllel.processes.cores import affinity_cores, usable_cores
 from parllel.processes.exceptions import pack_exception, raise_packed
 from parllel.processes.fork_server import (
@@ -41,9 +48,11 @@ from parllel.processes.watched_process import StartedProcess, WatchedProcess
 
 __all__ = [
     "EXCEPTION",
+    "LANDLOCK_SIGNALS",
     "PASSED_VARIABLES",
     "Channel",
     "Child",
+    "Confinement",
     "Deaths",
     "Handle",
     "Handles",
@@ -66,6 +75,8 @@ __all__ = [
     "environment_mark",
     "forkserver_descriptors",
     "forkserver_pid",
+    "hide_from_others",
+    "landlock_version",
     "own",
     "pack_exception",
     "preload_in_forkserver",

@@ -20,7 +20,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,6 +29,7 @@ import cloudpickle
 from parllel.errors import WorkerDiedError, WorkerError, WorkerTimeoutError
 from parllel.limits import limits_explained
 from parllel.processes.channel import Channel
+from parllel.processes.confinement import Confinement
 from parllel.processes.exceptions import raise_packed
 from parllel.processes.fork_server import START_S
 from parllel.processes.in_child import EXCEPTION, run_child
@@ -52,6 +53,9 @@ class Child(WatchedProcess):
         start_method: "fork", "forkserver" or "spawn"; default forkserver where it exists.
         start_timeout_s: how long the fork server may take to start it, once it has started another; and how
             long it may take to read what it is to run.
+        environment: all the variables that the child is to have, where it has a fork server; default those
+            of this process.
+        confinement: keeps the child from processes and files outside, Linux only.
 
     Raises:
         ValueError: for a start method that the platform does not have.
@@ -70,6 +74,8 @@ class Child(WatchedProcess):
         name: str = "child",
         start_method: str | None = None,
         start_timeout_s: float = START_S,
+        environment: Mapping[str, str] | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
         self.start_method = check_start_method(start_method)
         # Counted now, for the message of a time-out: a lock that one of them holds stays locked in a fork.
@@ -79,7 +85,12 @@ class Child(WatchedProcess):
         try:
             with limits_explained(f"{name}: could not start its process, which takes 4 open files"):
                 process, self.connection = _start(
-                    self.start_method, mark, inherited, start_timeout_s
+                    self.start_method,
+                    mark,
+                    inherited,
+                    start_timeout_s,
+                    environment,
+                    confinement,
                 )
         except WorkerError as error:  # of the fork server
             raise type(error)(f"{name}: could not start its process: {error}") from None
@@ -223,7 +234,12 @@ class Child(WatchedProcess):
 
 
 def _start(
-    method: StartMethod, mark: str, inherited: Any, timeout_s: float
+    method: StartMethod,
+    mark: str,
+    inherited: Any,
+    timeout_s: float,
+    environment: Mapping[str, str] | None,
+    confinement: Confinement | None,
 ) -> tuple[StartedProcess, Connection]:
     """Start the process; return it and our end of the pipe."""
     # Duplex, which on POSIX systems is a pair of sockets: only these pass descriptors.
@@ -234,11 +250,13 @@ def _start(
     try:
         liveness = liveness_connection()
         # The fork server was started earlier: it has the variables of that time, and not the caller's.
-        environ = dict(os.environ) if method == "forkserver" else None
+        environ = None
+        if method == "forkserver":
+            environ = dict(os.environ if environment is None else environment)
         process: StartedProcess = start_lean(
             method,
             run_child,
-            (theirs, liveness, environ, mark, inherited),
+            (theirs, liveness, environ, mark, inherited, confinement),
             timeout_s,
         )
     except BaseException:

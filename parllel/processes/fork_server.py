@@ -17,11 +17,13 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import connection, resource_tracker
+from fnmatch import fnmatchcase
+from multiprocessing import connection, resource_tracker, util
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -31,6 +33,42 @@ from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.limits import limits_text
 
 START_S = 60.0  # for the first fork, before which the server imports; for others by default
+# What Python and the libraries that the server imports read at their start. A child gets its variables with
+# its target; all others of this process, such as keys, are nowhere in the server's memory.
+_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"),
+    *("TMPDIR", "TMP", "TEMP", "XDG_*", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"),
+    *(
+        "PYTHON*",
+        "LD_*",
+        "DYLD_*",
+        "MALLOC_*",
+        "GLIBC_TUNABLES",
+        "COVERAGE_PROCESS_*",
+        "PARLLEL_WORKER",
+    ),
+    *(
+        "OMP_*",
+        "OPENBLAS_*",
+        "MKL_*",
+        "KMP_*",
+        "GOMP_*",
+        "BLIS_*",
+        "NUMEXPR_*",
+        "VECLIB_*",
+        "NPY_*",
+    ),
+    *(
+        "NUMBA_*",
+        "TORCH_*",
+        "PYTORCH_*",
+        "TORCHINDUCTOR_*",
+        "CUDA_*",
+        "NVIDIA_*",
+        "HIP_*",
+        "ROCR_*",
+    ),
+)
 _FIRST, _LAST = "parllel.processes.in_fork_server", "parllel.processes.frozen_imports"
 # Linux can open a socket as a path (O_PATH), and reach it by /proc although its name is gone.
 _HAS_PATHS = hasattr(os, "O_PATH") and Path("/proc/self/fd").is_dir()
@@ -117,6 +155,10 @@ class ForkServer:
             self._ensure_one()
 
     def _ensure_one(self) -> None:
+        with _few_variables():
+            self._ensure_named()
+
+    def _ensure_named(self) -> None:
         # Without /proc, as on macOS, multiprocessing's own folder has to do, which lasts until the exit.
         if not _HAS_PATHS:
             self._server.ensure_running()
@@ -328,3 +370,29 @@ def _socket_address_from(make: Callable[[], str]) -> Iterator[None]:
         yield
     finally:
         module.arbitrary_address = theirs
+
+
+@contextmanager
+def _few_variables() -> Iterator[None]:
+    """Make multiprocessing start programs without most variables of this process, in this thread only."""
+    thread, module = threading.get_ident(), cast(Any, util)
+    theirs = module.spawnv_passfds
+
+    def spawnv_passfds(path: Any, args: Sequence[Any], fds: Sequence[int]) -> int:
+        if threading.get_ident() != thread:
+            return int(theirs(path, args, fds))
+        variables = {
+            name: value
+            for name, value in os.environ.items()
+            if any(fnmatchcase(name, pattern) for pattern in _VARIABLES)
+        }
+        started = subprocess.Popen(args, executable=path, pass_fds=fds, env=variables)
+        # multiprocessing waits for its end; without a code this object would.
+        started.returncode = 0
+        return started.pid
+
+    module.spawnv_passfds = spawnv_passfds
+    try:
+        yield
+    finally:
+        module.spawnv_passfds = theirs

@@ -19,12 +19,14 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
+from parllel.processes.confinement import Confinement
 from parllel.processes.exceptions import pack_exception
 from parllel.processes.fork_server import leave_to_parent
 from parllel.processes.launch import ONE_THREAD
-from parllel.processes.liveness import end_with_parent
+from parllel.processes.liveness import kernel_guard, watch_parent
 from parllel.processes.orphans import environment_mark, kill_own_descendants
 
+NOT_CONFINED = 78  # exit code
 EXCEPTION = b"\xff"  # the first byte of a reply that is a packed exception
 
 
@@ -36,18 +38,27 @@ def _use_one_thread() -> None:
         set_num_threads(1)
 
 
-def _set_up(liveness: Connection | None, environ: dict[str, str] | None, mark: str) -> None:
+def _set_up(
+    liveness: Connection | None,
+    environ: dict[str, str] | None,
+    mark: str,
+    confinement: Confinement | None,
+) -> None:
     if hasattr(os, "setpgid"):
         # A group of its own: Ctrl-C in a terminal reaches only the parent, which then ends the child, and
         # one kill reaches the programs that the child has started.
         os.setpgid(0, 0)
     # After setpgid: what is killed with the parent is the group that the process has at this moment.
-    end_with_parent(liveness)
+    guard = kernel_guard(liveness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # held back by `sigint_held` until now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # A fork inherits the handler of the parent's script, which is meant for the parent alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if confinement is not None:
+        # Before the first thread: one that was there already would not be confined.
+        _confine(confinement, guard)
+    watch_parent(liveness, by_kernel=guard is not None)
     if environ is not None:  # the fork server has the variables of the time at which it was started
         leave_to_parent()
         os.environ.update(environ)
@@ -56,12 +67,22 @@ def _set_up(liveness: Connection | None, environ: dict[str, str] | None, mark: s
     _use_one_thread()
 
 
+def _confine(confinement: Confinement, guard: int | None) -> None:
+    try:
+        confinement.enter([] if guard is None else [guard])
+    except OSError as error:
+        # Not sent as an exception: the parent of a child that is confined unpickles nothing of it.
+        print(f"process {os.getpid()}: could not be confined: {error}", file=sys.stderr, flush=True)
+        os._exit(NOT_CONFINED)
+
+
 def run_child(
     connection: Connection,
     liveness: Connection | None,
     environ: dict[str, str] | None,
     mark: str,
     inherited: Any,
+    confinement: Confinement | None = None,
 ) -> None:
     """Run the target of a child process, and send what it raises to the parent.
 
@@ -71,11 +92,12 @@ def run_child(
         environ: the parent's environment variables; None if the child has them already.
         mark: name for `orphans.environment_mark`, which the programs inherit that this process starts.
         inherited: an object that multiprocessing itself handed over, for the target; None if there is none.
+        confinement: entered before the target is unpickled.
 
     The first message is what to run: target and arguments, pickled by cloudpickle.
     """
     try:
-        _set_up(liveness, environ, mark)
+        _set_up(liveness, environ, mark, confinement)
         target, args = pickle.loads(connection.recv_bytes())
         more = {} if inherited is None else {"inherited": inherited}
         target(connection, *args, **more)

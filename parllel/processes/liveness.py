@@ -51,13 +51,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def end_with_parent(liveness: Connection | None) -> None:
-    """Make this child end when its parent does; call once, in the child."""
-    by_kernel = False
+def kernel_guard(liveness: Connection | None) -> int | None:
+    """Make the kernel end this child with its parent; return a descriptor to keep open, None if it cannot."""
     if liveness is not None and sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
-            kill_group_on_hangup(liveness.fileno())
-            by_kernel = True
+            return kill_group_on_hangup(liveness.fileno())
+    return None
+
+
+def watch_parent(liveness: Connection | None, *, by_kernel: bool) -> None:
+    """Make a thread end this child with its parent.
+
+    by_kernel: whether the kernel does so too.
+    """
     # On Linux as well: the kernel's signal misses a child that has moved to another process group.
     watch = threading.Thread(target=_exit_on_hangup, args=(liveness,), daemon=True)
     watch.name = "parllel-liveness"

@@ -130,7 +130,10 @@ def kill_marked(names: Collection[str], timeout_s: float = _COLLECT_S) -> list[P
 
 
 def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:
-    """Kill all descendants of this process except multiprocessing's resource tracker."""
+    """Kill and collect all descendants of this process except multiprocessing's resource tracker.
+
+    For a process that is about to end: what else waits for its children would miss their exit codes.
+    """
     # The tracker unlinks shared memory that is left behind, and exits by itself after its last user.
     tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
     deadline = time.monotonic() + timeout_s
@@ -139,6 +142,11 @@ def kill_own_descendants(timeout_s: float = _COLLECT_S) -> None:
     while True:
         found = [e for e in descendants(os.getpid()) if e.runs and e.pid != tracker._pid]
         kill_all(found)
+        # Process 1 of a namespace ends only once all that had ended in it are collected, of which some may
+        # have become children of this process.
+        with contextlib.suppress(ChildProcessError):
+            while hasattr(os, "WNOHANG") and os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if not found or time.monotonic() > deadline:
             return
         time.sleep(0.001)

@@ -7,6 +7,7 @@ Raises:
 from parllel.remote import libraries as _libraries  # noqa: F401
 from parllel.remote.agent import Agent
 from parllel.remote.agent_context import AgentContext
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.build_agent import build_agent, kind_of
 from parllel.remote.environment import Environment, make
 from parllel.remote.episode_runner import EpisodeRunner
@@ -29,6 +30,7 @@ __all__ = [
     "Agent",
     "AgentContext",
     "AgentFailure",
+    "AgentSettings",
     "Environment",
     "EpisodeRunner",
     "Game",

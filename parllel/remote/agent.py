@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from parllel.errors import ClosedError, ParllelError
+from parllel.remote.agent_archive import ExtractedArchive
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.agent_process import AgentCode, AgentProcess
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.build_agent import build_agent
 from parllel.remote.call_agent import ask, number_of_arguments
 from parllel.remote.failure import AgentFailure
@@ -38,8 +41,7 @@ class Agent(Closing):
     Args:
         raw: the specification, see `build_agent`.
         environment: what it acts in. Its configuration is read at each act.
-        memory_limit_bytes: of private memory that a process of the agent's can write to, Python included,
-            which takes some 80 MB. Each process that it starts has the same limit. None is no limit.
+        settings: what its process may use, if it has one.
 
     Attributes:
         raw: the specification.
@@ -55,7 +57,7 @@ class Agent(Closing):
     """
 
     def __init__(
-        self, raw: Any, environment: AgentContext, *, memory_limit_bytes: int | None = None
+        self, raw: Any, environment: AgentContext, settings: AgentSettings | None = None
     ) -> None:
         self.raw = raw
         self._environment = environment
@@ -66,18 +68,33 @@ class Agent(Closing):
         self._lock = threading.Lock()
         self._closed = False
         self._asked = False
+        self._archive: ExtractedArchive | None = None
         if isinstance(made, AgentCode):
-            self._process = AgentProcess(
-                made,
-                self._configuration(made),
-                start_s=_number(environment.configuration.get("agentTimeout"), _START_S),
-                # In UTF-8 a character takes up to four bytes.
-                text_bytes=4 * self._log_length(),
-                memory_limit_bytes=memory_limit_bytes,
-            )
+            self._process = self._started(made, settings or AgentSettings())
         elif not isinstance(made, (UrlAgent, ProtobufAgent, PolicyCall)):
             self._n_arguments = number_of_arguments(made)
         self.recurrent = self._process is not None and self._process.recurrent
+
+    def _started(self, code: AgentCode, settings: AgentSettings) -> AgentProcess:
+        try:
+            if code.kind == "archive":
+                self._archive = ExtractedArchive(code.text, code.title)
+                code = replace(code, kind="file", text=self._archive.main)
+            return AgentProcess(
+                code,
+                self._configuration(code),
+                start_s=_number(self._environment.configuration.get("agentTimeout"), _START_S),
+                # In UTF-8 a character takes up to four bytes.
+                text_bytes=4 * self._log_length(),
+                settings=settings,
+            )
+        except BaseException:
+            self._close_archive()
+            raise
+
+    def _close_archive(self) -> None:
+        if self._archive is not None:
+            self._archive.close()
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
@@ -154,11 +171,13 @@ class Agent(Closing):
         self, observations: list[Any], configuration: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         began = perf_counter()
-        if len(observations) == 1 or not isinstance(self._acts, UrlAgent):
-            answers = [self._acts(observation, configuration) for observation in observations]
+        if isinstance(self._acts, UrlAgent):
+            several = len(observations) != 1
+            answers, out, error = self._acts.answers(observations, configuration, batch=several)
         else:
-            answers = self._acts.act_batch(observations, configuration)
-        return [_checked(answer) for answer in answers], self._log(perf_counter() - began)
+            answers, out, error = self._acts.answers(observations, configuration)
+        duration = perf_counter() - began
+        return [_checked(answer) for answer in answers], self._log(duration, out, error)
 
     def _here(
         self, observations: list[Any], configuration: dict[str, Any], seconds: float
@@ -218,6 +237,7 @@ class Agent(Closing):
             self._process.interrupt()
         try:
             self._process.close()
+            self._close_archive()
         finally:
             self._lock.release()
 

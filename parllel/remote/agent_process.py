@@ -24,6 +24,7 @@ from typing import Any
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.processes import Channel, Child, preload_in_forkserver
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.failure import AgentFailure
 from parllel.remote.in_agent_process import run_agent
 from parllel.remote.output_pipes import OutputPipes
@@ -55,6 +56,13 @@ class AgentCode:
     name: str | None
     title: str
 
+    @property
+    def folder(self) -> str | None:
+        """The folder that belongs to the agent; None for source text."""
+        if self.kind == "source":
+            return None
+        return self.text if self.kind == "run" else os.path.dirname(self.text)
+
 
 class AgentProcess(Closing):
     """The process of one agent.
@@ -64,7 +72,7 @@ class AgentProcess(Closing):
         configuration: of the environment; sent again when it has changed.
         start_s: limit for starting it and executing the code.
         text_bytes: how much to keep of what it prints between two answers, for each of stdout and stderr.
-        memory_limit_bytes: see `Agent`.
+        settings: what the process may use.
 
     Attributes:
         recurrent: whether it remembers episodes.
@@ -81,12 +89,13 @@ class AgentProcess(Closing):
         *,
         start_s: float,
         text_bytes: int,
-        memory_limit_bytes: int | None = None,
+        settings: AgentSettings,
     ) -> None:
         self.code = code
         self.recurrent = False
         self._start_s, self._text_bytes = start_s, text_bytes
-        self._memory_limit_bytes = memory_limit_bytes
+        self._settings = settings
+        self._confinement = settings.confinement(code.folder)
         self._child: Child | None = None
         self.start(configuration)
 
@@ -114,7 +123,8 @@ class AgentProcess(Closing):
             **vars(self.code),
             "configuration": dict(configuration),
             "most_bytes": MOST_BYTES,
-            "memory_limit_bytes": self._memory_limit_bytes,
+            "memory_limit_bytes": self._settings.memory_limit_bytes,
+            "variables": list(self._settings.variables),
         }
         self._number = 0
         self._configuration = dict(configuration)
@@ -126,6 +136,8 @@ class AgentProcess(Closing):
                 inherited=(self._text, self._pipes.theirs),
                 name=self.code.title,
                 start_timeout_s=self._start_s,
+                environment=self._settings.environment(os.environ),
+                confinement=self._confinement,
             )
             self._poller = select.poll()
             self._pipes.started(self._poller)

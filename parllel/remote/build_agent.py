@@ -8,7 +8,9 @@ policy       a Policy                                       in this process
 constant     anything else but text and paths               always this action
 url          text that begins with http:// or https://      the server there, by JSON
 run          folder with a run.json                         in a process of its own
-file         "file.py", "file.py:name", any other file      in a process of its own
+file         "file.py", "file.py:name", any other file,     in a process of its own
+             folder with a main.py
+archive      zip, tar or tar.gz file with a main.py         in a process of its own
 source       Python that defines something                  in a process of its own
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from parllel.policies import Policy
+from parllel.remote.agent_archive import MAIN, is_archive
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.agent_process import AgentCode
 from parllel.remote.plain_values import plain
@@ -62,7 +65,10 @@ def _kind_of_text(text: str) -> str:
     if text.startswith(("http://", "https://")):
         return "url"
     if os.path.isdir(text):
-        return "run"
+        is_run = os.path.isfile(os.path.join(text, "run.json"))
+        return "file" if os.path.isfile(os.path.join(text, MAIN)) and not is_run else "run"
+    if is_archive(text) and os.path.isfile(text):
+        return "archive"
     if os.path.isfile(text) or (_FILE.fullmatch(text) and "\n" not in text):
         return "file"
     if "\n" in text:
@@ -88,9 +94,14 @@ def code_of_agent(raw: str | os.PathLike[str], kind: str, builtin: Mapping[str, 
     if kind == "run":
         if not (Path(text) / "run.json").is_file():
             raise FileNotFoundError(
-                f"agent {text!r}: expected a file or the folder of a run, got a folder without run.json"
+                f"agent {text!r}: expected a file or the folder of a run, got a folder without run.json "
+                f"and without {MAIN}"
             )
         return AgentCode(kind, os.path.abspath(text), None, f"agent {text}")
+    if kind == "archive":
+        return AgentCode(kind, os.path.abspath(text), None, f"agent {text}")
+    if os.path.isdir(text):
+        return AgentCode(kind, os.path.abspath(os.path.join(text, MAIN)), None, f"agent {text}")
     match = None if os.path.isfile(text) else _FILE.fullmatch(text)
     file, name = (match["file"], match["name"]) if match else (text, None)
     if not os.path.isfile(file):

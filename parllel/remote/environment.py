@@ -18,6 +18,7 @@ from typing import Any
 
 from parllel.errors import WrongStateError
 from parllel.remote.agent import Agent
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.built_in_agents import BuiltInAgents
 from parllel.remote.episode_runner import EpisodeRunner
 from parllel.remote.failure import AgentFailure
@@ -29,6 +30,7 @@ from parllel.remote.plain_values import plain
 from parllel.remote.render import last_picture, last_text
 from parllel.remote.render_html import episode_page
 from parllel.remote.replay import checked_logs, replay_of
+from parllel.remote.trainer import Trainer
 from parllel.seeding import Seeds
 from parllel.types import Closing
 from parllel.wire import json_bytes
@@ -47,6 +49,7 @@ class Environment(Closing):
             goes on from the last of them; others play all actions again, by the seed in `info`.
         logs: of these steps.
         debug: whether what agents print is repeated on stderr, with the tracebacks of their errors.
+        settings: what the processes of agents may use that are made here.
 
     Attributes:
         name, configuration, info, debug: the arguments; the configuration has all defaults.
@@ -73,8 +76,10 @@ class Environment(Closing):
         steps: Sequence[Row] | None = None,
         logs: Sequence[Any] | None = None,
         debug: bool = False,
+        settings: AgentSettings | None = None,
     ) -> None:
         self.name = name
+        self._settings = settings
         self.debug = debug
         self.id = str(uuid.uuid4())
         self.info: dict[str, Any] = _copied("info", info or {})
@@ -192,7 +197,9 @@ class Environment(Closing):
             # If one cannot be made, those before it end.
             for raw in agents:
                 given = raw is None or isinstance(raw, Agent)
-                found.append(raw if given else stack.enter_context(Agent(raw, self)))
+                found.append(
+                    raw if given else stack.enter_context(Agent(raw, self, self._settings))
+                )
             stack.pop_all()
         self._made += _made_of(found, agents)
         return found
@@ -234,6 +241,23 @@ class Environment(Closing):
             self._end(_made_of(found, agents))
         return self.steps
 
+    def train(self, agents: Sequence[Any]) -> Trainer:
+        """Return what steps this environment by the actions of one agent.
+
+        agents: a specification or an Agent for each seat, and None for the agent that is trained.
+
+        Raises:
+            ValueError: unless exactly one of them is None, or if so many cannot play.
+        """
+        self._specification.check_number(len(agents))
+        trainer = Trainer(self, agents)
+        self._closing.callback(trainer.close)
+        return trainer
+
+    def release(self, found: Sequence[Agent | None], agents: Sequence[Any]) -> None:
+        """End those agents that `initialize_agents` has made of these specifications."""
+        self._end([agent for agent in _made_of(found, agents) if agent in self._made])
+
     def _end(self, agents: Sequence[Agent]) -> None:
         """Close agents that were made here, each whatever another raises."""
         with ExitStack() as stack:
@@ -252,6 +276,9 @@ class Environment(Closing):
             info=self.info,
             steps=self.steps,
         )
+
+    # As kaggle-environments calls it.
+    toJSON = to_json  # noqa: N815
 
     def render(self, mode: str = "json") -> Any:
         """Return the episode in the form of a mode.
@@ -346,9 +373,12 @@ def make(
     steps: Sequence[Row] | None = None,
     logs: Sequence[Any] | None = None,
     debug: bool = False,
+    settings: AgentSettings | None = None,
 ) -> Environment:
     """Return an Environment, which see."""
-    return Environment(name, configuration, info=info, steps=steps, logs=logs, debug=debug)
+    return Environment(
+        name, configuration, info=info, steps=steps, logs=logs, debug=debug, settings=settings
+    )
 
 
 def _made_of(found: Sequence[Agent | None], given: Sequence[Any]) -> list[Agent]:

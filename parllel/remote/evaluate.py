@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from parllel.remote.agent import Agent
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.environment import Environment, make
 from parllel.remote.games.episode import Row
 
 # What such agents remember of an episode would reach the next one.
-_ANEW = ("file", "source", "builtin")
+_ANEW = ("file", "archive", "source", "builtin")
 
 
 def evaluate(
@@ -25,6 +26,7 @@ def evaluate(
     debug: bool = False,
     statuses: bool = False,
     on_episode: Callable[[Environment], None] | None = None,
+    settings: AgentSettings | None = None,
 ) -> list[Any]:
     """Return the rewards of all agents in each of `episodes` episodes; None of an agent that failed.
 
@@ -34,7 +36,7 @@ def evaluate(
     remember; others play all of them.
 
     Args:
-        name, configuration, info, debug: as `make` takes them.
+        name, configuration, info, debug, settings: as `make` takes them.
         agents: specifications, Agents or None, one for each seat.
         episodes: how many.
         steps: from which every episode goes on; default from a start of its own.
@@ -48,7 +50,9 @@ def evaluate(
         raise ValueError(f"episodes: expected an int of at least 1, got {episodes!r}")
     results: list[Any] = []
     with ExitStack() as stack:
-        env = stack.enter_context(make(name, configuration, info=info, steps=steps, debug=debug))
+        env = stack.enter_context(
+            make(name, configuration, info=info, steps=steps, debug=debug, settings=settings)
+        )
         playing: list[Any] = list(env.initialize_agents(agents))
         for number in range(episodes):
             if number == 1:

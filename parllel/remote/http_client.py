@@ -14,7 +14,10 @@ import io
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
@@ -154,7 +157,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock: Any = _TimedSocket(made, self)
 
     def _connected(self) -> socket.socket:
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        found = _addresses(self.host, self.port, self.left_s())
         for *_, address in found:
             # What the name means, not how it is written: in clouds such addresses give away secrets.
             _refuse_link_local(str(address[0]))
@@ -189,6 +192,43 @@ class _Connection(http.client.HTTPConnection):
     def fresh(self) -> bool:
         """Return whether the server has neither closed the connection nor said what it was not asked."""
         return not wait([self.sock.fileno()], 0.0)
+
+
+# Look-ups that have not ended, which who asks for the same name waits for as well: one for each name that no
+# server answers, however often it is asked for.
+_looking: dict[tuple[str, int], Future[list[Any]]] = {}
+_lock = threading.Lock()
+
+
+def _addresses(host: str, port: int, seconds: float) -> list[Any]:
+    """Return what `getaddrinfo` does.
+
+    Raises:
+        TimeoutError: if it takes longer. It cannot be ended, and goes on in its thread.
+        OSError, UnicodeError: as it does.
+    """
+    with _lock:
+        looking = _looking.get((host, port))
+        if looking is None:
+            looking = _looking[host, port] = Future()
+            # A daemon, as the process must be able to end before the system gives up, after half a minute.
+            threading.Thread(
+                target=_look_up, args=(host, port, looking), name="look-up", daemon=True
+            ).start()
+    try:
+        return looking.result(seconds)
+    except FutureTimeoutError:  # another class before Python 3.11
+        raise TimeoutError(f"no address of {host}") from None
+
+
+def _look_up(host: str, port: int, looking: Future[list[Any]]) -> None:
+    try:
+        looking.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except Exception as error:
+        looking.set_exception(error)
+    finally:
+        with _lock:
+            del _looking[host, port]
 
 
 class _TimedSocket:

@@ -17,26 +17,21 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
 from parllel.policies import Policy, load_policy, policy_in_file, policy_in_module, policy_of
-from parllel.processes import PASSED_VARIABLES, environment_mark
+from parllel.processes import environment_mark
 from parllel.remote.agent_output import AgentOutput
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.call_agent import ask, failure_of, number_of_arguments
 from parllel.remote.failure import AgentFailure
 from parllel.remote.policy_call import PolicyCall
 from parllel.remote.shared_text import SharedText
 from parllel.wire import Limits, decode, encode
 
-# What agents may need beside those that programs do: for libraries, and for pictures without a screen.
-_PASSED = (
-    *(*PASSED_VARIABLES, "PYTHON*", "CUDA_*", "NVIDIA_*", "*_NUM_THREADS", "VECLIB_*"),
-    *("MUJOCO_*", "PYOPENGL_*", "SDL_*", "DISPLAY", "XDG_*", *environment_mark("")),
-)
 _SOURCE = "<agent>"
 _TRUSTED = Limits(nbytes=1 << 31, items=1 << 31)  # what the parent sends
 Answers = Callable[[list[Any], dict[str, Any]], list[Any]]
@@ -48,16 +43,17 @@ def run_agent(
     """Act until the pipe ends.
 
     message: holds `kind`, `text` (path or source), `name` (of the function, or None), `configuration`,
-        `memory_limit_bytes` (or None) and `most_bytes` (of a reply).
+        `memory_limit_bytes` (or None), `variables` (patterns to keep) and `most_bytes` (of a reply).
     inherited: what is printed goes there.
     """
     pid = os.getpid()
     brief = decode(message, _TRUSTED)
     output = AgentOutput(*inherited)
-    # Before any code of the agent's. The parent's variables may hold the token of a server.
-    for name in list(os.environ):
-        if not any(fnmatchcase(name, pattern) for pattern in _PASSED):
-            del os.environ[name]
+    # Where there is a fork server they never came here; elsewhere a process starts with all of its parent's,
+    # of which some may be the token of a server.
+    kept = AgentSettings(variables=(*brief["variables"], *environment_mark("")))
+    for name in os.environ.keys() - kept.environment(os.environ).keys():
+        del os.environ[name]
     _limit_memory(brief["memory_limit_bytes"])
     errors = sys.stderr
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from parllel.remote.failure import AgentFailure
 from parllel.remote.http_client import HttpClient, HttpError
 from parllel.remote.proto import read_response, request_bytes
-from parllel.remote.remote_reply import action_in, patience_s
+from parllel.remote.remote_reply import action_in, patience_s, printed_in
 from parllel.types import Closing
 from parllel.wire import WireError, parse_json
 
@@ -46,13 +46,25 @@ class ProtobufAgent(Closing):
 
     def __call__(self, observation: Any, configuration: Mapping[str, Any]) -> Any:
         """Return the action for an observation; waits for its time, what is left of overage, and a second."""
+        return self.answers([observation], configuration)[0][0]
+
+    def answers(
+        self, observations: list[Any], configuration: Mapping[str, Any]
+    ) -> tuple[list[Any], str, str]:
+        """Return an action or AgentFailure for each observation, and what was printed: see `UrlAgent`."""
+        replies = [self._act(observation, configuration) for observation in observations]
+        actions = [r if isinstance(r, AgentFailure) else action_in(r) for r in replies]
+        printed = [printed_in(reply) for reply in replies]
+        return actions, "".join(out for out, _ in printed), "".join(error for _, error in printed)
+
+    def _act(self, observation: Any, configuration: Mapping[str, Any]) -> Any:
         seconds = patience_s([observation], configuration)
         try:
             body = request_bytes(ENDPOINT, [observation, dict(configuration)], {})
             status, kind, data = self._client.post(body, self._headers, seconds)
             if status != 200:
                 return AgentFailure("ERROR", f"{self.url}: {_refusal(status, kind, data)}")
-            return action_in(read_response(data))
+            return read_response(data)
         except TimeoutError as error:
             return AgentFailure("TIMEOUT", str(error))
         except HttpError as error:

@@ -74,6 +74,14 @@ def _said(value: Any) -> str:
     return value if isinstance(value, str) else reprlib.repr(value)
 
 
+def printed_in(reply: Any) -> tuple[str, str]:
+    """Return what the agent has printed, standard output and standard error, as far as the server says it."""
+    log = reply.get("log") if isinstance(reply, Mapping) else None
+    texts = [log.get(name) if isinstance(log, Mapping) else None for name in ("stdout", "stderr")]
+    out, error = (text if isinstance(text, str) else "" for text in texts)
+    return out, error
+
+
 def patience_s(observations: list[Any], configuration: Mapping[str, Any]) -> float:
     """Return how long to wait for a reply: the time of all acts, what is left of overage, and a second."""
     return act_seconds(observations, configuration) + _EXTRA_S

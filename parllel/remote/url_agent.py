@@ -7,7 +7,7 @@ from typing import Any
 
 from parllel.remote.failure import AgentFailure
 from parllel.remote.http_client import HttpClient, HttpError
-from parllel.remote.remote_reply import action_in, actions_in, patience_s
+from parllel.remote.remote_reply import action_in, actions_in, patience_s, printed_in
 from parllel.types import Closing
 from parllel.wire import WireError, json_bytes, parse_json
 
@@ -45,15 +45,28 @@ class UrlAgent(Closing):
 
     def __call__(self, observation: Any, configuration: Mapping[str, Any]) -> Any:
         """Return the action for an observation; waits for its time, what is left of overage, and a second."""
-        asked = {"state": {"observation": observation}}
-        reply = self._act(asked, [observation], configuration)
-        return reply if isinstance(reply, AgentFailure) else action_in(reply)
+        return self.answers([observation], configuration)[0][0]
 
     def act_batch(self, observations: list[Any], configuration: Mapping[str, Any]) -> list[Any]:
         """Return an action or AgentFailure for each observation, by one request."""
-        reply = self._act({"observations": observations}, observations, configuration)
+        return self.answers(observations, configuration, batch=True)[0]
+
+    def answers(
+        self, observations: list[Any], configuration: Mapping[str, Any], *, batch: bool = False
+    ) -> tuple[list[Any], str, str]:
+        """Return the same, and what the agent printed if the server sends it: standard output and error.
+
+        batch: whether to ask in the form for several observations; otherwise there must be one.
+        """
+        if batch:
+            reply = self._act({"observations": observations}, observations, configuration)
+        else:
+            (only,) = observations
+            reply = self._act({"state": {"observation": only}}, observations, configuration)
         n = len(observations)
-        return [reply] * n if isinstance(reply, AgentFailure) else actions_in(reply, n)
+        if isinstance(reply, AgentFailure):
+            return [reply] * n, "", ""
+        return actions_in(reply, n) if batch else [action_in(reply)], *printed_in(reply)
 
     def initialize(
         self,

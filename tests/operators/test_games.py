@@ -149,7 +149,7 @@ def test_the_spaces_of_a_player_are_those_of_its_game():
         ("pettingzoo/chess_v6", ValueError, "did you mean pettingzoo/classic/chess_v6?"),
         ("CartPole-v1", ValueError, "game 'CartPole-v1': expected a module such as"),
         ("nothing.py:make", FileNotFoundError, "nothing.py.*no such file"),
-        ("nolibrary/some_v0", ImportError, "needs nolibrary"),
+        ("nolibrary/some_v0", ValueError, "expected pettingzoo or mpe2 before the first slash"),
     ],
 )
 def test_games_that_are_none_are_named(env_id, error, message):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from types import SimpleNamespace
 
-from parllel.remote import Agent
+from parllel.remote import Agent, AgentSettings
 
 
 def context(agents=None, *, debug=False, **configuration):
@@ -22,5 +22,6 @@ def file_agent(folder, source, *, name="agent.py", **settings):
     """Return an agent of a file with this source."""
     path = folder / name
     path.write_text(textwrap.dedent(source))
-    limit = settings.pop("memory_limit_bytes", None)
-    return Agent(str(path), context(**settings), memory_limit_bytes=limit)
+    names = ("memory_limit_bytes", "variables", "writable")
+    given = {name: settings.pop(name) for name in names if name in settings}
+    return Agent(str(path), context(**settings), AgentSettings(**given))

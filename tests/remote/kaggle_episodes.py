@@ -73,6 +73,16 @@ CASES = {
         [[i % 5 for i in range(13)], [(i + 2) % 5 for i in range(12)]],
     ),
 }
+# Name, configuration, agents, actions of the one that is trained; over and over, until one number of steps.
+TRAINED = {
+    "connectx, first": ("connectx", {}, [None, [1, 1, 1, 1]], [0, 0, 0, 0, 2]),
+    # One more than are played: the package asks for the first already by `train`.
+    "connectx, second": ("connectx", {}, [[1, 1, 1, 1, 1], None], [0, 2, 0]),
+    "connectx, no such column": ("connectx", {}, [None, [1, 1, 1]], [0, 9]),
+    "connectx, the other fails": ("connectx", {}, [None, [1, 9]], [0, 0]),
+    "rps": ("rps", {"episodeSteps": 6}, [None, "rock"], [1, 1, 0, 1, 1]),
+    "rps, below the threshold": ("rps", {"episodeSteps": 4}, ["rock", None], [1, 1, 1]),
+}
 # Their first action is drawn.
 REACTING = ("copy_opponent", "reactionary", "counter_reactionary", "statistical")
 
@@ -97,6 +107,23 @@ def seen(steps):
     return [[[state["action"], state["reward"], state["status"]] for state in row] for row in steps]
 
 
+def trained(make, case):
+    """Return what is seen of two episodes, in which one agent plays a list of actions."""
+    name, configuration, agents, actions = case
+    env = make(name, configuration)
+    seen_ = []
+    for _ in range(2):
+        # Anew, as the lists of the others are played once.
+        trainer = env.train([None if given is None else agent(given) for given in agents])
+        seen_.append(dict(trainer.reset()))
+        for action in actions:
+            observation, reward, done, _ = trainer.step(action)
+            seen_.append([dict(observation), reward, done])
+            if done:
+                break
+    return seen_
+
+
 def main():
     """Print what kaggle-environments plays."""
     from kaggle_environments import make
@@ -113,7 +140,17 @@ def main():
             env.run([name, agent([(i * i + i // 3) % signs for i in range(40)])])
             reactions[f"{name} {signs}"] = env.toJSON()["steps"]
     specifications = [make(name).specification for name in ("rps", "connectx")]
-    print(json.dumps({"played": played, "reactions": reactions, "specifications": specifications}))
+    learned = {title: trained(make, case) for title, case in TRAINED.items()}
+    print(
+        json.dumps(
+            {
+                "learned": learned,
+                "played": played,
+                "reactions": reactions,
+                "specifications": specifications,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

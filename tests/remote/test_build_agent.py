@@ -26,6 +26,9 @@ def files(tmp_path, monkeypatch):
     Path("run").mkdir()
     (Path("run") / "run.json").write_text("{}")
     Path("empty").mkdir()
+    Path("folder-of-agent").mkdir()
+    (Path("folder-of-agent") / "main.py").write_text("def agent(): return 'of main.py'\n")
+    Path("agent.tar.gz").write_bytes(b"")
     return tmp_path
 
 
@@ -46,6 +49,9 @@ def files(tmp_path, monkeypatch):
         ("https://localhost:1/?a[]=b", "url"),
         ("run", "run"),
         ("empty", "run"),
+        ("folder-of-agent", "file"),
+        ("agent.tar.gz", "archive"),
+        ("missing.tar.gz", "file"),
         ("agent.py", "file"),
         (Path("agent.py"), "file"),
         ("agent.py:other", "file"),

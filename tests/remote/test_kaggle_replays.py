@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kaggle_episodes import CASES, REACTING, agent, seen
+from kaggle_episodes import CASES, REACTING, TRAINED, agent, seen, trained
 
 from parllel.remote import make
 
@@ -42,6 +42,26 @@ def test_episodes_are_equal(kaggle, title):
     assert replay["rewards"] == theirs["rewards"]
     assert replay["statuses"] == theirs["statuses"]
     assert sorted(replay) == sorted(theirs)
+
+
+def without_time(seen_):
+    """Return what a trained agent saw, but for how long the others took."""
+    if isinstance(seen_, dict):
+        return {name: value for name, value in seen_.items() if name != "remainingOverageTime"}
+    return [without_time(part) if isinstance(part, (dict, list)) else part for part in seen_]
+
+
+@pytest.mark.parametrize("title", TRAINED)
+def test_a_trained_agent_sees_the_same(kaggle, title):
+    made = []
+
+    def make_closed_later(name, configuration):
+        made.append(make(name, configuration))
+        return made[0]
+
+    ours = trained(make_closed_later, TRAINED[title])
+    made[0].close()
+    assert without_time(ours) == without_time(kaggle["learned"][title])
 
 
 @pytest.mark.parametrize("title", ["rps", "rps, a float", "connectx, no such column"])

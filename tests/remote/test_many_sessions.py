@@ -15,6 +15,7 @@ import pytest
 from served import Served
 
 from parllel.remote import UrlAgent, evaluate
+from parllel.remote.agent_settings import confinement_lines
 from parllel.testing import private_memory
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,8 @@ def served(folder, *flags):
     with Served(*serve) as server:
         yield server
         server.process.terminate()
-        assert server.end() == (0, "", "")
+        status, out, said = server.end()
+        assert (status, out, said.splitlines()) == (0, "", confinement_lines(hidden=True))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 from parllel.errors import ClosedError
 from parllel.remote.agent import Agent
 from parllel.remote.agent_context import AgentContext
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.environment import Environment, make
 from parllel.remote.evaluate import evaluate
 from parllel.remote.failure import AgentFailure
@@ -25,8 +26,26 @@ from parllel.remote.server.session import Session, SessionContext
 from parllel.remote.server.sessions import DEFAULT, Sessions
 from parllel.types import Closing
 from parllel.web import WebError
+from parllel.wire import json_bytes
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
+# Of a request, by action: a misspelled field would be a default in disguise. What `debug` says, which clients
+# of the package may send, is for the operator to decide.
+_MADE = ("environment", "configuration", "info", "debug")
+_POSITION = (*_MADE, "state", "steps", "logs")
+_FIELDS = {
+    name: frozenset(("action", "session", *fields))
+    for name, fields in {
+        "act": (*_MADE, "state", "observations", "agents"),
+        "dispose": _MADE,
+        "evaluate": (*_POSITION, "agents", "episodes", "statuses"),
+        "initialize_agents": (*_MADE, "agents"),
+        "list": _MADE,
+        "load": (*_POSITION, "render"),
+        "run": (*_POSITION, "agents", "render"),
+        "step": (*_POSITION, "actions", "agents"),
+    }.items()
+}
 _MOST_EPISODES = 10_000  # of one request
 
 
@@ -40,8 +59,10 @@ class Actions(Closing):
         sessions: agents held at the same time.
         idle_s: after which an agent that is not used ends.
         episodes: requests that play episodes at the same time.
-        memory_limit_bytes: of an agent in a process of its own.
+        settings: what the processes of agents may use; default as for an `Agent`, but that they may not write
+            below the current folder.
         debug: whether agents' output is repeated on this process's standard error.
+        logs: whether clients get what agents print, and the tracebacks of their errors.
     """
 
     def __init__(
@@ -51,15 +72,17 @@ class Actions(Closing):
         sessions: int = 64,
         idle_s: float = 3600.0,
         episodes: int = 4,
-        memory_limit_bytes: int | None = None,
+        settings: AgentSettings | None = None,
         debug: bool = False,
+        logs: bool = False,
     ) -> None:
+        self._logs = logs
         self._permissions = permissions or Permissions()
         self._sessions = Sessions(sessions, idle_s)
         self._episodes = threading.BoundedSemaphore(episodes)
         self._playing: set[Agent] = set()
         self._closed = False
-        self._memory_limit_bytes = memory_limit_bytes
+        self._settings = settings or AgentSettings(writable=())
         self._debug = debug
         self._by_name: dict[str, Callable[[dict[str, Any]], Any]] = {
             "act": self.action_act,
@@ -83,6 +106,11 @@ class Actions(Closing):
         if action is None:
             known, got = ", ".join(self._by_name), "nothing" if name is None else ascii(name)[:80]
             raise WebError(400, f"action: expected one of {known}, got {got}")
+        unknown = args.keys() - _FIELDS[str(name)]
+        if unknown:
+            wanted = ", ".join(sorted(_FIELDS[str(name)] - {"action", "debug"}))
+            got = ", ".join(ascii(field)[:80] for field in sorted(unknown)[:5])
+            raise WebError(400, f"{name}: unknown fields {got}; expected {wanted}")
         return action(args)
 
     def load_agent(self, raw: Any, environment: str, configuration: dict[str, Any] | None) -> None:
@@ -130,6 +158,7 @@ class Actions(Closing):
                 debug=self._debug,
                 statuses=given.flag("statuses"),
                 on_episode=self._go_on,
+                settings=self._settings,
             )
 
     def action_run(self, args: dict[str, Any]) -> Any:
@@ -140,6 +169,8 @@ class Actions(Closing):
             agents = environment.initialize_agents(self._allowed_agents(given, environment))
             with self._playing_with(agents):
                 environment.run(agents, on_step=self._go_on)
+            if mode == "json" and self._logs:
+                return json_bytes({**environment.to_json(), "logs": environment.logs}).decode()
             return environment.render(mode)
 
     def action_step(self, args: dict[str, Any]) -> Any:
@@ -178,12 +209,15 @@ class Actions(Closing):
         with session.acting():
             self._configure(session, given)
             if observations is None:
-                action, _ = session.agent.act(given.observation())
-                return _single_reply(action)
+                action, log = session.agent.act(given.observation())
+                return self._logged(_single_reply(action), log)
             if not observations:
                 return {"actions": [], "recurrent": session.agent.recurrent}
-            actions, _ = session.agent.act_batch(observations)
-            return _batch_reply(actions)
+            actions, log = session.agent.act_batch(observations)
+            return self._logged(_batch_reply(actions), log)
+
+    def _logged(self, reply: dict[str, Any], log: Any) -> dict[str, Any]:
+        return {**reply, "log": log} if self._logs else reply
 
     def _initialize(self, given: Arguments, raw: Any) -> Session:
         name = given.session()
@@ -211,7 +245,7 @@ class Actions(Closing):
             return Session(repr(raw), self._agent(allowed, context), context)
 
     def _agent(self, raw: Any, context: SessionContext) -> Agent:
-        return Agent(raw, context, memory_limit_bytes=self._memory_limit_bytes)
+        return Agent(raw, context, self._settings)
 
     def _context(self, name: str, configuration: dict[str, Any] | None) -> SessionContext:
         with make(name, configuration, debug=self._debug) as made:
@@ -251,6 +285,7 @@ class Actions(Closing):
                     steps=given.steps(),
                     logs=given.list_or_none("logs"),
                     debug=self._debug,
+                    settings=self._settings,
                 )
             with environment:
                 yield environment

@@ -8,6 +8,7 @@ from parllel.remote.plain_values import plain
 from parllel.remote.proto import read_request, response_bytes
 from parllel.remote.server.actions import Actions
 from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, build_app
+from parllel.wire import WireError
 
 PROTOBUF = "application/x-protobuf"
 SESSION = "Parllel-Session"  # header
@@ -58,6 +59,15 @@ class _Wire:
         return _json_reply(self._actions.handle(args), args)
 
     def _proto(self, call: Call) -> Reply:
+        """Answer a turn; whatever is wrong with it, the reply is protobuf too."""
+        try:
+            return _proto_reply(self._turn(call))
+        except WebError as error:
+            return _proto_reply({"error": str(error)}, error.status)
+        except WireError as error:
+            return _proto_reply({"error": str(error)}, 400)
+
+    def _turn(self, call: Call) -> dict[str, Any]:
         if _agents_of_query(call) is not None:
             message = (
                 f"{_AGENTS}: a turn names no environment; name the agent by the JSON action act"
@@ -65,11 +75,11 @@ class _Wire:
             raise WebError(400, message)
         name, values, named = read_request(call.body, call.limits)
         if name != _ENDPOINT:
-            return _proto_reply({"error": f"expected the endpoint {_ENDPOINT}"}, 404)
+            raise WebError(404, f"expected the endpoint {_ENDPOINT}")
         given = dict(zip(("observation", "configuration"), values, strict=False))
         if len(values) > 2 or named.keys() & given.keys() or named.keys() - _FIELDS:
             message = f"{_ENDPOINT}: expected the arguments observation and configuration"
-            return _proto_reply({"error": message}, 400)
+            raise WebError(400, message)
         given.update(named)
         configuration = given.get("configuration")
         if isinstance(configuration, dict):
@@ -79,7 +89,7 @@ class _Wire:
             "configuration": configuration,
             "session": call.header(SESSION),
         }
-        return _proto_reply(self._actions.action_act(args))
+        return self._actions.action_act(args)
 
 
 def _agents_of_query(call: Call) -> list[str] | None:
@@ -111,4 +121,8 @@ def _json_reply(value: Any, args: dict[str, Any]) -> Reply:
 
 
 def _proto_reply(value: dict[str, Any], status: int = 200) -> Reply:
-    return Reply(response_bytes(value), status, PROTOBUF)
+    try:
+        body = response_bytes(value)
+    except WireError as error:  # an action that JSON has and protobuf has not
+        body = response_bytes({"error": f"the reply has no protobuf: {error}"})
+    return Reply(body, status, PROTOBUF)

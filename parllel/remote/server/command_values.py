@@ -91,6 +91,18 @@ def agents_of(arguments: argparse.Namespace) -> list[Any]:
     return [with_token(spec, token) for spec in specs]
 
 
+def agent_variables(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Return the environment variables that agents are to have, of --agent-env.
+
+    Raises:
+        ValueError: for one that is not set.
+    """
+    for name in arguments.agent_env:
+        if name not in os.environ and not any(letter in name for letter in "*?["):
+            raise ValueError(f"--agent-env {name}: there is no such environment variable")
+    return tuple(arguments.agent_env)
+
+
 def check_agent(spec: Any, *, trusted: bool) -> None:
     """Refuse the folder of a run whose script is not to be executed, as `check_source` does."""
     # Without the file there is nothing to execute, and what takes the specification says what it is.

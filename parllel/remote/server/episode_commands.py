@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from parllel.env_names import names_code
+from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.environment import Environment, make
 from parllel.remote.evaluate import evaluate as evaluate_agents
 from parllel.remote.games import environments, import_module_of_user
 from parllel.remote.server.command_values import (
+    agent_variables,
     agents_of,
     flag_value,
     json_value,
@@ -56,6 +58,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
             statuses=True,
             info=json_value(arguments.info, "--info", dict),
             on_episode=progress,
+            settings=_settings(arguments),
         )
     shown = results if arguments.statuses else [one["rewards"] for one in results]
     write_result(shown, arguments.out)
@@ -134,7 +137,12 @@ def _environment(arguments: argparse.Namespace) -> Environment:
         steps=steps if steps is not None else found.get("steps"),
         logs=logs,
         debug=flag_value(arguments.debug, "--debug"),
+        settings=_settings(arguments),
     )
+
+
+def _settings(arguments: argparse.Namespace) -> AgentSettings:
+    return AgentSettings(variables=agent_variables(arguments))
 
 
 def _import(arguments: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parllel.remote.agent_archive import MAIN
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.build_agent import kind_of
 from parllel.runs import RunFolder
@@ -21,8 +22,8 @@ class Permissions:
     """Which agents a request may name, beside built-in ones and constant actions.
 
     Attributes:
-        agent_root: files and run folders below this folder, links resolved; None allows none. The script of a
-            run must be below it too.
+        agent_root: files, archives, and folders of runs or with a main.py, below this folder, links resolved;
+            None allows none. The script of a run must be below it too.
         allow_source: Python source text.
         allow_url: agents behind URLs.
     """
@@ -80,7 +81,10 @@ class Permissions:
             raise WebError(403, "the agent's path leads out of the folder of --agent-root")
         if not exists:
             raise WebError(404, f"agents: there is no file {raw[:200]} below --agent-root")
-        if path.is_dir():
+        if path.is_dir() and (path / MAIN).is_file() and not (path / "run.json").exists():
+            if not (path / MAIN).resolve().is_relative_to(root):
+                raise WebError(403, "the agent's path leads out of the folder of --agent-root")
+        elif path.is_dir():
             self._check_run(path, root)
         return f"{path}{name}"
 

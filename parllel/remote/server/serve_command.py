@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from parllel.processes import hide_from_others
+from parllel.remote.agent_settings import AgentSettings, confinement_lines
 from parllel.remote.games import import_module_of_user
 from parllel.remote.server.actions import Actions
 from parllel.remote.server.build_server import build_server
-from parllel.remote.server.command_values import agent_spec, check_agent, flag_value, json_value
+from parllel.remote.server.command_values import (
+    agent_spec,
+    agent_variables,
+    check_agent,
+    flag_value,
+    json_value,
+)
 from parllel.remote.server.permissions import Permissions
 from parllel.web import ServerSettings, WebServer, read_token
 
@@ -41,21 +50,36 @@ def run(arguments: argparse.Namespace) -> int:
     check_agent(spec, trusted=arguments.trust)
     for module in arguments.modules:
         import_module_of_user(module)
-    memory = None if arguments.memory is None else arguments.memory * 2**20
+    agent_settings = AgentSettings(
+        memory_limit_bytes=None if arguments.memory is None else arguments.memory * 2**20,
+        variables=agent_variables(arguments),
+        writable=(),
+    )
     with Actions(
         permissions,
         sessions=arguments.max_sessions,
         idle_s=arguments.idle,
-        memory_limit_bytes=memory,
+        settings=agent_settings,
         debug=flag_value(arguments.debug, "--debug"),
+        logs=arguments.agent_logs,
     ) as actions:
         # Before the agent is made, which may take long: a port that is in use is said at once.
         server = WebServer(build_server(settings, actions))
+        # The environment variables of this process, and what it has read of files, may be secrets.
+        hidden = hide_from_others()
         try:
             if arguments.agent is not None:
                 configuration = json_value(arguments.configuration, "--configuration", dict)
                 actions.load_agent(spec, arguments.environment, configuration)
-            server.run(server.announce)
+            executes = permissions.agent_root is not None or permissions.allow_source
+            lines = confinement_lines(hidden=hidden) if executes or spec is not None else []
+            server.run(lambda: _announce(lines, server))
         finally:
             server.close()
     return 0
+
+
+def _announce(lines: list[str], server: WebServer) -> None:
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
+    server.announce()

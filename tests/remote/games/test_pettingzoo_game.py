@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from playing import script
 
+from parllel.envs.pettingzoo_module import pettingzoo_names
 from parllel.remote import make
 
 TICTACTOE = "pettingzoo/classic/tictactoe_v3"
@@ -94,18 +98,57 @@ def test_an_environment_of_both_kinds_is_played_at_once():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pettingzoo/classic/nothing_v3", "there is no module pettingzoo.classic.nothing_v3"),
+        ("pettingzoo/classic/nothing_v3", "pettingzoo has no such environment$"),
         (
             "pettingzoo/tictactoe_v3",
-            "no module pettingzoo.tictactoe_v3; did you mean pettingzoo/classic/tictactoe_v3?",
+            "no such environment; did you mean pettingzoo/classic/tictactoe_v3?",
         ),
-        ("pettingzoo/utils", "has neither parallel_env nor env"),
-        ("mpe2/..os", "environment 'mpe2/..os'"),
+        ("pettingzoo/classic/rps_v0", "did you mean pettingzoo/classic/rps_v2?"),
+        ("pettingzoo/utils", "pettingzoo has no such environment"),
+        ("pettingzoo/test/api_test", "pettingzoo has no such environment"),
+        ("pettingzoo/classic/all_modules", "pettingzoo has no such environment"),
+        ("mpe2/..os", "mpe2 has no such environment"),
+        ("mpe2/.simple_v3", "mpe2 has no such environment"),
+        ("pettingzoo/classic.tictactoe_v3", "pettingzoo has no such environment"),
     ],
 )
 def test_modules_without_an_environment_are_named(name, message):
     with pytest.raises((ValueError, ImportError), match=message):
         make(name)
+
+
+def test_a_name_of_no_environment_imports_nothing():
+    # In a process of its own, as others of this one may have imported anything.
+    program = """
+import sys
+from parllel.remote import make
+for name in sys.argv[1:]:
+    before = set(sys.modules)
+    try:
+        make(name)
+    except ValueError:
+        pass
+    new = {module.partition(".")[0] for module in set(sys.modules) - before}
+    print(*new & {"pettingzoo", "mpe2", "antigravity"})
+"""
+    names = [
+        "pettingzoo/test/api_test",
+        "pettingzoo/utils/env",
+        "mpe2/all_modules",
+        "antigravity/x_v0",
+    ]
+    command = [sys.executable, "-c", program, *names]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "\n" * 4
+
+
+def test_all_names_of_the_list_are_those_of_the_library():
+    from mpe2.all_modules import mpe_environments
+
+    assert pettingzoo_names("mpe2") == sorted(
+        f"mpe2/{name.rpartition('/')[2]}" for name in mpe_environments
+    )
+    assert TICTACTOE in pettingzoo_names("pettingzoo")
+    assert pettingzoo_names("os") == []
 
 
 def test_it_is_drawn_by_playing_it_again():

@@ -5,8 +5,10 @@ import threading
 import time
 
 import pytest
+from answering import Answering, reply
 from waiting import until
 
+from parllel.remote import UrlAgent, make
 from parllel.remote.server import Actions, Permissions
 from parllel.web import WebError
 
@@ -249,3 +251,63 @@ def _refusal(actions, request):
     with pytest.raises(WebError) as raised:
         actions.handle(request)
     return raised.value
+
+
+PRINTING = (
+    "import sys\n\n"
+    "def agent(observation):\n"
+    "    print('out', observation.step)\n"
+    "    print('error', file=sys.stderr)\n"
+    "    return abs(1 // (observation.step - 1))\n"
+)
+
+
+@pytest.mark.parametrize("by", ["json", "protobuf"])
+@pytest.mark.parametrize("logs", [True, False])
+def test_what_agents_print_comes_back_where_that_is_allowed(agents, serve, logs, by):
+    (agents / "printing.py").write_text(PRINTING)
+    url = serve(Permissions(agents), logs=logs)
+    with UrlAgent(url, "rps") as asked:
+        asked.initialize(["printing.py"])
+    raw = url if by == "json" else {"type": "proto", "url": url}
+    with make("rps", {"episodeSteps": 4}) as env:
+        env.run([raw, "rock"])
+        first, second = (row[0] for row in env.logs[1:3])
+    assert first["stdout"] == ("out 0\n" if logs else "")
+    assert first["stderr"] == ("error\n" if logs else "")
+    assert second["stdout"] == ("out 1\n" if logs else "")
+    traceback = second["stderr"]
+    assert ("ZeroDivisionError" in traceback, "return abs(1" in traceback) == (logs, logs)
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_batches_and_episodes_have_logs_where_that_is_allowed(agents, logs):
+    (agents / "printing.py").write_text(PRINTING)
+    with Actions(Permissions(agents), logs=logs) as actions:
+        made = {"environment": "rps", "agents": ["printing.py"]}
+        actions.handle({"action": "initialize_agents", **made})
+        acted = actions.handle({"action": "act", "observations": [{"step": 0}, {"step": 3}]})
+        assert acted["actions"] == [1, 0]
+        assert ("log" in acted) == logs
+        if logs:
+            assert acted["log"]["stdout"] == "out 0\nout 3\n"
+        played = json.loads(
+            actions.handle(
+                {"action": "run", "environment": "rps", "agents": ["printing.py", "rock"]}
+            )
+        )
+    assert ("logs" in played) == logs
+    if logs:
+        assert played["logs"][1][0]["stdout"] == "out 0\n"
+
+
+def test_a_log_that_is_none_is_no_error():
+    for log in (3, None, {"stdout": 3}, {"stderr": ["x"]}):
+        answer = json.dumps({"action": 2, "log": log}).encode()
+        with (
+            Answering(lambda body, answer=answer: reply(answer.decode())) as server,
+            make("rps", {"episodeSteps": 2}) as env,
+        ):
+            env.run([server.url, "rock"])
+            assert env.steps[-1][0]["action"] == 2
+            assert (env.logs[-1][0]["stdout"], env.logs[-1][0]["stderr"]) == ("", "")

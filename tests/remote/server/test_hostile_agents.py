@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 
+import hostile_agent
 import pytest
 from asking import post
 from serving import http_server
+
+from parllel.processes import command_of, descendants
+from parllel.remote.agent_settings import confinement_lines
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -93,3 +101,60 @@ def test_they_cost_their_own_game_alone(folder):
     assert replies["hangs"]["status"] == "TIMEOUT"
     assert replies["nonsense"]["status"] == "INVALID"
     assert replies["exits"]["status"] == "ERROR"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confined by means of Linux")
+@pytest.mark.parametrize("confined", [True, False])
+def test_an_agent_neither_ends_the_server_nor_reads_its_variables(tmp_path, confined):
+    shutil.copy(hostile_agent.__file__, tmp_path / "agent.py")
+    secret, key = "a-secret-" + "3" * 30, "a-key-" + "7" * 30
+    flags = ["--agent-root", tmp_path, "--agent-env", "OPENAI_API_KEY"]
+    if not confined:
+        # As on a machine that has neither namespaces nor Landlock.
+        (tmp_path / "without.py").write_text(
+            "from parllel.remote import agent_settings\n\n"
+            "agent_settings._found = (agent_settings.Confinement(), 'not here')\n"
+        )
+        flags += ["--import", tmp_path / "without.py"]
+    with http_server(*flags, SECRET_OF_SERVER=secret, OPENAI_API_KEY=key) as url:
+        asked = {"action": "initialize_agents", "environment": "rps", "agents": ["agent.py"]}
+        assert post(url, asked).status == 200
+        (server,) = [
+            entry.pid
+            for entry in descendants(os.getpid())
+            if "http-server" in command_of(entry.pid)
+        ]
+
+        def ask(do, secret):
+            # Backwards, so that the request does not bring it there.
+            names = {"do": do, "server": server, "beside": server, "secret": secret[::-1]}
+            observation = {"step": 0, "remainingOverageTime": 60, **names}
+            return post(url, {"action": "act", "state": {"observation": observation}}).json()
+
+        nothing = {"action": []}
+        if confined:
+            assert ask("signals", secret) == nothing
+            assert ask("limits", secret) == nothing
+        assert server not in ask("attach", secret)["action"]
+        # Nor is it in a process that the server has started.
+        assert ask("read", secret) == nothing
+        assert ask("memory", secret) == nothing
+        # What it is given it has, and it looked in the right places.
+        assert ask("memory", key)["action"]
+        assert ask("variable", key) == {"action": key}
+        assert post(url, {"action": "list"}).status == 200
+
+
+def test_the_operator_is_told_what_confines_agents(tmp_path):
+    command = [sys.executable, "-m", "parllel.cli", "http-server", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--agent-root", tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline().startswith("serving on http://")
+        process.terminate()
+        said = process.stderr.read().splitlines()
+    assert said == confinement_lines(hidden=True)
+    assert len(said) == 6

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
 
 import pytest
 
@@ -137,3 +138,31 @@ def test_a_folder_that_is_no_run_is_refused(actions, agents):
 def test_the_root_must_be_a_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"--agent-root .*nowhere: there is no such folder"):
         Permissions(tmp_path / "nowhere")
+
+
+def test_folders_and_archives_are_allowed_below_the_root_only(tmp_path):
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (root / "folder" / "main.py").write_text(SOURCE)
+    (root / "leads-out").mkdir()
+    (tmp_path / "main.py").write_text(SOURCE)
+    (root / "leads-out" / "main.py").symlink_to(tmp_path / "main.py")
+    (root / "neither").mkdir()
+    for folder in (root, tmp_path):
+        with zipfile.ZipFile(folder / "agent.zip", "w") as archive:
+            archive.writestr("main.py", SOURCE)
+    act = {"action": "act", "state": {"observation": {"step": 0}}}
+    with Actions(Permissions(root)) as actions:
+        for agent in ("folder", "agent.zip", str(root / "agent.zip")):
+            assert initialize(actions, agent)["status"] == "initialized"
+            assert actions.handle(act) == {"action": 1}
+        for agent, status in (
+            ("../agent.zip", 403),
+            (str(tmp_path / "agent.zip"), 403),
+            ("leads-out", 403),
+            ("neither", 400),
+            ("missing.zip", 404),
+        ):
+            with pytest.raises(WebError, match=r"agent") as raised:
+                initialize(actions, agent)
+            assert raised.value.status == status

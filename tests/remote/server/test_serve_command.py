@@ -11,7 +11,7 @@ from serving import http_server
 from waiting import until
 
 from parllel.cli import main
-from parllel.processes import descendants, process_runs
+from parllel.processes import command_of, descendants, process_runs
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -89,17 +89,19 @@ def test_mistakes_are_one_sentence(agents, flags, message, capsys):
 
 
 def test_a_server_that_is_killed_leaves_no_agent(agents):
-    (agents / "pid.py").write_text("import os\n\ndef agent(observation):\n    return os.getpid()\n")
+    (agents / "starts.py").write_text(
+        "import subprocess\n\nsubprocess.Popen(['sleep', '4711'])\n\ndef agent(observation):\n    return 1\n"
+    )
     process = subprocess.Popen(
-        [*COMMAND, "--port", "0", "--agent", agents / "pid.py", "--environment", "rps"],
+        [*COMMAND, "--port", "0", "--agent", agents / "starts.py", "--environment", "rps"],
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         url = process.stdout.readline().split()[-1]
-        pid = post(url, ACT).json()["action"]
+        assert post(url, ACT).json() == {"action": 1}
         started = descendants(process.pid)
-        assert pid in {entry.pid for entry in started}
+        assert "sleep 4711" in {command_of(entry.pid) for entry in started}
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -69,6 +69,28 @@ def test_bad_bodies_are_refused(serve, body, message):
     assert b"Traceback" not in reply.body
 
 
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            {**INITIALIZE, "configuraton": {"signs": 5}},
+            "'configuraton'; expected agents, configuration,",
+        ),
+        (
+            {"action": "evaluate", "environment": "rps", "n_episodes": 3},
+            "evaluate: unknown fields 'n_episodes'",
+        ),
+        ({"action": "run", "environment": "rps", "episodes": 3}, "run: unknown fields 'episodes'"),
+        ({**ACT, "b": 1, "a": 2}, "act: unknown fields 'a', 'b'; expected"),
+        ({"action": "dispose", "\u00e9": 1}, "'\\xe9'"),
+    ],
+)
+def test_unknown_fields_are_refused(serve, request_, message):
+    reply = post(serve(), request_)
+    assert reply.status == 400
+    assert message in reply.json()["error"]
+
+
 def test_a_session_is_named_in_the_body_or_in_a_header(serve):
     url = serve()
     post(url, {**INITIALIZE, "session": "one"})

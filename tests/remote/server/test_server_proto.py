@@ -81,11 +81,30 @@ def test_another_endpoint_is_not_there(serve):
     assert "process_turn" in reply["error"]
 
 
-@pytest.mark.parametrize("body", [b"", b"junk", b"\x0a\xff\xff\xff\xff\x0f", b"\x12\x02\x52\x00"])
-def test_bad_messages_are_refused(serve, body):
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"", 404, "expected the endpoint process_turn"),
+        (b"junk", 400, "message"),
+        (b"\x0a\xff\xff\xff\xff\x0f", 400, "message"),
+        (b"\x12\x02\x52\x00", 400, "polars"),
+    ],
+)
+def test_bad_messages_are_refused_by_protobuf(serve, body, status, message):
     reply = post(serve(), body=body, headers=PROTOBUF)
-    assert reply.status in (400, 404)
-    assert b"Traceback" not in reply.body
+    assert (reply.status, reply.content_type) == (status, "application/x-protobuf")
+    assert message in read_response(reply.body)["error"]
+
+
+def test_an_action_without_a_protobuf_is_an_error(serve, agents):
+    (agents / "long.py").write_text("def agent(observation):\n    return 2**70\n")
+    url = serve(Permissions(agents))
+    assert initialize(url, "long.py").status == 200
+    status, reply = turn(url, OBSERVATION)
+    assert (status, "64 bit" in reply["error"]) == (200, True), reply
+    # A session that has no name is refused by protobuf as well.
+    status, reply = turn(url, OBSERVATION, session="no name")
+    assert (status, reply["error"].startswith("session: expected")) == (400, True)
 
 
 def test_a_foreign_client_may_send_arrays_as_its_configuration(serve, agents):

@@ -1,0 +1,145 @@
+"""Archives with an agent in them: a zip, tar or tar.gz file whose top has a main.py."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from parllel.types import Closing
+
+MAIN = "main.py"
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz")
+MOST_BYTES = 1 << 30  # of all files together
+MOST_FILES = 10_000
+_MOST_HEADER = 1 << 20  # bytes that tarfile may read at once
+_CHUNK = 1 << 16
+
+
+class ExtractedArchive(Closing):
+    """The files of an archive, in a temporary folder.
+
+    Only plain files and folders are extracted, and none outside of the folder.
+
+    Args:
+        path: of the archive.
+        title: what messages call it.
+
+    Attributes:
+        main: path of its main.py.
+
+    Raises:
+        ValueError: for a damaged archive, one with links, devices, paths that lead out of it or a path twice,
+            one without a main.py at its top, and one with more than 10,000 files or 1 GiB.
+        OSError: if it cannot be read, or the files not be written.
+    """
+
+    def __init__(self, path: str, title: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="parllel-agent-")
+        self.main = os.path.join(self._folder.name, MAIN)
+        try:
+            self._extract(path)
+            if not os.path.isfile(self.main):
+                raise ValueError(f"expected {MAIN} at its top, it has {self._top()}")
+        except (ValueError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+            self.close()
+            raise ValueError(f"{title}: {error}") from error
+        # The second for passwords, and methods of compression that zipfile does not know.
+        except (zlib.error, RuntimeError) as error:
+            self.close()
+            raise ValueError(f"{title}: cannot be extracted: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _extract(self, path: str) -> None:
+        left = MOST_BYTES
+        members = _zip_members(path) if zipfile.is_zipfile(path) else _tar_members(path)
+        for number, (name, mode, source) in enumerate(members):
+            if number >= MOST_FILES:
+                raise ValueError(f"expected at most {MOST_FILES:,} files")
+            target = self._target(name)
+            if source is None:
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists():
+                raise ValueError(f"has {name[:200]!r} twice")
+            with source, target.open("xb") as file:
+                # Counted as they come: what an archive says of its sizes may be wrong.
+                while chunk := source.read(_CHUNK):
+                    left -= len(chunk)
+                    if left < 0:
+                        raise ValueError(f"expected at most {MOST_BYTES:,} bytes when extracted")
+                    file.write(chunk)
+            target.chmod(0o700 if mode & 0o100 else 0o600)
+
+    def _target(self, name: str) -> Path:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or ":" in name:
+            raise ValueError(f"has a path that leads out of it: {name[:200]!r}")
+        return Path(self._folder.name, path)
+
+    def _top(self) -> str:
+        return ", ".join(sorted(os.listdir(self._folder.name))[:10]) or "nothing"
+
+    def close(self) -> None:
+        """Remove the files. Idempotent."""
+        self._folder.cleanup()
+
+
+def is_archive(path: str) -> bool:
+    """Return whether a path is named like an archive."""
+    return path.lower().endswith(SUFFIXES)
+
+
+_Member = tuple[str, int, "IO[bytes] | None"]  # path, permissions, content; None for a folder
+
+
+def _zip_members(path: str) -> Iterator[_Member]:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            mode = info.external_attr >> 16
+            if info.is_dir():
+                yield info.filename, mode, None
+            elif stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                raise ValueError(f"expected plain files, {info.filename[:200]!r} is none")
+            else:
+                yield info.filename, mode, archive.open(info)
+
+
+def _tar_members(path: str) -> Iterator[_Member]:
+    with open(path, "rb") as plain:
+        zipped = plain.read(2) == b"\x1f\x8b"
+        plain.seek(0)
+        source: Any = gzip.GzipFile(fileobj=plain) if zipped else plain
+        bounded: Any = _Bounded(source)
+        with tarfile.open(fileobj=bounded, mode="r:") as archive:
+            for info in archive:
+                if info.isdir():
+                    yield info.name, info.mode, None
+                elif not info.isreg() or info.issparse():
+                    raise ValueError(f"expected plain files, {info.name[:200]!r} is none")
+                else:
+                    yield info.name, info.mode, archive.extractfile(info)
+
+
+class _Bounded:
+    """A file that refuses to be read in large pieces, as headers of a tar file can ask for."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MOST_HEADER:
+            raise ValueError(f"has a header of more than {_MOST_HEADER:,} bytes")
+        data: bytes = self._file.read(size)
+        return data
