@@ -188,7 +188,7 @@ def sampled(cls: Any, kind: str, frames: int, torch_agent: bool = False) -> list
     """Return all that three batches leave, with agents whose actions depend on every observed number."""
     factories = [partial(stacked, lengths) for lengths in LENGTHS]
     spec = BatchSpec(5, N)
-    with vector_cage(kind, factories, seeds=SEEDS) as cage:
+    with vector_cage(kind, factories, seeds=range(N)) as cage:
         handler = torch_handler() if torch_agent else NumpyHandler(CountingAgent(4))
         samples = allocate_samples([cage], spec, handler, frames=frames)
         assert isinstance(samples.env.observation, LazyFramesArray) is bool(frames)
@@ -233,7 +233,7 @@ def test_evaluation_plays_the_same_episodes() -> None:
     played = []
     for frames in (K, 0):
         factories = [partial(stacked, lengths) for lengths in LENGTHS]
-        with VectorizedCage(factories, seeds=SEEDS) as cage:
+        with VectorizedCage(factories, seeds=range(N)) as cage:
             samples = allocate_eval_samples([cage], frames=frames)
             handler = NumpyHandler(CountingAgent(4))
             sampler = EvalSampler([cage], handler, samples, n_episodes=2 * N)
