@@ -60,7 +60,8 @@ def check_parts(
 
 def check_publishing(sampler: Sampler, runner: str) -> None:
     """Raise TypeError for a sampler that waits for weights, which this runner does not publish."""
-    if isinstance(sampler, PublishingSampler):
+    # Without an agent there is nothing to publish, as for one that does not learn.
+    if isinstance(sampler, PublishingSampler) and sampler.agent is not None:
         raise TypeError(
             f"{runner}: sampler: expected one that acts with the algorithm's agent itself, got a "
             f"{type(sampler).__name__}, which acts with the weights that are published, and would act with "

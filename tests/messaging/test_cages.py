@@ -19,7 +19,7 @@ from parllel.testing.native_cage_contract import NativeCageContract
 from parllel.testing.row_reference import make_samples, seeds_of
 
 TREE = TREES["grid"]
-ENDS = {"ends_beyond": 1.5, "max_steps": 9}
+ENDS = {"ends_beyond": 2.0, "max_steps": 9}
 # What `make_samples` asks of an environment.
 ONE = SimpleNamespace(observation_space=BOX, action_space=BOX)
 

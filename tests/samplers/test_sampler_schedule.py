@@ -29,7 +29,7 @@ class NullCage(VectorizedCage):
 
     def __init__(self, factories, *, name="", calls=None, **options):
         options.pop("buffers", None)
-        super().__init__(factories[:1], seeds=[0], traj_info=options["traj_info"])
+        super().__init__(factories[:1], traj_info=options["traj_info"])
         self._n, self._label, self._calls = len(factories), name, calls
 
     n = property(lambda self: self._n)
