@@ -431,7 +431,7 @@ def recurrent_ppo_without_memory(p):
 
 
 @row(
-    "BasicSampler: expected an agent without recurrent state",
+    "BasicSampler cannot run a recurrent agent",
     lambda p: p.with_memory().sampler(),
 )
 def memory_with_basic_sampler(p):
@@ -549,7 +549,7 @@ def field_the_algorithm_misses(p):
     p.run()
 
 
-@row("EstimateAdvantage: reads: no field 'env.normalized_reward'", shaped)
+@row("EstimateAdvantage needs the field env.normalized_reward", shaped)
 def field_nothing_writes(p):
     p.batch_transforms[0] = EstimateAdvantage(0.99, 0.95, reward=NORMALIZED)
     p.sampler()
