@@ -31,6 +31,9 @@ TERMINATE_S = (
     0.5  # for what a program does on SIGTERM; a Python child ends at once, so it seldom passes
 )
 _EXIT_CODE_S = 0.5  # the exit code follows the end within milliseconds
+_LAST_WORDS_S = (
+    3.0  # and the end that of the pipe, but an interpreter first gives up all that it holds
+)
 # Weak: one that is forgotten is ended by `__del__`, which a reference in here would put off to the exit.
 _living: weakref.WeakSet[WatchedProcess] = weakref.WeakSet()
 
@@ -120,7 +123,7 @@ class WatchedProcess:
 
     def exit_text(self) -> str:
         """Return how the process ended, in words."""
-        code = self._await_exit(_EXIT_CODE_S)
+        code = self._await_exit(_LAST_WORDS_S)
         if code is None:
             return "stopped answering"  # it runs, but has closed its end of the pipe, or is stopped
         if code < 0:

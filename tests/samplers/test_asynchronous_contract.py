@@ -122,7 +122,8 @@ def assert_same_samples(samples, expected):
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_other_start_methods(start_method):
     setup = switching(with_cages(SamplerSetup(3, FOUR), synchronized(2, 1, False, start_method)))
-    with asynchronous(setup, start_method=start_method) as sampler:
+    # A new interpreter imports PyTorch, with other tests beside it.
+    with asynchronous(setup, start_method=start_method, timeout_s=50.0) as sampler:
         for expected in simulate(setup, 3):
             samples, trajs = sampler.collect_batch(0)
             check_samples(samples, expected)
