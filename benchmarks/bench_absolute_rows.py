@@ -39,7 +39,7 @@ class DrawnActions(Agent):
     def step(self, observation: Any, **inputs: Any) -> tuple[NDArray[Any], None]:
         """Return the next row of actions."""
         self.row = (self.row + 1) % ROWS
-        return self.actions[self.row], None
+        return self.actions[self.row, : len(observation)], None
 
 
 def vectorized() -> Cages:

@@ -158,7 +158,7 @@ class FragmentSampler(PublishingSampler):
                 self._workers.check()
             left_s = max(deadline - monotonic(), 0.0)
             # With the version, as a source elsewhere may not have heard of it when it is asked.
-            fragments = self._source.fetch(B, min(left_s, _LOOK_S), self._version)
+            fragments = self._source.borrow(B, min(left_s, _LOOK_S), self._version)
             if fragments:
                 if len(fragments) != B:
                     raise ValueError(

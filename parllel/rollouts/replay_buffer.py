@@ -131,12 +131,21 @@ class ReplayBuffer(ReplayBufferInterface):
     def fetch(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
         """Return `n` different fragments, or none if there are not as many before the time is up.
 
-        They are the caller's: copies, as long as they can be fetched again.
+        They are the caller's: copies of those that can be fetched again.
 
         Raises:
             ValueError: if `n` is less than one or more than the capacity.
             ClosedError: if the buffer is closed, or has been while this waited.
         """
+        fragments = self.borrow(n, timeout_s, version)
+        if self.max_reuse == 1:
+            return fragments
+        # PyTorch writes through to read-only arrays: what it changed would be fetched next. What is packed
+        # consists of bytes, which nobody can change.
+        return [one if isinstance(one, PackedFragment) else deepcopy(one) for one in fragments]
+
+    def borrow(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
+        """Return what `fetch` does without a copy: what the caller changes may be fetched next."""
         if not 1 <= check_integer("ReplayBuffer: fetch: n", n) <= self.capacity:
             raise ValueError(
                 f"ReplayBuffer: fetch: expected 1 to {self.capacity} (capacity) fragments, got {n}"
@@ -260,11 +269,7 @@ class ReplayBuffer(ReplayBufferInterface):
         if entry.draws == self.max_reuse:
             del self._entries[arrival]
             self._changed.notify_all()  # there is room
-            return entry.fragment
-        if isinstance(entry.fragment, PackedFragment):
-            return entry.fragment  # bytes, which nobody can change
-        # PyTorch writes through to read-only arrays: what it changed would be fetched next.
-        return deepcopy(entry.fragment)
+        return entry.fragment
 
     @staticmethod
     def _unused(entries: Iterable[_Entry]) -> int:

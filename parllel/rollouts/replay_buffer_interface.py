@@ -45,6 +45,10 @@ class ReplayBufferInterface(Closing, ABC):
             ClosedError: as `add`.
         """
 
+    def borrow(self, n: int, timeout_s: float, version: int | None = None) -> list[SampleFragment]:
+        """Return what `fetch` does, for readers that change nothing: so nothing need be copied."""
+        return self.fetch(n, timeout_s, version)
+
     @abstractmethod
     def prepared(self) -> int:
         """Return how many fragments can be fetched now."""

@@ -72,7 +72,7 @@ def test_the_walk(checkout, ray_folder, tmp_path):
     assert [int(seed) for seed, *_ in expected] == list(range(3))
     first = float(expected[0][1])
     assert re.findall(r"\[\[(\S+)\]\]", serve) == [str(first)] * 2
-    assert re.search(r"^served - trained +3 +0 +0 \[0, 0\]$", compare, re.M), compare
+    assert re.search(r"^served - trained +10 +0 +0 +0$", compare, re.M), compare
     assert len(returns_in(scale)) == 3
     assert returns_in(broker) == expected * 2
     # What was trained on a cluster needs none to be played.

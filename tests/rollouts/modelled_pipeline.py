@@ -95,7 +95,8 @@ class Pipeline:
             with pytest.raises(ClosedError, match="fetch: the buffer is closed"):
                 self.buffer.fetch(n, 0.0, version)
             return 0
-        fragments = self.buffer.fetch(n, 0.0, version)
+        # The very ones: what `fetch` returns may be copies.
+        fragments = self.buffer.borrow(n, 0.0, version)
         self.version = max(self.version, version or 0)
         # There may be more by now, and less only if some have become too old.
         assert len(fragments) in ((n,) if before >= n and version is None else (0, n))

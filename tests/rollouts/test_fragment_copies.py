@@ -86,7 +86,7 @@ def test_nothing_is_copied_on_the_way_to_the_batch_and_all_once_there():
             with most_allocated() as found:
                 sender.put(*fragments)
                 assert sender.flush(30)
-                assert all(a is b for a, b in zip(buffer.fetch(B, 1), fragments, strict=True))
+                assert all(a is b for a, b in zip(buffer.borrow(B, 1), fragments, strict=True))
             assert found[0] < size / 10
             cages, handler, samples = make_parts()
             with cages[0], FragmentSampler(SPEC, buffer, handler, samples) as trainers:

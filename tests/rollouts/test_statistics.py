@@ -59,8 +59,8 @@ class Source:
 class Watched(ReplayBuffer):
     """A buffer that remembers what it handed out last."""
 
-    def fetch(self, n, timeout_s, version=None):
-        self.last = super().fetch(n, timeout_s, version)
+    def borrow(self, n, timeout_s, version=None):
+        self.last = super().borrow(n, timeout_s, version)
         return self.last
 
 
