@@ -109,6 +109,8 @@ def _add_http_server(commands: Any) -> None:
         f"without a flag that allows more, built-in agents and constant actions. Of --agent: {_EXECUTES}",
     )
     server.set_defaults(call="parllel.remote.server.serve_command:run", extra="remote")
+    _add_permissions(server)
+    _add_limits(server)
     server.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     server.add_argument("--port", type=int, default=8000, help="0 takes a free one; default: 8000")
     server.add_argument(
@@ -117,6 +119,18 @@ def _add_http_server(commands: Any) -> None:
     server.add_argument("--environment", metavar="NAME", help="that --agent plays in")
     add_trust(server)
     server.add_argument("--configuration", metavar="JSON", help="of that environment")
+    _add_agent_env(server)
+    _add_import(server)
+    _add_debug(server)
+    server.add_argument(
+        "--agent-logs",
+        action="store_true",
+        help="send clients what agents print, and the tracebacks of their errors",
+    )
+    server.add_argument("--access-log", action="store_true", help="log each request on stderr")
+
+
+def _add_permissions(server: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--agent-root",
         metavar="DIR",
@@ -140,6 +154,9 @@ def _add_http_server(commands: Any) -> None:
         metavar="NAME",
         help="name that clients may call this machine by; may be given several times",
     )
+
+
+def _add_limits(server: argparse.ArgumentParser) -> None:
     server.add_argument(
         "--max-body-bytes", type=int, default=1 << 20, metavar="BYTES", help="default: 1 MiB"
     )
@@ -156,16 +173,7 @@ def _add_http_server(commands: Any) -> None:
     server.add_argument(
         "--memory", type=int, metavar="MIB", help="limit of an agent in a process of its own"
     )
-    _add_agent_env(server)
     server.add_argument("--rate", type=float, metavar="N", help="requests a second of one client")
-    _add_import(server)
-    _add_debug(server)
-    server.add_argument(
-        "--agent-logs",
-        action="store_true",
-        help="send clients what agents print, and the tracebacks of their errors",
-    )
-    server.add_argument("--access-log", action="store_true", help="log each request on stderr")
 
 
 def _call(parser: argparse.ArgumentParser, function: str) -> None:

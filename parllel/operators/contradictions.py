@@ -22,6 +22,7 @@ class Contradictions:
 
     @property
     def said(self) -> tuple[str, ...]:
+        """A sentence for each contradiction so far."""
         return tuple(self._by_field.values())
 
     def note(self, field: str, said: Any, counted: Any, source: str = "counted") -> None:

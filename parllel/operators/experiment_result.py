@@ -33,6 +33,7 @@ class ExperimentResult:
 
     @property
     def warnings(self) -> tuple[str, ...]:
+        """The warnings of all operators, in the order of the groups."""
         return tuple(
             said for group in self.groups for one in group.operators for said in one.warnings
         )

@@ -22,7 +22,7 @@ from parllel.samplers import (
     seed_keys,
 )
 from parllel.seeding import Seeds
-from parllel.transforms import Transform, check_outputs_are_read
+from parllel.transforms import Transform, check_outputs_are_read, missing_field
 from parllel.types import BatchSpec
 
 
@@ -279,29 +279,11 @@ def _check_fields(sampler: Any, algorithm: Algorithm, also_reads: Sequence[str])
 
 def _check_there(reader: str, path: str, samples: Samples) -> None:
     try:
-        missing = field_at(samples, path) is None
-        why = ", which is None"
+        found = field_at(samples, path)
     except ValueError as error:
-        missing, why = True, f": {error}"
-    if missing:
-        raise ValueError(f"{reader} needs samples.{path}{why}{_who_writes(path)}")
-
-
-_WRITERS = {
-    "agent.advantage": "EstimateAdvantage among the sampler's batch transforms",
-    "agent.return_": "EstimateAdvantage among the sampler's batch transforms",
-    "agent.expert_action": "LabelActions among the sampler's batch transforms",
-    "agent.learner_value": "EvaluatePolicy in a TransformingAlgorithm",
-    "agent.learner_log_prob": "EvaluatePolicy in a TransformingAlgorithm",
-    "agent.agent_info.log_prob": "an agent that returns log probabilities, such as PgAgent",
-    "agent.agent_info.value": "an agent that returns values, such as PgAgent",
-    "agent.initial_rnn_state": "an agent with a memory",
-    "env.valid": "a RecurrentSampler, with cages that have reset_automatically=False",
-}
-
-
-def _who_writes(path: str) -> str:
-    return f"; it is written by {_WRITERS[path]}" if path in _WRITERS else ""
+        raise ValueError(missing_field(reader, path, error)) from None
+    if found is None:
+        raise ValueError(missing_field(reader, path))
 
 
 def _check_transforms_of(algorithm: Algorithm, transforms: Sequence[Transform]) -> None:

@@ -18,7 +18,7 @@ from parllel.transforms.transform import StepTransform, Transform
 SEEN, RAW = "agent.observation", "env.observation"
 # Transforms declare them, but the handler writes them: they are no output of theirs.
 WRITTEN_BY_HANDLER = ("agent.final_value", "agent.final_observation")
-# What to do where a field is read that no transform writes.
+# What to do where a field is read that nothing writes.
 _ADVANTAGE = (
     "Give the sampler EstimateAdvantage(discount, gae_lambda), or EstimateMultiAgentAdvantage for several "
     "agents."
@@ -30,6 +30,11 @@ _HINTS = {
     "agent.final_observation": "Give the sampler FinalObservations().",
     "agent.learner_value": _LEARNER,
     "agent.learner_log_prob": _LEARNER,
+    "agent.expert_action": "Give the sampler LabelActions(expert).",
+    "agent.agent_info.log_prob": "Use an agent that returns log probabilities, such as PgAgent.",
+    "agent.agent_info.value": "Use an agent that returns values, such as PgAgent.",
+    "agent.initial_rnn_state": "Use an agent with a memory.",
+    "env.valid": "Use RecurrentSampler, with cages that have reset_automatically=False.",
 }
 
 
@@ -91,12 +96,12 @@ def check_order(uses: Sequence[Uses]) -> None:
 
 
 def missing_field(reader: str, path: str, error: ValueError | None = None) -> str:
-    """Return the message for a field that is read and that no transform writes.
+    """Return the message for a field that is read and that nothing writes.
 
     error: of `field_at`, which says what there is; None if the field is there and None.
     """
     if path in _HINTS:
-        return f"{reader} needs the field {path}, which no transform writes. {_HINTS[path]}"
+        return f"{reader} needs the field {path}, which nothing writes. {_HINTS[path]}"
     if error is None:
         return f"{reader} needs the field {path}, which is None"
     # Without its first words, which name the path again.

@@ -543,7 +543,7 @@ def nothing_said(p):
     p.run(algorithm=Silent()).run()
 
 
-@row("PPO needs samples.agent.advantage: .* EstimateAdvantage", nothing_said)
+@row("PPO needs the field agent.advantage, which nothing writes.* EstimateAdvantage", nothing_said)
 def field_the_algorithm_misses(p):
     p.batch_transforms = []
     p.run()

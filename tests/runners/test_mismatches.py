@@ -47,7 +47,7 @@ def test_a_transforming_algorithm_asks_for_what_its_transforms_do_not_write(part
     with pytest.raises(ValueError, match=r"EvaluatePolicy: writes agent.learner_.*PPO reads"):
         parts.transforming(EvaluatePolicy(parts.agent)).reads(sampler.samples)
     with pytest.raises(
-        ValueError, match=r"TransformingAlgorithm needs samples.agent.advantage: no"
+        ValueError, match=r"TransformingAlgorithm needs the field agent.advantage, which nothing"
     ):
         parts.run(sampler, parts.transforming())
 

@@ -273,7 +273,7 @@ def test_missing_fields_are_named(make_batch):
     samples, _ = make_batch(agent)
     without = samples._replace(agent=samples.agent._replace(advantage=None))
     said = (
-        r"^PPO needs the field agent\.advantage, which no transform writes\. "
+        r"^PPO needs the field agent\.advantage, which nothing writes\. "
         r"Give the sampler EstimateAdvantage\(discount, gae_lambda\), or EstimateMultiAgentAdvantage"
     )
     with pytest.raises(ValueError, match=said):
