@@ -109,8 +109,6 @@ def _add_http_server(commands: Any) -> None:
         f"without a flag that allows more, built-in agents and constant actions. Of --agent: {_EXECUTES}",
     )
     server.set_defaults(call="parllel.remote.server.serve_command:run", extra="remote")
-    _add_permissions(server)
-    _add_limits(server)
     server.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     server.add_argument("--port", type=int, default=8000, help="0 takes a free one; default: 8000")
     server.add_argument(
@@ -119,6 +117,8 @@ def _add_http_server(commands: Any) -> None:
     server.add_argument("--environment", metavar="NAME", help="that --agent plays in")
     add_trust(server)
     server.add_argument("--configuration", metavar="JSON", help="of that environment")
+    _add_permissions(server)
+    _add_limits(server)
     _add_agent_env(server)
     _add_import(server)
     _add_debug(server)
