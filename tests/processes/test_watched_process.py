@@ -50,13 +50,15 @@ def watch() -> Iterator[Watch]:
     started: list[WatchedProcess] = []
 
     def start(script: str) -> WatchedProcess:
+        # Of this process alone: another that runs these tests would end what has the same mark.
+        mark = f"{os.getpid()}, {len(started)}"
         popen = subprocess.Popen(
             ["sh", "-c", script],
-            env={**os.environ, **environment_mark(f"mark of {len(started)}")},
+            env={**os.environ, **environment_mark(mark)},
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        watched = WatchedProcess(Program(popen), name="a program", mark=f"mark of {len(started)}")
+        watched = WatchedProcess(Program(popen), name="a program", mark=mark)
         started.append(watched)
         return watched
 
