@@ -130,8 +130,12 @@ class ForkServer:
         # Or a short time-out would kill a new server before it is ready, again and again.
         timeout_s = timeout_s if self.pid == self._answered else max(timeout_s, START_S)
         began = monotonic()
-        with self._bounded_handshake(timeout_s):
-            reading, writing = self._server.connect_to_new_process(fds)
+        try:
+            with self._bounded_handshake(timeout_s):
+                reading, writing = self._server.connect_to_new_process(fds)
+        except (ConnectionError, EOFError) as error:
+            # It ended once it had our connection and before it had read our request.
+            raise self._died() from error
         try:
             # Before multiprocessing writes the target and reads the id: with a server that is stopped both
             # calls would block for ever.
@@ -197,9 +201,12 @@ class ForkServer:
                 raise self._late(timeout_s)
         # A hang-up without an id: the server closed its end of the pipe by ending.
         if not events[0][1] & select.POLLIN:
-            raise WorkerDiedError(
-                f"fork server, process {self.pid}: ended instead of starting a process; {limits_text()}"
-            )
+            raise self._died()
+
+    def _died(self) -> WorkerDiedError:
+        return WorkerDiedError(
+            f"fork server, process {self.pid}: ended instead of starting a process; {limits_text()}"
+        )
 
     @contextmanager
     def _bounded_handshake(self, timeout_s: float) -> Iterator[None]:

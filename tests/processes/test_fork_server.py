@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,12 +161,18 @@ def test_a_fork_server_that_others_have_collected_is_replaced() -> None:
     assert started_server() != server
 
 
+def descriptors(pid: int) -> set[int]:
+    return {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+
+
 def test_children_outlive_a_fork_server_that_fails() -> None:
     child = ready(Child(targets.echo, start_method="forkserver"))
     server = forkserver_pid()
     assert server is not None
-    # It needs more for a request. Not as many as it has: one may be closed at this moment.
-    resource.prlimit(server, resource.RLIMIT_NOFILE, (3, 3))
+    # It needs more for a request. One that it closes at this moment would leave room.
+    until(lambda: descriptors(server) == (time.sleep(0.1), descriptors(server))[1])
+    used = next(n for n in range(10_000) if n not in descriptors(server))
+    resource.prlimit(server, resource.RLIMIT_NOFILE, (used, used))
     with pytest.raises(WorkerDiedError, match="ended instead of starting a process"):
         Child(targets.echo, start_method="forkserver")
     until(lambda: not process_runs(server))
