@@ -111,7 +111,7 @@ def test_what_it_cannot_work_with_is_refused(make_batch):
     agent = categorical()
     samples, _ = make_batch(agent)
     with pytest.raises(
-        ValueError, match=r"^BehaviorCloning needs the field agent\.expert_action: 'exp"
+        ValueError, match=r"^BehaviorCloning needs the field agent\.expert_action, .* LabelActions"
     ):
         BehaviorCloning(agent, seed=0).optimize_agent(48, samples)
     with pytest.raises(ValueError, match="minibatches: expected at most 8, the steps of a batch"):
