@@ -110,6 +110,7 @@ def test_a_worker_whose_later_starts_always_raise_is_parked(manager, monkeypatch
     starts = Starts(died, *(ArithmeticError(f"number {n}") for n in range(9)))
     asyncio.run(supervise(manager, starts, monkeypatch))
     assert starts.started == starts.killed == names(0, 3)
-    assert "all workers are parked" in manager._notices[-2] or isinstance(
-        manager._notices[-1], rollout_manager.Failure
-    )
+    *_, parked, failure = manager._notices
+    assert parked.startswith("worker 0, start 3 is parked: ")
+    assert isinstance(failure, rollout_manager.Failure)
+    assert b"all workers are parked" in failure.error
