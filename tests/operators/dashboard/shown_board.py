@@ -89,6 +89,8 @@ class ShownBoard:
         self.page.fill("#operator-id", name)
         self.page.fill("#env-id", str(env_id))
         rows = self.page.locator("#add-dialog [data-row]")
+        # The first rows come with what the server offers; before, each click would add one more.
+        expect(self.page.locator("#add-player")).to_be_enabled()
         while rows.count() < len(players):
             self.page.click("#add-player")
         for number, (player, kind, operator, policy) in enumerate(players):
