@@ -96,7 +96,7 @@ def function_named(name: str) -> Callable[..., Any]:
         FileNotFoundError: if it is not there.
     """
     # Here, as most names need none of it.
-    from parllel.runs import import_script
+    from parllel.runs.reference import import_script
 
     file, function = file_of(name), name.rpartition(":")[2]
     assert file is not None

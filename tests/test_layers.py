@@ -154,27 +154,37 @@ def modules_of(root=PACKAGE):
     return names
 
 
-def around_the_face(name, path, modules):
-    """Return `line: module` of each import of a module inside another package."""
-    room = name.split(".")[:2]
+def foreign_underscores(path, source, root=PACKAGE):
+    """Return `file:line: module` of each import of what begins with `_`, from outside its folder."""
+    folder = [root.name, *path.relative_to(root).parent.parts]
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module in modules:
-            deep = modules[node.module].name != "__init__.py" and node.module.count(".") > 1
-            if deep and node.module.split(".")[:2] != room:
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.module}")
+    for line, name in imports_of(path, source, root):
+        parts = name.split(".")
+        # Names within a module are looked at by ruff and by mypy.
+        hidden = [i for i, part in enumerate(parts[:-1]) if part.startswith("_")]
+        if parts[0] == root.name and any(parts[:i] != folder[:i] for i in hidden):
+            found.append(f"{path.relative_to(root.parent)}:{line}: {name}")
     return found
 
 
-def test_packages_import_each_other_through_their_faces():
-    modules = modules_of()
-    others = {f"parllel_patterns.{path.stem}": path for path in PATTERNS.glob("*.py")}
-    found = [
-        line
-        for name, path in [*modules.items(), *others.items()]
-        for line in around_the_face(name, path, modules)
-    ]
+def test_what_begins_with_an_underscore_stays_in_its_folder():
+    found = [line for path in SOURCES for line in foreign_underscores(path, path.read_text())]
     assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "n_found"),
+    [
+        ("cages/a.py", "from parllel.cages._rows import Rows", 0),
+        ("cages/deep/a.py", "from parllel.cages._rows import Rows", 0),
+        ("samplers/a.py", "from parllel.cages._rows import Rows", 1),
+        ("samplers/a.py", "from parllel.cages._deep.rows import Rows", 1),
+        ("cages/__init__.py", "from parllel.cages._rows import Rows", 0),
+        ("cages/a.py", "from parllel.samplers import Sampler as _Sampler", 0),
+    ],
+)
+def test_a_foreign_underscore_is_found(file, source, n_found):
+    assert len(foreign_underscores(PACKAGE / file, source)) == n_found
 
 
 def circle_in(graph):

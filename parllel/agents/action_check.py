@@ -10,7 +10,8 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from parllel.agents.agent import Agent
-from parllel.buffers import buffer_leaves, buffer_map, parts_of
+from parllel.buffers.paths import parts_of
+from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.types import Tree
 
 

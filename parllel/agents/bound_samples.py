@@ -14,19 +14,11 @@ from numpy.typing import NDArray
 
 from parllel.agents.row_views import MOST_VIEWS, Convert, RowViews
 from parllel.agents.row_writer import ColumnWriter, RowWriter, Write
-from parllel.arrays import BatchViews
-from parllel.buffers import (
-    ByBatch,
-    Path,
-    Samples,
-    batch_number,
-    buffer_arrays,
-    buffer_map,
-    count_batches,
-    field_at,
-    leaf_paths,
-    most_kept,
-)
+from parllel.arrays.batch_views import BatchViews
+from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.buffers.paths import Path, field_at, leaf_paths
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_map
 from parllel.types import Tree
 
 Fields: TypeAlias = list[tuple[Path, NDArray[Any]]]

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from parllel.agents.handler import Handler
-from parllel.buffers import Field, NamedTuple, buffer_leaves, buffer_map, named_map
+from parllel.buffers.allocation import Field
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.tree import buffer_leaves, buffer_map, named_map
 from parllel.errors import add_note
 from parllel.types import Tree
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from parllel.agents.agent import Agent, EnvIndices
 from parllel.agents.bound_samples import BoundSamples, Prepared
 from parllel.agents.small_worker_policy import SmallWorkerPolicy
-from parllel.buffers import Samples, buffer_map, dotted, named_map, part_at
+from parllel.buffers.paths import dotted, part_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_map, named_map
 from parllel.errors import WrongStateError
 from parllel.types import State, Tree
 

@@ -9,8 +9,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
-from parllel.buffers import NamedTuple, buffer_map
-from parllel.envs import draw_actions
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.tree import buffer_map
+from parllel.envs.space_elements import draw_actions
 from parllel.types import State, Tree
 
 

@@ -7,16 +7,10 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from parllel.arrays import BatchViews, LazyFramesArray
-from parllel.buffers import (
-    ByBatch,
-    batch_number,
-    buffer_arrays,
-    buffer_leaves,
-    count_batches,
-    most_kept,
-    named_map,
-)
+from parllel.arrays.batch_views import BatchViews
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.buffers.tree import buffer_arrays, buffer_leaves, named_map
 from parllel.types import Tree
 
 MOST_VIEWS = 2**14  # kept of one field for all its batches; a tensor takes about 500 bytes

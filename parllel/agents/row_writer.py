@@ -6,17 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from parllel.agents.row_views import MOST_VIEWS, Convert, RowViews
-from parllel.buffers import (
-    ByBatch,
-    Path,
-    batch_number,
-    buffer_arrays,
-    count_batches,
-    dotted,
-    leaf_paths,
-    most_kept,
-    part_at,
-)
+from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.buffers.paths import Path, dotted, leaf_paths, part_at
+from parllel.buffers.tree import buffer_arrays
 from parllel.types import Tree
 
 Write: TypeAlias = Callable[[Any, Any], None]

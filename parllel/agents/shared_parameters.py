@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import ManagedMemoryArray, aligned
+from parllel.arrays.arena import aligned
+from parllel.arrays.kinds import ManagedMemoryArray
 
 _VERSION_BYTES = 8
 NEVER = -1  # the version of a reader that has loaded nothing yet

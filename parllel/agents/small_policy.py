@@ -10,8 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import BatchViews, LazyFramesArray
-from parllel.buffers import Samples, batch_number, buffer_arrays, buffer_leaves
+from parllel.arrays.batch_views import BatchViews
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.batches import batch_number
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from parllel.agents.shared_parameters import NEVER, SharedParameters
 from parllel.agents.small_policy import SmallPolicy
-from parllel.arrays import BatchViews
-from parllel.buffers import Samples, batch_number
+from parllel.arrays.batch_views import BatchViews
+from parllel.buffers.batches import batch_number
+from parllel.buffers.samples import Samples
 from parllel.errors import WrongStateError
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parllel.buffers import Samples
+from parllel.buffers.samples import Samples
 from parllel.types import BatchSpec, State, Tree
 
 

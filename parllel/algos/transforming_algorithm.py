@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parllel.algos.algorithm import Algorithm, fields_read
-from parllel.buffers import Samples, buffer_leaves
-from parllel.transforms import (
-    BatchTransform,
-    add_transform_fields,
-    check_outputs_are_read,
-    naming,
-)
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
+from parllel.transforms.field_allocation import add_transform_fields
+from parllel.transforms.field_checks import check_outputs_are_read
+from parllel.transforms.naming import naming
+from parllel.transforms.transform import BatchTransform
 from parllel.types import BatchSpec, State
 
 

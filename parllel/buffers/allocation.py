@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from parllel.arrays import (
-    Arena,
-    Array,
-    LazyFramesArray,
-    Storage,
-    aligned,
-    array_class,
-    stored_nbytes,
-)
+from parllel.arrays.arena import Arena, Storage, aligned
+from parllel.arrays.array import Array
+from parllel.arrays.frame_block import stored_nbytes
+from parllel.arrays.kinds import array_class
+from parllel.arrays.lazy_frames import LazyFramesArray
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.path_rules import DtypeRules, PathRules, StorageRules
 from parllel.buffers.paths import dotted, parts_of

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from parllel.arrays import Array, Block
+from parllel.arrays.array import Array
+from parllel.arrays.block import Block
 from parllel.errors import RegistrationError
 
 V = TypeVar("V")

@@ -18,7 +18,9 @@ from typing import Any
 
 from parllel.buffers.conversation import ANSWER, ERROR, HEAD, LEFT_BEHIND
 from parllel.buffers.link import REGISTER, Link
-from parllel.processes import EXCEPTION, Channel, pack_exception
+from parllel.processes.channel import Channel
+from parllel.processes.exceptions import pack_exception
+from parllel.processes.in_child import EXCEPTION
 
 
 class ChildConversation:

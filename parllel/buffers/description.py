@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.arrays import Array
+from parllel.arrays.array import Array
 from parllel.buffers.tree import buffer_leaves
 from parllel.types import Tree
 

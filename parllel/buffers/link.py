@@ -31,13 +31,15 @@ from typing import Any, TypeAlias
 
 import cloudpickle
 
-from parllel.arrays import Arena, Array, Basic, Place, aligned
+from parllel.arrays.arena import Arena, aligned
+from parllel.arrays.array import Array
+from parllel.arrays.places import Basic, Place
 from parllel.buffers.batches import batch_number, moving
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.buffers.unsendable import unsendable_part
 from parllel.errors import ParllelError, RegistrationError
-from parllel.processes import Child
+from parllel.processes.child import Child
 from parllel.types import Tree
 
 REGISTER = b"\xfe"  # first byte of a message that introduces a tree

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parllel.arrays import Array, new_key
+from parllel.arrays.array import Array
+from parllel.arrays.block import new_key
 
 NodeT = TypeVar("NodeT", bound="NamedTuple")
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from parllel.arrays import STORAGES, Storage
+from parllel.arrays.arena import STORAGES, Storage
 
 ValueT = TypeVar("ValueT")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.arrays import Array
+from parllel.arrays.array import Array
 from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
 from parllel.buffers.paths import dotted, leaf_paths, parts_of
 from parllel.types import Tree

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parllel.buffers import FIRST_WORDS, Conversation
+from parllel.buffers.conversation import FIRST_WORDS, Conversation
 from parllel.cages.spaces import Spaces
 from parllel.errors import first_of
-from parllel.processes import await_any
+from parllel.processes.several import await_any
 
 SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
 

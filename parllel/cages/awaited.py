@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parllel.processes import Handle
+from parllel.processes.several import Handle
 
 
 class Awaited:

@@ -15,7 +15,7 @@ from parllel.cages.bell import Bell
 from parllel.cages.cage_interface import CageInterface
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WrongStateError
-from parllel.processes import Handles
+from parllel.processes.several import Handles
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 # Between two questions to cages that give nothing to wait for.

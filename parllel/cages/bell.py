@@ -18,7 +18,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from parllel.processes import own
+from parllel.processes.owned import own
 
 
 class Bell:

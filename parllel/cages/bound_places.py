@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from parllel.arrays import Array, LazyFramesArray
-from parllel.buffers import buffer_leaves
+from parllel.arrays.array import Array
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.tree import buffer_leaves
 from parllel.cages.leaf_rows import Span
 from parllel.cages.rows import Rows
 from parllel.errors import RegistrationError

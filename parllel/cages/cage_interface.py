@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Samples
+from parllel.buffers.samples import Samples
 from parllel.cages.answers import FinalObservation
 from parllel.cages.awaited import NOTHING, Awaited
 from parllel.cages.held_environments import HeldEnvironments

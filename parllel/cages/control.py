@@ -33,9 +33,12 @@ from typing import Any
 
 import numpy as np
 
-from parllel.arrays import Array, SharedMemoryArray
+from parllel.arrays.array import Array
+from parllel.arrays.kinds import SharedMemoryArray
 from parllel.cages.bell import Bell
-from parllel.waits import LINE_BYTES, LINE_WORDS, SleepSlots, Wait, make_wait
+from parllel.waits.make_wait import make_wait
+from parllel.waits.sleep_slots import SleepSlots
+from parllel.waits.wait import LINE_BYTES, LINE_WORDS, Wait
 
 GO = 0
 FAILED = -1

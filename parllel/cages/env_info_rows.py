@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import Path, dotted, leaf_paths, parts_of
+from parllel.buffers.paths import Path, dotted, leaf_paths, parts_of
 from parllel.types import Tree
 
 # Types that are written without a check, which would cost time in each step. Values of other types may not be

@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import buffer_map
+from parllel.buffers.tree import buffer_map
 from parllel.cages.answers import Step
 from parllel.cages.checks import check_reset, check_step, no_number, old_reset
 from parllel.cages.follow import follow

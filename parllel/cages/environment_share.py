@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedArrayTuple, Samples
+from parllel.buffers.named_tuple import NamedArrayTuple
+from parllel.buffers.samples import Samples
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.remote_cage import METHOD

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from parllel.arrays import Array
+from parllel.arrays.array import Array
 from parllel.cages.awaited import Awaited
 from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.rows import disown
 from parllel.cages.worker_pool import POLL_S, WorkerPool
-from parllel.processes import Handle
+from parllel.processes.several import Handle
 
 RESETS = (RESET_ALL, RESET_ENDED)
 _WORDS = ("step", "random step", "reset", "reset", "call", "rollout")

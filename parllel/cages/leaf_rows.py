@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array, BatchViews, LazyFramesArray
+from parllel.arrays.array import Array
+from parllel.arrays.batch_views import BatchViews
+from parllel.arrays.lazy_frames import LazyFramesArray
 
 # Bytes from the first element of the array's memory, shape, bytes from one element to the next; for stacks
 # that are stored frame by frame the row of the memory, and the column.

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parllel.buffers import FIRST_WORDS, Conversation
+from parllel.buffers.conversation import FIRST_WORDS, Conversation
 from parllel.cages.awaited import Awaited
 from parllel.errors import WrongStateError
-from parllel.processes import Handle
+from parllel.processes.several import Handle
 
 MADE = "made"
 

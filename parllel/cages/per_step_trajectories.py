@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.trajectories import End, Trajectories, TrajInfoFactory
-from parllel.env_states import freeze, thaw
+from parllel.env_states.plain_values import freeze, thaw
 from parllel.types import State, Tree
 
 

@@ -17,15 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from parllel.arrays import Array
-from parllel.buffers import (
-    Conversation,
-    NamedArrayTuple,
-    Samples,
-    batch_number,
-    buffer_arrays,
-    count_batches,
-)
+from parllel.arrays.array import Array
+from parllel.buffers.batches import batch_number, count_batches
+from parllel.buffers.conversation import Conversation
+from parllel.buffers.named_tuple import NamedArrayTuple
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,
@@ -58,7 +55,8 @@ from parllel.cages.worker import (
     serve,
 )
 from parllel.errors import WrongStateError
-from parllel.processes import Child, preload_in_forkserver
+from parllel.processes.child import Child
+from parllel.processes.fork_server import preload_in_forkserver
 from parllel.types import State, Tree
 
 # The fork server imports this and what it needs once, instead of each worker.

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedArrayTuple
+from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import check_row
 from parllel.cages.rows import Rows

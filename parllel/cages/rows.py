@@ -19,23 +19,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import (
-    ByBatch,
-    EnvSamples,
-    NamedArrayTuple,
-    NamedTuple,
-    Path,
-    Samples,
-    batch_number,
-    buffer_leaves,
-    count_batches,
-    dotted,
-    leaf_paths,
-    most_kept,
-    part_at,
-    parts_of,
-)
+from parllel.arrays.array import Array
+from parllel.buffers.batches import ByBatch, batch_number, count_batches, most_kept
+from parllel.buffers.named_tuple import NamedArrayTuple, NamedTuple
+from parllel.buffers.paths import Path, dotted, leaf_paths, part_at, parts_of
+from parllel.buffers.samples import EnvSamples, Samples
+from parllel.buffers.tree import buffer_leaves
 from parllel.cages.env_info_rows import EnvInfoRows
 from parllel.cages.leaf_rows import FlagRows, LeafRows
 from parllel.cages.spaces import Spaces, action_reader, example_of, stack_rows_reader

@@ -13,13 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from parllel.cages.env_stepper import EnvStepper
-from parllel.env_states import (
-    env_state,
-    load_env_state,
-    load_space_state,
-    missing_env_state,
-    space_state,
-)
+from parllel.env_states.env_state import env_state, load_env_state, missing_env_state
+from parllel.env_states.random_state import load_space_state, space_state
 from parllel.types import State
 
 

@@ -17,13 +17,8 @@ from parllel.cages.resting_env import awake_envs, rest, wake_all
 from parllel.cages.saved_environments import salted
 from parllel.cages.spaces import example_of
 from parllel.cages.vector_stepper import VectorStepper
-from parllel.env_states import (
-    env_state,
-    load_env_state,
-    load_space_state,
-    missing_env_state,
-    space_state,
-)
+from parllel.env_states.env_state import env_state, load_env_state, missing_env_state
+from parllel.env_states.random_state import load_space_state, space_state
 from parllel.errors import add_note
 from parllel.types import State
 

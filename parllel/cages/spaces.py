@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from parllel.buffers import part_at, parts_of
+from parllel.buffers.paths import part_at, parts_of
 from parllel.types import Tree
 
 # Returns the actions of row t, one per environment, in the form that environments expect.

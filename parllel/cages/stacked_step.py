@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.cages.native_trees import final_observation, pick, rows_of
-from parllel.envs import info_of
+from parllel.envs.single_env_adapter import info_of
 from parllel.types import Tree
 
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import SharedMemoryArray
-from parllel.buffers import Conversation
+from parllel.arrays.kinds import SharedMemoryArray
+from parllel.buffers.conversation import Conversation
 from parllel.cages.bell import Bell
 from parllel.cages.control import Control, ControlSize
 from parllel.cages.env_registry import WithRegistry
@@ -33,8 +33,10 @@ from parllel.cages.synchronized_worker import WorkerSettings, serve
 from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.vector_env_factory import VectorEnvFactory
 from parllel.cages.worker_pool import WorkerPool
-from parllel.processes import Child, preload_in_forkserver, usable_cores
-from parllel.waits import available_kinds
+from parllel.processes.child import Child
+from parllel.processes.cores import usable_cores
+from parllel.processes.fork_server import preload_in_forkserver
+from parllel.waits.make_wait import available_kinds
 
 SPIN_US = 1000.0  # the longest spin; most waits are for as long as an agent thinks
 

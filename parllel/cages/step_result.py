@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from parllel.buffers import NamedTuple
+from parllel.buffers.named_tuple import NamedTuple
 from parllel.cages.spaces import Spaces, caster
 from parllel.errors import WrongStateError
 from parllel.types import Tree

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import Samples, batch_number, buffer_arrays, count_batches
+from parllel.buffers.batches import batch_number, count_batches
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,

@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import FIRST_WORDS, ChildConversation
+from parllel.buffers.child_conversation import ChildConversation
+from parllel.buffers.conversation import FIRST_WORDS
 from parllel.cages.control import (
     BY_PIPE,
     CALL,
@@ -38,7 +39,7 @@ from parllel.cages.control import (
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.row_environments import RowEnvironments
 from parllel.errors import WrongStateError
-from parllel.processes import Placement
+from parllel.processes.placement import Placement
 
 _WAIT_S = 3600.0  # any time will do: a worker ends with its parent, so no wait is in vain
 

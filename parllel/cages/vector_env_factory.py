@@ -11,7 +11,7 @@ import numpy as np
 
 from parllel.cages.argument_checks import check_factory
 from parllel.cages.make_envs import call_factory
-from parllel.envs import SingleEnvAdapter
+from parllel.envs.single_env_adapter import SingleEnvAdapter
 
 BITS_31 = 2**31 - 1  # what native environments take of a seed
 

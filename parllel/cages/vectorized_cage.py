@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedArrayTuple, Samples
+from parllel.buffers.named_tuple import NamedArrayTuple
+from parllel.buffers.samples import Samples
 from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,

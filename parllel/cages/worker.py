@@ -17,7 +17,9 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from parllel.buffers import FIRST_WORDS, ChildConversation, NamedArrayTuple
+from parllel.buffers.child_conversation import ChildConversation
+from parllel.buffers.conversation import FIRST_WORDS
+from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.cages.bound_places import Bound, places_of
 from parllel.cages.env_attributes import set_env_attribute
 from parllel.cages.environments import Environments

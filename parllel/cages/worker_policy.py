@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from parllel.buffers import Samples, buffer_arrays, follows_batches, moving
+from parllel.buffers.batches import follows_batches, moving
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays
 
 
 class WorkerPolicy(Protocol):

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from parllel.arrays import Array
-from parllel.buffers import Conversation, reason_of
+from parllel.arrays.array import Array
+from parllel.buffers.conversation import Conversation, reason_of
 from parllel.cages.await_made import SETTLE_S, await_made
 from parllel.cages.control import (
     BY_PIPE,
@@ -33,8 +33,10 @@ from parllel.cages.control import (
 )
 from parllel.cages.environment_share import EnvironmentShare
 from parllel.cages.spaces import Spaces, check_alike
+from parllel.counted_time import counted_s
 from parllel.errors import ClosedError, WorkerTimeoutError, first_of
-from parllel.processes import Deaths, Handle, counted_s, own
+from parllel.processes.owned import own
+from parllel.processes.several import Deaths, Handle
 
 POLL_S = 0.01  # how long a death may go unnoticed; looking more often would cost the row
 RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected

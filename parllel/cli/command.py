@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None, declarations: Sequence[str] = DECLAR
             print(f"parllel: {note}", file=sys.stderr)
         return INTERRUPTED
     except (OSError, ValueError, TypeError, ImportError, ParllelError) as error:
-        from parllel.runners import one_sentence, within_training
+        from parllel.runners.user_errors import one_sentence, within_training
 
         if hasattr(arguments, "traceback") or within_training(error):
             raise

@@ -16,8 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from parllel.cli.run_commands import DEFAULT_FOLDER
-from parllel.pictures import read_curve
-from parllel.runs import TRAINING, RunFolder, RunRecord, find_runs, run_state
+from parllel.pictures.learning_curve import read_curve
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_list import find_runs, run_state
+from parllel.runs.run_record import TRAINING, RunRecord
 
 WIDTH = 250  # characters, of a table that is written to a file or a pipe
 

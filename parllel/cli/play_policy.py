@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from parllel.cages import EnvFactory
+from parllel.cages.make_envs import EnvFactory
 from parllel.env_names import env_named
-from parllel.policies import Episode, Policy, RunPolicy, code_of, play_episodes, policy_of
-from parllel.runs import check_source
+from parllel.policies.play_episodes import Episode, play_episodes
+from parllel.policies.policy import Policy
+from parllel.policies.run_policy import RunPolicy
+from parllel.policies.specification import code_of, policy_of
+from parllel.runs.trust import check_source
 from parllel.seeding import seeds_named
 
 

@@ -7,8 +7,8 @@ import argparse
 from rich.console import Console
 
 from parllel.cli.rerun import changes_of, report
-from parllel.runners import repeat
-from parllel.runs import check_source
+from parllel.runners.runs import repeat
+from parllel.runs.trust import check_source
 
 
 def run(arguments: argparse.Namespace) -> int:

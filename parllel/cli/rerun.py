@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from parllel.runs import RunFolder, RunResult
+    from parllel.runs.run_folder import RunFolder
+    from parllel.runs.run_result import RunResult
 
 
 def changes_of(pairs: Sequence[str]) -> dict[str, str] | None:

@@ -6,7 +6,9 @@ from collections.abc import MutableSequence
 from dataclasses import fields
 from typing import Any
 
-from parllel.env_states import NoStateError, freeze, generator_from, generator_state, thaw
+from parllel.env_states.layer_state import NoStateError
+from parllel.env_states.plain_values import freeze, thaw
+from parllel.env_states.random_state import generator_from, generator_state
 from parllel.messaging.kafka_message import KafkaMessage
 from parllel.messaging.message_type import MessageType
 from parllel.types import State

@@ -22,7 +22,8 @@ from parllel.messaging.outbox import Outbox
 from parllel.messaging.record_content import INSIDE, SCHEMA, wire_id
 from parllel.messaging.subscription import Subscription
 from parllel.types import State
-from parllel.wire import WireError, decode, encode, encode_part
+from parllel.wire.message import decode, encode, encode_part
+from parllel.wire.wire_error import WireError
 
 # Bytes of a sequence number, a time, and the lengths of the names.
 _OVERHEAD = 32

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.env_states import NoStateError, env_state, freeze, missing_env_state, thaw
+from parllel.env_states.env_state import env_state, missing_env_state
+from parllel.env_states.layer_state import NoStateError
+from parllel.env_states.plain_values import freeze, thaw
 from parllel.messaging.agent_state import agent_state, load_agent_state
 from parllel.types import State
 

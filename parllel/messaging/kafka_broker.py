@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from parllel.logging import Ledger
+from parllel.logging.ledger import Ledger
 from parllel.messaging.delivery import Delivery, unready
 from parllel.messaging.edge import Edge
 from parllel.messaging.exchange import Exchange

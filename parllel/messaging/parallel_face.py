@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 
-from parllel.env_states import load_env_state
+from parllel.env_states.env_state import load_env_state
 from parllel.messaging.env_state import whole_state
 from parllel.types import State
 

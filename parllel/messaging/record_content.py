@@ -16,7 +16,8 @@ from msgspec.msgpack import Encoder
 
 from parllel.messaging.kafka_message import KafkaMessage
 from parllel.messaging.message_type import MessageType
-from parllel.wire import Limits, decode, encode
+from parllel.wire.limits import Limits
+from parllel.wire.message import decode, encode
 
 SCHEMA = 1
 # Lists and dicts that a record has around a payload.

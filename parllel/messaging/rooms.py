@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from parllel.errors import WrongStateError
-from parllel.logging import Ledger
+from parllel.logging.ledger import Ledger
 from parllel.messaging.edge import Edge
 from parllel.messaging.exchange import Exchange
 from parllel.messaging.place import Place

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from parllel.env_states import freeze, thaw
+from parllel.env_states.plain_values import freeze, thaw
 from parllel.errors import WrongStateError
 from parllel.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv, StepResult
 from parllel.types import State

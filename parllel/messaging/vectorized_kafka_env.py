@@ -9,7 +9,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from parllel.env_states import load_env_state
+from parllel.env_states.env_state import load_env_state
 from parllel.errors import ClosedError
 from parllel.messaging.agent import Agent
 from parllel.messaging.env_state import whole_state

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.envs import draw_actions, zero_of
+from parllel.envs.space_elements import draw_actions, zero_of
 from parllel.operators.worker_agent import Decision, WorkerAgent
 from parllel.seeding import Seeds
 

@@ -99,7 +99,7 @@ def _agent(policy: str | None) -> WorkerAgent:
             "policies that act on observations"
         )
     # Here, as it imports three times as much as random moves need.
-    from parllel.policies import policy_in_file
+    from parllel.policies.policy_file import policy_in_file
 
     return ChessAgent(policy_in_file(Path(match["file"]), match["name"]))
 

@@ -22,7 +22,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.policies import Policy
+from parllel.policies.policy import Policy
 from parllel.seeding import Seeds
 from parllel.types import Tree
 
@@ -79,7 +79,7 @@ class CleanRlPolicy(Policy):
         greedy: bool = False,
     ) -> CleanRlPolicy:
         """Return the policy of a file; also raises as `parllel.torch.read_state_dict` does."""
-        from parllel.torch import read_state_dict
+        from parllel.torch.state_dict_file import read_state_dict
 
         weights = read_state_dict(path)
         return cls(weights, observation_space, action_space, greedy=greedy, title=os.fspath(path))

@@ -27,7 +27,7 @@ from parllel.operators.seated_players import no_notice
 from parllel.operators.session_parts import episodes_of, labels_of, launch_of
 from parllel.operators.spending import Spending, checked_budget
 from parllel.operators.watching import Watching
-from parllel.processes import RestartBudget
+from parllel.processes.restart_budget import RestartBudget
 
 MODES = ("free", "lockstep")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")

@@ -34,7 +34,9 @@ from parllel.operators.experiment import Experiment
 from parllel.operators.experiment_seeds import seeds_from_json
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
-from parllel.runs import change_config, import_script, nearest_key
+from parllel.runs.config import change_config
+from parllel.runs.config_keys import nearest_key
+from parllel.runs.reference import import_script
 
 NAME = "experiment"
 

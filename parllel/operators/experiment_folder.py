@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from parllel.logging import replaced_file
+from parllel.logging.replaced_file import replaced_file
 from parllel.operators.earlier_part import changed_settings
 from parllel.operators.film import Film
 from parllel.operators.price import Price
@@ -30,7 +30,8 @@ from parllel.operators.results import (
 )
 from parllel.operators.results_chart import draw_results
 from parllel.operators.telemetry import EPISODES
-from parllel.runs import RunFolder, RunRecord
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_record import RunRecord
 
 KIND = "experiment"
 

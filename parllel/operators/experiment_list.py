@@ -10,7 +10,9 @@ from typing import Any
 from parllel.operators.experiment_folder import KIND, open_experiment, read_results, sources_of
 from parllel.operators.results import results_as_json
 from parllel.operators.telemetry import EPISODES, telemetry_path
-from parllel.runs import RunFolder, RunRecord, find_runs, run_state
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_list import find_runs, run_state
+from parllel.runs.run_record import RunRecord
 
 
 def list_experiments(base: str | os.PathLike[str]) -> list[dict[str, Any]]:

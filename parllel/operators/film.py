@@ -83,7 +83,7 @@ class Film:
     def write(self, folder: Path) -> list[str]:
         """Write a video for each environment and episode; return notes on what could not be filmed."""
         # Here, as it imports cages and samplers, and most experiments film nothing.
-        from parllel.pictures import write_video
+        from parllel.pictures.video_file import write_video
 
         for (env_id, episode), by_operator in sorted(self._frames.items()):
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", label_of(env_id)).strip("-")

@@ -43,7 +43,7 @@ def frame_of(env: Any, mode: str) -> dict[str, Any]:
         shown: dict[str, Any] = {"mode": "rgb", "rgb": picture.tolist()}
     else:
         # Here, as few commands ask for a picture.
-        from parllel.pictures import png_bytes
+        from parllel.pictures.png import png_bytes
 
         shown = {"mode": "png", "data": base64.b64encode(png_bytes(picture)).decode()}
     return {**shown, "width": width, "height": height}

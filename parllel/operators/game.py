@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from parllel.envs import action_mask_of, draw_actions, zero_of
+from parllel.envs.pettingzoo_module import action_mask_of
+from parllel.envs.space_elements import draw_actions, zero_of
 from parllel.operators.board_squares import board_squares
 from parllel.operators.chess_position import chess_position
 from parllel.operators.choosing import Asked, offered_actions
@@ -24,7 +25,8 @@ from parllel.operators.frames import can_render
 from parllel.operators.given_action import GivenAction
 from parllel.operators.interactive_runtime import action_names
 from parllel.types import Closing, Tree
-from parllel.wire import action_from_json, to_json
+from parllel.wire.action_json import action_from_json
+from parllel.wire.space_json import to_json
 
 _LONGEST_TEXT = 2000  # characters of an observation that people choose by
 _LONGEST_SPACE = 200

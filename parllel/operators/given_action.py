@@ -41,7 +41,7 @@ class GivenAction:
         """Return an action that `of` returned as JSON values."""
         if self._plain:
             return action
-        from parllel.wire import to_json
+        from parllel.wire.space_json import to_json
 
         return to_json(self._space, action)
 
@@ -51,7 +51,7 @@ class GivenAction:
         Raises:
             ValueError: if they stand for no action of the space.
         """
-        from parllel.wire import action_from_json
+        from parllel.wire.action_json import action_from_json
 
         return action_from_json(self._space, values)
 

@@ -19,7 +19,7 @@ from parllel.errors import ClosedError, WorkerDiedError, WorkerError, WorkerTime
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
 from parllel.operators.several_operators import await_replies
-from parllel.processes import end_all
+from parllel.processes.several import end_all
 from parllel.seeding import Seeds
 from parllel.types import Closing
 

@@ -26,7 +26,8 @@ from parllel.operators.multi_agent_operator_handle import MultiAgentOperatorHand
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.operator_process_handle import OperatorProcessHandle
 from parllel.operators.worker_environment import passed_variables, worker_variables
-from parllel.processes import Program, end_all
+from parllel.processes.program import Program
+from parllel.processes.several import end_all
 from parllel.types import Closing
 
 _GRACE_S = 2.0

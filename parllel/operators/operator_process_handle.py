@@ -39,7 +39,7 @@ from parllel.operators.messages import (
 )
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.owed_replies import OwedReplies
-from parllel.processes import Program
+from parllel.processes.program import Program
 from parllel.types import Closing
 
 _AT_ONCE = 1000  # lines that are looked through, although the time is over

@@ -19,7 +19,7 @@ from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.spending import Spending
 from parllel.operators.telemetry import Telemetry
 from parllel.operators.worker_agent import COUNTS
-from parllel.processes import RestartBudget
+from parllel.processes.restart_budget import RestartBudget
 
 Record = dict[str, Any]
 _MOST_CHARACTERS = 2000  # of a failure, which may quote what a worker wrote

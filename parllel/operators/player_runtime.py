@@ -79,7 +79,7 @@ class PlayerRuntime:
             return ActionSelected(player_id=command.player_id, action=action)
         observation = command.observation
         if self._spaces is not None:
-            from parllel.wire import from_json
+            from parllel.wire.space_json import from_json
 
             observation = from_json(self._spaces[0], observation)
         info: dict[str, Any] = {**(command.info or {}), "player_id": command.player_id}

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.env_names import file_of, function_named
-from parllel.envs import pettingzoo_maker
+from parllel.envs.pettingzoo_module import pettingzoo_maker
 
 _MODULE = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)+")
 

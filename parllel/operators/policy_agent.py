@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from parllel.operators.worker_agent import Decision, WorkerAgent
-from parllel.policies import Policy
+from parllel.policies.policy import Policy
 
 AnySpace = gym.Space[Any] | None
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from parllel.operators.policy_agent import PolicyWorkerAgent
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
-from parllel.policies import RunPolicy, code_of, policy_of
+from parllel.policies.run_policy import RunPolicy
+from parllel.policies.specification import code_of, policy_of
 
 
 def load(

@@ -24,7 +24,7 @@ from parllel.operators.cleanrl_policy import CleanRlPolicy, check_names
 from parllel.operators.policy_agent import PolicyWorkerAgent
 from parllel.operators.policy_worker import loaded_run
 from parllel.operators.worker_main import EnvFactory, Loaded, run_worker, worker_parser
-from parllel.policies import load_policy
+from parllel.policies.load_policy import load_policy
 
 _OF_RUNS, _OF_MODELS = ("best",), ("greedy", "normalize")
 _BOUND = 10.0  # of normalised observations, in ppo_continuous_action.py
@@ -55,7 +55,7 @@ def load(
 
 def _loaded_model(path: Path, settings: dict[str, Any], env_factory: EnvFactory | None) -> Loaded:
     # Here, as the folder of a run may need no torch.
-    from parllel.torch import read_state_dict
+    from parllel.torch.state_dict_file import read_state_dict
 
     weights, title = read_state_dict(path), str(path)
     is_continuous = check_names(weights, title)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parllel.operators.operator_process_handle import OperatorProcessHandle
-from parllel.processes import await_lines
+from parllel.processes.several import await_lines
 
 
 def await_replies(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
-from parllel.runs import check_source
+from parllel.runs.trust import check_source
 
 
 def check_runs(operators: Iterable[OperatorConfig | MultiAgentConfig], *, trusted: bool) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from parllel.cages import CageInterface, VectorizedCage
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import ParllelError
 from parllel.pictures.rendered_env import (
     Frame,
@@ -14,7 +15,7 @@ from parllel.pictures.rendered_env import (
     check_picture,
     fps_in,
 )
-from parllel.samplers import CageColumns
+from parllel.samplers.cage_columns import CageColumns
 
 
 class RenderedColumns:

@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import buffer_leaves, buffer_map, part_at
-from parllel.envs import zero_of
+from parllel.buffers.paths import part_at
+from parllel.buffers.tree import buffer_leaves, buffer_map
+from parllel.envs.space_elements import zero_of
 from parllel.policies.env_numbers import checked_numbers
 from parllel.policies.one_action import OneAction
 from parllel.policies.policy import Policy

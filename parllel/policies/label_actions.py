@@ -8,19 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import (
-    Field,
-    Samples,
-    buffer_map,
-    dotted,
-    field_at,
-    leaf_paths,
-    named_map,
-    part_at,
-)
+from parllel.buffers.allocation import Field
+from parllel.buffers.paths import dotted, field_at, leaf_paths, part_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_map, named_map
 from parllel.policies.policy import Policy
 from parllel.policies.space_trees import as_in_space
-from parllel.transforms import BatchTransform, body_of, optional_body_of
+from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
 from parllel.types import Tree
 
 

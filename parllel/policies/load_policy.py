@@ -15,13 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from parllel.agents import ALL_ENVS, Agent, EnvIndices, Handler
-from parllel.buffers import Samples, buffer_close, buffer_map
+from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.agents.handler import Handler
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_close, buffer_map
 from parllel.errors import WrongStateError
 from parllel.policies.run_policy import RunPolicy, check_rows
-from parllel.runners import Build, Runner, load_random_state, random_state, rebuild
-from parllel.samplers import EvalSampler, Sampler
-from parllel.transforms import Transform
+from parllel.runners.random_state import load_random_state, random_state
+from parllel.runners.runner import Runner
+from parllel.runners.runs import Build, rebuild
+from parllel.samplers.eval_sampler import EvalSampler
+from parllel.samplers.sampler import Sampler
+from parllel.transforms.transform import Transform
 from parllel.types import Tree
 
 

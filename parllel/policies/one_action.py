@@ -7,8 +7,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.buffers import buffer_map, leaf_paths, part_at, parts_of
-from parllel.cages import action_reader, example_of
+from parllel.buffers.paths import leaf_paths, part_at, parts_of
+from parllel.buffers.tree import buffer_map
+from parllel.cages.spaces import action_reader, example_of
 from parllel.types import Tree
 
 

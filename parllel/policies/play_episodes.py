@@ -10,7 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.cages import EnvFactory, EnvStepper, Spaces, TrajInfo, TrajInfoFactory
+from parllel.cages.env_stepper import EnvStepper
+from parllel.cages.make_envs import EnvFactory
+from parllel.cages.spaces import Spaces
+from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.errors import EpisodeTooLongError, add_note
 from parllel.policies.one_action import OneAction
 from parllel.policies.policy import Policy

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import buffer_map
+from parllel.buffers.tree import buffer_map
 from parllel.types import Closing, State, Tree
 
 

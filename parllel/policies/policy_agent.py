@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import ALL_ENVS, Agent, EnvIndices
-from parllel.buffers import buffer_leaves, named_map
+from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.buffers.tree import buffer_leaves, named_map
 from parllel.policies.policy import Policy
 from parllel.policies.space_trees import as_in_space
 from parllel.seeding import Seeds

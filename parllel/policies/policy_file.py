@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from parllel.policies.policy import Policy
-from parllel.runs import import_script
+from parllel.runs.reference import import_script
 
 # What Python itself puts into a module, some of which can be called.
 _OF_PYTHON = frozenset({"__annotate__", "__builtins__", "__loader__", "__spec__"})

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.envs import draw_actions
+from parllel.envs.space_elements import draw_actions
 from parllel.policies.env_numbers import checked_numbers
 from parllel.policies.policy import Policy
 from parllel.policies.space_trees import as_in_space

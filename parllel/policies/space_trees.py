@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.buffers import parts_of
+from parllel.buffers.paths import parts_of
 from parllel.types import Tree
 
 

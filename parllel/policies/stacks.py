@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.buffers import buffer_leaves, buffer_map, leaf_paths, part_at
-from parllel.cages import example_of
+from parllel.buffers.paths import leaf_paths, part_at
+from parllel.buffers.tree import buffer_leaves, buffer_map
+from parllel.cages.spaces import example_of
 from parllel.types import Tree
 
 

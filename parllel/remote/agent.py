@@ -24,7 +24,7 @@ from parllel.remote.protobuf_agent import ProtobufAgent
 from parllel.remote.remote_reply import act_seconds
 from parllel.remote.url_agent import UrlAgent
 from parllel.types import Closing
-from parllel.wire import WireError
+from parllel.wire.wire_error import WireError
 
 _MOST_LOG = 1 << 18  # characters, where maxLogLength says nothing or more
 _START_S = 60.0

@@ -23,7 +23,9 @@ from typing import Any
 
 from parllel.counted_time import SLICE_S, counted_s
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
-from parllel.processes import Channel, Child, preload_in_forkserver
+from parllel.processes.channel import Channel
+from parllel.processes.child import Child
+from parllel.processes.fork_server import preload_in_forkserver
 from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.failure import AgentFailure
 from parllel.remote.in_agent_process import run_agent
@@ -31,7 +33,9 @@ from parllel.remote.output_pipes import OutputPipes
 from parllel.remote.plain_values import plain
 from parllel.remote.shared_text import SharedText
 from parllel.types import Closing
-from parllel.wire import Limits, WireError, decode, encode
+from parllel.wire.limits import Limits
+from parllel.wire.message import decode, encode
+from parllel.wire.wire_error import WireError
 
 MOST_BYTES = 16 << 20  # of a reply
 _LIMITS = Limits(nbytes=MOST_BYTES, items=2_000_000)

@@ -12,13 +12,9 @@ from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
 
 from parllel.errors import ParllelError
-from parllel.processes import (
-    LANDLOCK_SIGNALS,
-    PASSED_VARIABLES,
-    Child,
-    Confinement,
-    landlock_version,
-)
+from parllel.processes.child import Child
+from parllel.processes.confinement import LANDLOCK_SIGNALS, Confinement, landlock_version
+from parllel.processes.program_environment import PASSED_VARIABLES
 
 # What agents may need beside what programs do: for libraries, and for pictures without a screen.
 _PASSED = (

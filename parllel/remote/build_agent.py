@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parllel.policies import Policy
+from parllel.policies.policy import Policy
 from parllel.remote.agent_archive import MAIN, is_archive
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.agent_process import AgentCode
@@ -31,7 +31,7 @@ from parllel.remote.plain_values import plain
 from parllel.remote.policy_call import PolicyCall
 from parllel.remote.protobuf_agent import ProtobufAgent
 from parllel.remote.url_agent import UrlAgent
-from parllel.wire import WireError
+from parllel.wire.wire_error import WireError
 
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>[^\W\d]\w*))?")
 # Statements by which one line of source may define an agent.

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from parllel.remote.attributes import with_attributes
 from parllel.remote.failure import AgentFailure
 from parllel.remote.plain_values import plain
-from parllel.wire import WireError
+from parllel.wire.wire_error import WireError
 
 _MOST_FRAMES = 20
 

@@ -22,9 +22,11 @@ from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.built_in_agents import BuiltInAgents
 from parllel.remote.episode_runner import EpisodeRunner
 from parllel.remote.failure import AgentFailure
-from parllel.remote.games import Episode, Game, Position, new_game
-from parllel.remote.games.episode import Row
+from parllel.remote.games.episode import Episode, Row
+from parllel.remote.games.game import Game
 from parllel.remote.games.marks import remove_hidden
+from parllel.remote.games.position import Position
+from parllel.remote.games.registry import new_game
 from parllel.remote.games.specification import specification_of
 from parllel.remote.plain_values import plain
 from parllel.remote.render import last_picture, last_text
@@ -33,7 +35,7 @@ from parllel.remote.replay import checked_logs, replay_of
 from parllel.remote.trainer import Trainer
 from parllel.seeding import Seeds
 from parllel.types import Closing
-from parllel.wire import json_bytes
+from parllel.wire.json_text import json_bytes
 
 _JUST_S = 0.001  # by which the clock of an agent may be ahead
 

@@ -22,15 +22,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
-from parllel.policies import Policy, load_policy, policy_in_file, policy_in_module, policy_of
-from parllel.processes import environment_mark
+from parllel.policies.load_policy import load_policy
+from parllel.policies.policy import Policy
+from parllel.policies.policy_file import policy_in_file, policy_in_module
+from parllel.policies.specification import policy_of
+from parllel.processes.orphans import environment_mark
 from parllel.remote.agent_output import AgentOutput
 from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.call_agent import ask, failure_of, number_of_arguments
 from parllel.remote.failure import AgentFailure
 from parllel.remote.policy_call import PolicyCall
 from parllel.remote.shared_text import SharedText
-from parllel.wire import Limits, decode, encode
+from parllel.wire.limits import Limits
+from parllel.wire.message import decode, encode
 
 _SOURCE = "<agent>"
 _TRUSTED = Limits(nbytes=1 << 31, items=1 << 31)  # what the parent sends

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.wire import WireError
+from parllel.wire.wire_error import WireError
 
 _DEEPEST = 64
 _MOST_ITEMS = 1_000_000

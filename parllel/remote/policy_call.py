@@ -9,11 +9,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from parllel.buffers import buffer_map
-from parllel.policies import Policy
+from parllel.buffers.tree import buffer_map
+from parllel.policies.policy import Policy
 from parllel.remote.call_agent import failure_of
 from parllel.remote.failure import AgentFailure
-from parllel.wire import from_json, to_json
+from parllel.wire.space_json import from_json, to_json
 
 _MOST_EPISODES = 4096  # that a recurrent policy remembers at a time
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from parllel.remote.failure import AgentFailure
 from parllel.remote.http_client import HttpClient, HttpError
-from parllel.remote.proto import read_response, request_bytes
+from parllel.remote.proto.messages import read_response, request_bytes
 from parllel.remote.remote_reply import action_in, patience_s, printed_in
 from parllel.types import Closing
-from parllel.wire import WireError, parse_json
+from parllel.wire.json_text import parse_json
+from parllel.wire.wire_error import WireError
 
 CONTENT_TYPE = "application/x-protobuf"
 ENDPOINT = "process_turn"

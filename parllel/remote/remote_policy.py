@@ -19,15 +19,18 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import buffer_leaves, buffer_map
-from parllel.cages import example_of
+from parllel.buffers.tree import buffer_leaves, buffer_map
+from parllel.cages.spaces import example_of
 from parllel.errors import ClosedError, ParllelError
-from parllel.policies import Policy
+from parllel.policies.policy import Policy
 from parllel.remote.failure import AgentFailure
 from parllel.remote.http_client import HttpClient, HttpError
 from parllel.remote.remote_reply import actions_in
 from parllel.types import State, Tree
-from parllel.wire import Limits, WireError, from_json, json_bytes, parse_json, to_json
+from parllel.wire.json_text import json_bytes, parse_json
+from parllel.wire.limits import Limits
+from parllel.wire.space_json import from_json, to_json
+from parllel.wire.wire_error import WireError
 
 # What a server takes by default, less what stands around the rows.
 _MOST_BYTES = (1 << 20) - 4096

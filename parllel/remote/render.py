@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.remote.games import Game, Position
+from parllel.remote.games.game import Game
+from parllel.remote.games.position import Position
 
 
 def last_text(positions: Iterator[tuple[Game, Position]]) -> str:

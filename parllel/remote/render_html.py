@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.pictures import png_bytes
-from parllel.remote.games import Game, Position
-from parllel.remote.games.game import Picture
-from parllel.wire import json_bytes
+from parllel.pictures.png import png_bytes
+from parllel.remote.games.game import Game, Picture
+from parllel.remote.games.position import Position
+from parllel.wire.json_text import json_bytes
 
 _LARGEST = 400  # pixels of a side: larger pictures are reduced
 _MOST_BYTES = 48 * 2**20  # of all pictures; beyond it every second one is left out

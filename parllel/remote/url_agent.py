@@ -9,7 +9,8 @@ from parllel.remote.failure import AgentFailure
 from parllel.remote.http_client import HttpClient, HttpError
 from parllel.remote.remote_reply import action_in, actions_in, patience_s, printed_in
 from parllel.types import Closing
-from parllel.wire import WireError, json_bytes, parse_json
+from parllel.wire.json_text import json_bytes, parse_json
+from parllel.wire.wire_error import WireError
 
 INITIALIZE_S = 60.0
 

@@ -11,19 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parllel.agents import Handler
-from parllel.buffers import Samples, buffer_leaves
+from parllel.agents.handler import Handler
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
 from parllel.rollouts.fragment_batch import FragmentBatch
 from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
 from parllel.rollouts.seen_fragments import SeenFragments
-from parllel.transforms import (
-    FinalChain,
-    StepTransform,
-    Transform,
-    check_fields,
-    naming,
-    note_transform,
-)
+from parllel.transforms.field_checks import check_fields
+from parllel.transforms.final_chain import FinalChain
+from parllel.transforms.naming import naming, note_transform
+from parllel.transforms.transform import StepTransform, Transform
 from parllel.types import BatchSpec
 
 

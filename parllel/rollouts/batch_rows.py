@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array, LazyFramesArray
-from parllel.buffers import Samples, buffer_arrays, buffer_leaves, moving, named_map
+from parllel.arrays.array import Array
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.batches import moving
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_leaves, named_map
 from parllel.rollouts.running_fragment import copied
 from parllel.types import Tree
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parllel.buffers import Samples, named_map
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import named_map
 from parllel.rollouts.batch_rows import BatchRows
 from parllel.rollouts.step_record import StepRecord
 from parllel.types import Tree

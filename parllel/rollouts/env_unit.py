@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from parllel.cages import CageInterface
+from parllel.cages.cage_interface import CageInterface
 from parllel.rollouts.env_worker import EnvWorker
 from parllel.types import Tree
 

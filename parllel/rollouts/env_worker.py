@@ -7,9 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from parllel.cages import EnvFactory, ProcessCage, TrajInfo, TrajInfoFactory
+from parllel.cages.make_envs import EnvFactory
+from parllel.cages.process_cage import ProcessCage
+from parllel.cages.traj_info import TrajInfo
+from parllel.cages.trajectories import TrajInfoFactory
 from parllel.errors import RestartsUsedUpError
-from parllel.processes import RestartBudget
+from parllel.processes.restart_budget import RestartBudget
 from parllel.types import Closing
 
 # Of the seeds of further processes: a SeedSequence that was asked to spawn must give others.

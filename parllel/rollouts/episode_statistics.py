@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.cages import TrajInfo
+from parllel.cages.traj_info import TrajInfo
 from parllel.rollouts.arguments import check_count
 from parllel.types import State
 

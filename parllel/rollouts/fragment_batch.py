@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array, LazyFramesArray
-from parllel.buffers import (
-    NamedTuple,
-    Samples,
-    add_fields,
-    buffer_arrays,
-    buffer_leaves,
-    buffer_map,
-    moving,
-)
+from parllel.arrays.array import Array
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.allocation import add_fields
+from parllel.buffers.batches import moving
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_leaves, buffer_map
 from parllel.rollouts.sample_fragment import SampleFragment
 from parllel.types import BatchSpec, Tree
 

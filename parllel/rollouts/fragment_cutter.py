@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Samples
+from parllel.buffers.samples import Samples
 from parllel.rollouts.arguments import check_count, check_integer, check_kind
 from parllel.rollouts.batch_rows import BatchRows
 from parllel.rollouts.fragment_layout import FragmentLayout

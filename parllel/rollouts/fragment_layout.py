@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedTuple, parts_of
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.paths import parts_of
 from parllel.types import Tree
 
 OBSERVATION = "env.observation"

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import Handler
-from parllel.buffers import buffer_map
+from parllel.agents.handler import Handler
+from parllel.buffers.tree import buffer_map
 from parllel.types import Tree
 
 # Environment, epoch, number of the fragment, and row.

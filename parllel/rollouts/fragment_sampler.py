@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from time import monotonic, perf_counter
 from typing import Any
 
-from parllel.agents import Agent, Handler
-from parllel.buffers import Samples
-from parllel.cages import TrajInfo
+from parllel.agents.agent import Agent
+from parllel.agents.handler import Handler
+from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.rollouts.arguments import check_kind, check_timeout
 from parllel.rollouts.batch_filler import BatchFiller
@@ -26,8 +27,10 @@ from parllel.rollouts.published_parts import PublishedParts
 from parllel.rollouts.replay_buffer_interface import ReplayBufferInterface
 from parllel.rollouts.rollouts import Rollouts
 from parllel.rollouts.sample_fragment import SampleFragment
-from parllel.samplers import PublishingSampler, check_handler, check_samples, check_transforms
-from parllel.transforms import BatchTransform, StepTransform, Transform, naming
+from parllel.samplers.part_checks import check_handler, check_samples, check_transforms
+from parllel.samplers.publishing_sampler import PublishingSampler
+from parllel.transforms.naming import naming
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform
 from parllel.types import BatchSpec, State
 
 # Longest wait without a look at the workers.

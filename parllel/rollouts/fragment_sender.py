@@ -17,7 +17,7 @@ from numbers import Integral
 from time import monotonic, sleep
 
 from parllel.errors import ClosedError, WorkerTimeoutError
-from parllel.logging import Ledger
+from parllel.logging.ledger import Ledger
 from parllel.rollouts.arguments import (
     check_count,
     check_integer,

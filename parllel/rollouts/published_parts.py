@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from parllel.agents import Handler, weights_of
-from parllel.samplers import Leaf, check_layout, layout_of
-from parllel.transforms import StepTransform
+from parllel.agents.handler import Handler
+from parllel.agents.weights import weights_of
+from parllel.samplers.published_weights import Leaf, check_layout, layout_of
+from parllel.transforms.transform import StepTransform
 from parllel.types import State
 
 STEP_TRANSFORMS = "step_transforms"

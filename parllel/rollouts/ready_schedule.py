@@ -19,11 +19,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from parllel.agents import Handler, check_action_space
-from parllel.buffers import Samples
-from parllel.cages import AwaitedRows, CageInterface, FinalObservation, TrajInfo
+from parllel.agents.action_check import check_action_space
+from parllel.agents.handler import Handler
+from parllel.buffers.samples import Samples
+from parllel.cages.answers import FinalObservation
+from parllel.cages.awaited_rows import AwaitedRows
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.traj_info import TrajInfo
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
-from parllel.processes import own
+from parllel.processes.owned import own
 from parllel.rollouts.arguments import check_kind, check_timeout
 from parllel.rollouts.env_unit import Doing, EnvUnit
 from parllel.rollouts.env_worker import EnvWorker
@@ -32,8 +36,9 @@ from parllel.rollouts.single_rows import SingleRows
 from parllel.rollouts.step_collector import StepCollector
 from parllel.rollouts.unit_actor import UnitActor
 from parllel.rollouts.waiting_units import WaitingUnits
-from parllel.samplers import CageColumns, check_handler, check_transforms
-from parllel.transforms import StepTransform
+from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.part_checks import check_handler, check_transforms
+from parllel.transforms.transform import StepTransform
 
 # The longest wait of one `advance`, and how often it is looked for environments that take too long.
 _SLICE_S = 0.1

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from parllel.errors import ClosedError
-from parllel.logging import Ledger
+from parllel.logging.ledger import Ledger
 from parllel.rollouts.arguments import (
     check_count,
     check_integer,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import buffer_map
+from parllel.buffers.tree import buffer_map
 from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
 from parllel.rollouts.arguments import check_count, check_integer, check_kind, check_timeout
 from parllel.rollouts.episode_statistics import EpisodeStatistics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parllel.rollouts.schedule import Schedule
 from parllel.rollouts.step_collector import StepCollector
-from parllel.samplers import BatchSampler
+from parllel.samplers.batch_sampler import BatchSampler
 from parllel.types import Tree
 
 

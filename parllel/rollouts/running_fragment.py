@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedTuple, named_map
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.tree import named_map
 from parllel.rollouts.fragment_layout import FragmentLayout
 from parllel.rollouts.sample_fragment import FragmentKey, SampleFragment
 from parllel.types import Tree

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedTuple, buffer_leaves
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.tree import buffer_leaves
 from parllel.types import Tree
 
 FragmentKey: TypeAlias = tuple[str, int, int, int]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from parllel.agents import Handler
+from parllel.agents.handler import Handler
 from parllel.errors import RestartsUsedUpError
 from parllel.rollouts.step_collector import StepCollector
-from parllel.transforms import StepTransform
+from parllel.transforms.transform import StepTransform
 
 
 class Schedule(ABC):

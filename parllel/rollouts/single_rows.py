@@ -17,19 +17,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import LazyFramesArray
-from parllel.buffers import (
-    Samples,
-    buffer_leaves,
-    buffer_map,
-    dotted,
-    leaf_paths,
-    named_map,
-    part_at,
-)
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.paths import dotted, leaf_paths, part_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map, named_map
 from parllel.rollouts.batch_rows import stored_fields
 from parllel.rollouts.step_record import StepRecord
-from parllel.transforms import StepTransform, check_fields, note_transform
+from parllel.transforms.field_checks import check_fields
+from parllel.transforms.naming import note_transform
+from parllel.transforms.transform import StepTransform
 from parllel.types import Tree
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parllel.buffers import Samples
-from parllel.cages import TrajInfo
+from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
 from parllel.rollouts.batch_steps import steps_of
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.fragment_cutter import FragmentCutter

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.algos import Algorithm
+from parllel.algos.algorithm import Algorithm
 from parllel.rollouts.arguments import check_count
 from parllel.rollouts.fragment_sampler import FragmentSampler
-from parllel.runners import AsynchronousCycle, AsynchronousRunner
-from parllel.samplers import Sampler
+from parllel.runners.asynchronous_runner import AsynchronousCycle, AsynchronousRunner
+from parllel.samplers.sampler import Sampler
 from parllel.types import BatchSpec
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import Handler
-from parllel.buffers import buffer_map
+from parllel.agents.handler import Handler
+from parllel.buffers.tree import buffer_map
 from parllel.rollouts.env_unit import EnvUnit
 from parllel.rollouts.single_rows import SingleRows
 from parllel.rollouts.step_collector import StepCollector

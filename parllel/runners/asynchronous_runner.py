@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from parllel.agents import Agent
-from parllel.algos import Algorithm
-from parllel.logging import Logger
+from parllel.agents.agent import Agent
+from parllel.algos.algorithm import Algorithm
+from parllel.logging.logger import Logger
 from parllel.runners.learning_cycle import LearningCycle
 from parllel.runners.runner import Runner
-from parllel.samplers import PublishingSampler, Sampler
+from parllel.samplers.publishing_sampler import PublishingSampler
+from parllel.samplers.sampler import Sampler
 from parllel.types import State
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from parllel.buffers import Samples
-from parllel.cages import TrajInfo
+from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
 from parllel.runners.runner_interface import RunnerInterface
 from parllel.types import State
 

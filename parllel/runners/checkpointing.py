@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from parllel.buffers import describe_arrays, summarize_arrays
-from parllel.logging import Logger
-from parllel.pictures import plot_learning_curve
+from parllel.buffers.description import describe_arrays, summarize_arrays
+from parllel.logging.logger import Logger
+from parllel.pictures.learning_curve import plot_learning_curve
 from parllel.runners.time_account import TimeAccount
-from parllel.runs import RunFolder, RunResult, check_state
-from parllel.samplers import Sampler
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_result import RunResult
+from parllel.runs.state_file import check_state
+from parllel.samplers.sampler import Sampler
 from parllel.seeding import Seeds
 from parllel.types import State
 

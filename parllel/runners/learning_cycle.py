@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parllel.algos import Algorithm
-from parllel.buffers import Samples
-from parllel.cages import TrajInfo
-from parllel.logging import Logger
-from parllel.samplers import Sampler
+from parllel.algos.algorithm import Algorithm
+from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
+from parllel.logging.logger import Logger
+from parllel.samplers.sampler import Sampler
 from parllel.types import State
 
 

@@ -9,20 +9,22 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parllel.agents import Agent, Handler
-from parllel.algos import Algorithm, TransformingAlgorithm, fields_read
-from parllel.buffers import Samples, buffer_leaves, field_at
-from parllel.cages import CageInterface
-from parllel.samplers import (
-    BatchSampler,
-    CageColumns,
-    EvalSampler,
-    PublishingSampler,
-    Sampler,
-    seed_keys,
-)
+from parllel.agents.agent import Agent
+from parllel.agents.handler import Handler
+from parllel.algos.algorithm import Algorithm, fields_read
+from parllel.algos.transforming_algorithm import TransformingAlgorithm
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
+from parllel.cages.cage_interface import CageInterface
+from parllel.samplers.batch_sampler import BatchSampler
+from parllel.samplers.cage_columns import CageColumns, seed_keys
+from parllel.samplers.eval_sampler import EvalSampler
+from parllel.samplers.publishing_sampler import PublishingSampler
+from parllel.samplers.sampler import Sampler
 from parllel.seeding import Seeds
-from parllel.transforms import Transform, check_outputs_are_read, missing_field
+from parllel.transforms.field_checks import check_outputs_are_read, missing_field
+from parllel.transforms.transform import Transform
 from parllel.types import BatchSpec
 
 

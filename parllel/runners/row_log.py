@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from parllel.cages import TrajInfo
-from parllel.logging import Logger
-from parllel.runs import RunResult
+from parllel.cages.traj_info import TrajInfo
+from parllel.logging.logger import Logger
+from parllel.runs.run_result import RunResult
 from parllel.types import State
 
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from rich.console import Console
 
-from parllel.algos import Algorithm
-from parllel.buffers import Samples
-from parllel.logging import Logger
+from parllel.algos.algorithm import Algorithm
+from parllel.buffers.samples import Samples
+from parllel.logging.logger import Logger
 from parllel.names import suggest_names
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
@@ -32,8 +32,10 @@ from parllel.runners.saved_parts import SavedParts
 from parllel.runners.stop_signals import StopSignals
 from parllel.runners.time_account import TimeAccount
 from parllel.runners.user_errors import mark_errors
-from parllel.runs import RunFolder, RunResult
-from parllel.samplers import EvalSampler, Sampler
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_result import RunResult
+from parllel.samplers.eval_sampler import EvalSampler
+from parllel.samplers.sampler import Sampler
 from parllel.seeding import Seeds
 from parllel.types import BatchSpec, State
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from parllel.algos import Algorithm
-from parllel.logging import Logger
-from parllel.runs import RunFolder, RunResult
-from parllel.samplers import Sampler
+from parllel.algos.algorithm import Algorithm
+from parllel.logging.logger import Logger
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_result import RunResult
+from parllel.samplers.sampler import Sampler
 
 
 class RunnerInterface(Protocol):

@@ -14,19 +14,15 @@ from typing import Any, TypeAlias
 from rich.console import Console
 
 from parllel.errors import add_note
-from parllel.pictures import read_curve
+from parllel.pictures.learning_curve import read_curve
 from parllel.runners.runner import Runner
 from parllel.runners.stop_signals import stop_named
 from parllel.runners.user_errors import within_training
-from parllel.runs import (
-    RunFolder,
-    RunRecord,
-    RunResult,
-    check_not_importing,
-    config_values,
-    read_config,
-    versions,
-)
+from parllel.runs.config import config_values, read_config
+from parllel.runs.reference import check_not_importing
+from parllel.runs.run_folder import RunFolder, versions
+from parllel.runs.run_record import RunRecord
+from parllel.runs.run_result import RunResult
 from parllel.types import State
 
 # Puts a run together from config, stack (for what must be closed), folder and console.

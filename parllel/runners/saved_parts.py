@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parllel.agents import Agent
-from parllel.algos import Algorithm
+from parllel.agents.agent import Agent
+from parllel.algos.algorithm import Algorithm
 from parllel.runners.callback import Callback
-from parllel.samplers import Sampler
+from parllel.samplers.sampler import Sampler
 from parllel.types import State
 
 _OWN_PARTS = ("sampler", "algorithm", "eval_sampler")

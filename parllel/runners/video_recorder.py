@@ -7,12 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parllel.cages import TrajInfo
-from parllel.pictures import RenderedColumns, VideoFile, VideoFolder
+from parllel.cages.traj_info import TrajInfo
+from parllel.pictures.rendered_columns import RenderedColumns
+from parllel.pictures.video_file import VideoFile
+from parllel.pictures.video_folder import VideoFolder
 from parllel.runners.callback import Callback
 from parllel.runners.runner_interface import RunnerInterface
-from parllel.samplers import EvalSampler
-from parllel.transforms import RecordingSchedule, capped_cubic, picture_grid
+from parllel.samplers.eval_sampler import EvalSampler
+from parllel.transforms.picture_grid import picture_grid
+from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic
 from parllel.types import State
 
 

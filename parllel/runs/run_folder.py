@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from parllel.logging import replaced_file
+from parllel.logging.replaced_file import replaced_file
 from parllel.runs.checkpoints import Checkpoints
 from parllel.runs.config import config_values
 from parllel.runs.git_state import git_state

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from parllel.logging import replaced_file
+from parllel.logging.replaced_file import replaced_file
 from parllel.runs.state_values import from_json, to_json
 from parllel.types import State
 

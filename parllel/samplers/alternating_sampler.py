@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.buffers import Samples
-from parllel.cages import TrajInfo
+from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
 from parllel.samplers.batch_sampler import BatchSampler
 
 

@@ -21,12 +21,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from parllel.agents import Agent
-from parllel.buffers import Conversation, Samples, buffer_arrays, buffer_set_attr
-from parllel.cages import TrajInfo, WithRegistry
+from parllel.agents.agent import Agent
+from parllel.buffers.conversation import Conversation
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_set_attr
+from parllel.cages.env_registry import WithRegistry
+from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
-from parllel.logging import Ledger
-from parllel.processes import Child
+from parllel.logging.ledger import Ledger
+from parllel.processes.child import Child
 from parllel.samplers.published_weights import Published
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parllel.buffers import Samples
-from parllel.cages import TrajInfo
+from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
 from parllel.samplers.batch_sampler import BatchSampler
 
 

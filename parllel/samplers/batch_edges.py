@@ -7,8 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_arrays, buffer_leaves
+from parllel.arrays.array import Array
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_leaves
 
 
 def edges_of(samples: Samples) -> dict[str, list[NDArray[Any]]]:

@@ -10,15 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from parllel.agents import Handler
-from parllel.buffers import (
-    Samples,
-    bound_anew,
-    buffer_arrays,
-    follows_batches,
-    shown_number,
-)
-from parllel.cages import CageInterface, TrajInfo
+from parllel.agents.handler import Handler
+from parllel.buffers.batches import bound_anew, follows_batches, shown_number
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
 from parllel.samplers.batch_edges import check_edges, edges_of, load_edges
 from parllel.samplers.batch_timer import BatchTimer
@@ -42,15 +39,10 @@ from parllel.samplers.part_checks import (
 )
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
-from parllel.transforms import (
-    BatchTransform,
-    FinalChain,
-    StepTransform,
-    Transform,
-    check_fields,
-    naming,
-    note_transform,
-)
+from parllel.transforms.field_checks import check_fields
+from parllel.transforms.final_chain import FinalChain
+from parllel.transforms.naming import naming, note_transform
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform
 from parllel.types import BatchSpec, State
 
 

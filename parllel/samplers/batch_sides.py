@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parllel.arrays import (
-    Arena,
-    Array,
+from parllel.arrays.arena import Arena, aligned
+from parllel.arrays.array import Array
+from parllel.arrays.switching import (
     SwitchingArray,
     SwitchingManagedMemoryArray,
     SwitchingRotatingManagedMemoryArray,
-    aligned,
 )
-from parllel.buffers import Samples, buffer_arrays, buffer_leaves, buffer_map
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_leaves, buffer_map
 from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.sampler import Sampler
 

@@ -6,16 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from parllel.agents import Handler
-from parllel.buffers import (
-    Samples,
-    buffer_arrays,
-    buffer_asarray,
-    buffer_rotate,
-    count_batches,
-    moving,
-)
-from parllel.cages import CageInterface, TrajInfo
+from parllel.agents.handler import Handler
+from parllel.buffers.batches import count_batches, moving
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_asarray, buffer_rotate
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.traj_info import TrajInfo
 from parllel.errors import EpisodeTooLongError
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.part_checks import (
@@ -29,12 +25,9 @@ from parllel.samplers.part_checks import (
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.units import Units
 from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
-from parllel.transforms import (
-    FinalChain,
-    FinalTransforms,
-    StepTransform,
-    check_finals_are_known,
-)
+from parllel.transforms.final_chain import FinalChain, check_finals_are_known
+from parllel.transforms.final_transforms import FinalTransforms
+from parllel.transforms.transform import StepTransform
 from parllel.types import BatchSpec, State
 
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Samples, buffer_leaves, buffer_map
-from parllel.cages import FinalObservation
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map
+from parllel.cages.answers import FinalObservation
 from parllel.types import Tree
 
 

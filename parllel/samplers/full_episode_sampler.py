@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import Handler
-from parllel.buffers import Samples
-from parllel.cages import CageInterface
+from parllel.agents.handler import Handler
+from parllel.buffers.samples import Samples
+from parllel.cages.cage_interface import CageInterface
 from parllel.errors import EpisodeTooLongError
 from parllel.samplers.recurrent_sampler import RecurrentSampler
-from parllel.transforms import BatchTransform, StepTransform
+from parllel.transforms.transform import BatchTransform, StepTransform
 from parllel.types import BatchSpec
 
 

@@ -6,11 +6,16 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from parllel.agents import Agent, Handler, check_action_space
-from parllel.arrays import Array, Block, SwitchingArray
-from parllel.buffers import Samples, count_batches, moving
-from parllel.cages import CageInterface
-from parllel.transforms import BatchTransform, StepTransform, Transform
+from parllel.agents.action_check import check_action_space
+from parllel.agents.agent import Agent
+from parllel.agents.handler import Handler
+from parllel.arrays.array import Array
+from parllel.arrays.block import Block
+from parllel.arrays.switching import SwitchingArray
+from parllel.buffers.batches import count_batches, moving
+from parllel.buffers.samples import Samples
+from parllel.cages.cage_interface import CageInterface
+from parllel.transforms.transform import BatchTransform, StepTransform, Transform
 from parllel.types import BatchSpec, Owners
 
 _USED = Owners()

@@ -26,10 +26,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parllel.agents import Handler
-from parllel.buffers import buffer_map
-from parllel.cages import EnvFactory, Spaces, VectorEnvFactory, stored_example
-from parllel.processes import usable_cores
+from parllel.agents.handler import Handler
+from parllel.buffers.tree import buffer_map
+from parllel.cages.make_envs import EnvFactory
+from parllel.cages.spaces import Spaces, stored_example
+from parllel.cages.vector_env_factory import VectorEnvFactory
+from parllel.processes.cores import usable_cores
 from parllel.samplers.step_cost import StepCost, measure_step_cost
 
 SIGNAL_S = 10e-6  # for a worker to see that it is to start, and for the main process to see that it is done

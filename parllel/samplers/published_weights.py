@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import NEVER, Agent, SharedParameters, load_weights, weights_of
-from parllel.buffers import buffer_leaves, buffer_map
+from parllel.agents.agent import Agent
+from parllel.agents.shared_parameters import NEVER, SharedParameters
+from parllel.agents.weights import load_weights, weights_of
+from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.types import Tree
 
 # Leaves that an error writes out: a model may have hundreds.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from parllel.agents import Agent
+from parllel.agents.agent import Agent
 from parllel.samplers.sampler import Sampler
 
 

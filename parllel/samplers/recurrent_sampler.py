@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_leaves, buffer_map
-from parllel.cages import TrajInfo
+from parllel.arrays.array import Array
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map
+from parllel.cages.traj_info import TrajInfo
 from parllel.samplers.batch_sampler import BatchSampler
 from parllel.samplers.final_observations import has_next_observations, write_next_observations
 

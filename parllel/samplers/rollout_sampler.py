@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from parllel.agents import Handler
-from parllel.buffers import Samples
-from parllel.cages import CageInterface, TrajInfo
+from parllel.agents.handler import Handler
+from parllel.buffers.samples import Samples
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.traj_info import TrajInfo
 from parllel.samplers.batch_sampler import BatchSampler
-from parllel.transforms import BatchTransform, StepTransform
+from parllel.transforms.transform import BatchTransform, StepTransform
 from parllel.types import BatchSpec
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import Samples, buffer_leaves
-from parllel.cages import TrajInfo
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
+from parllel.cages.traj_info import TrajInfo
 from parllel.types import Closing, State
 
 

@@ -28,10 +28,12 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from parllel.agents import Agent, rest_of
-from parllel.buffers import HEAD, ChildConversation
-from parllel.cages import TrajInfo
-from parllel.processes import preload_in_forkserver
+from parllel.agents.agent import Agent
+from parllel.agents.weights import rest_of
+from parllel.buffers.child_conversation import ChildConversation
+from parllel.buffers.conversation import HEAD
+from parllel.cages.traj_info import TrajInfo
+from parllel.processes.fork_server import preload_in_forkserver
 from parllel.samplers.batch_sides import Side, sides_of
 from parllel.samplers.published_weights import Published, WeightsReader
 from parllel.samplers.sampler import Sampler

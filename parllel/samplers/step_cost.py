@@ -12,7 +12,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from parllel.cages import Cage, EnvFactory, VectorEnvFactory
+from parllel.cages.cage import Cage
+from parllel.cages.make_envs import EnvFactory
+from parllel.cages.vector_env_factory import VectorEnvFactory
 
 MOST_ACTIONS = 32  # rows of actions that are drawn before the steps of a native vector environment
 

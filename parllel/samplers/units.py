@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from parllel.cages import CageInterface
+from parllel.cages.cage_interface import CageInterface
 
 
 class Unit(NamedTuple):

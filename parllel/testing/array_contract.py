@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike, NDArray
 
-from parllel.arrays import Array
+from parllel.arrays.array import Array
 from parllel.errors import ClosedError
 
 # What samplers, transforms and minibatches index by, with the corners in which numpy has rules of its own.

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from parllel.buffers import Samples
-from parllel.cages import ProcessCage
+from parllel.buffers.samples import Samples
+from parllel.cages.process_cage import ProcessCage
 from parllel.errors import (
     ClosedError,
     WorkerDiedError,
@@ -28,7 +28,7 @@ from parllel.errors import (
     WorkerTimeoutError,
     WorkerTracebackError,
 )
-from parllel.processes import process_runs
+from parllel.processes.process_table import process_runs
 from parllel.testing.cage_hooks import CageHooks, T, notes_of, run_groups
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import PHASES, DummyFaultError, FaultyEnv

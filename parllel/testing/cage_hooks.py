@@ -10,8 +10,9 @@ from typing import Any
 
 from gymnasium import spaces
 
-from parllel.buffers import Samples, buffer_rotate
-from parllel.cages import CageInterface
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_rotate
+from parllel.cages.cage_interface import CageInterface
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.row_reference import (
     BatchRecord,

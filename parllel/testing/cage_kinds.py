@@ -11,14 +11,12 @@ from typing import Any
 
 from gymnasium.vector import SyncVectorEnv
 
-from parllel.buffers import Samples
-from parllel.cages import (
-    Cage,
-    ProcessCage,
-    SynchronizedProcessCage,
-    VectorEnvFactory,
-    VectorizedCage,
-)
+from parllel.buffers.samples import Samples
+from parllel.cages.cage import Cage
+from parllel.cages.process_cage import ProcessCage
+from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
+from parllel.cages.vector_env_factory import VectorEnvFactory
+from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.testing.cage_hooks import CageHooks, EnvFactories, SingleCageHooks
 
 

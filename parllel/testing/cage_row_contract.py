@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from parllel.buffers import buffer_leaves
-from parllel.cages import TrajInfo
+from parllel.buffers.tree import buffer_leaves
+from parllel.cages.traj_info import TrajInfo
 from parllel.testing.cage_hooks import (
     BATCHES,
     FIRST,

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.agents import ALL_ENVS, Agent, EnvIndices
-from parllel.buffers import NamedTuple, buffer_leaves
+from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.tree import buffer_leaves
 from parllel.types import State, Tree
 
 DRAWS = 1000  # noise is an integer below this

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.policies import Policy
+from parllel.policies.policy import Policy
 from parllel.testing.rock_paper_scissors_env import MOVES
 from parllel.types import State, Tree
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import Field, Samples, buffer_leaves, buffer_map, field_at
-from parllel.transforms import BatchTransform, StepTransform
+from parllel.buffers.allocation import Field
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map
+from parllel.transforms.transform import BatchTransform, StepTransform
 from parllel.types import State, Tree
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parllel.buffers import Samples
-from parllel.cages import VectorEnvFactory, VectorizedCage
+from parllel.buffers.samples import Samples
+from parllel.cages.vector_env_factory import VectorEnvFactory
+from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import ClosedError, WrongStateError
 from parllel.testing.cage_hooks import FIRST, record_columns, run, run_groups
 from parllel.testing.native_cage_hooks import BATCHES, SEEDS, N, NativeCageHooks

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import Samples
-from parllel.cages import VectorEnvFactory, VectorizedCage
+from parllel.buffers.samples import Samples
+from parllel.cages.vector_env_factory import VectorEnvFactory
+from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.testing.cage_hooks import FIRST
 from parllel.testing.native_reference import masked_reset
 from parllel.testing.row_reference import make_samples, seeds_of

@@ -22,9 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from parllel.logging import CsvWriter, Logger
-from parllel.runners import Callback, Runner
-from parllel.runs import RunFolder, RunResult
+from parllel.logging.csv_writer import CsvWriter
+from parllel.logging.logger import Logger
+from parllel.runners.callback import Callback
+from parllel.runners.runner import Runner
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_result import RunResult
 
 
 class ResumeContract:

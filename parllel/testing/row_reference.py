@@ -14,17 +14,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    NamedTuple,
-    Samples,
-    allocate,
-    buffer_map,
-    parts_of,
-)
-from parllel.cages import example_of, stored_example
+from parllel.buffers.allocation import Field, allocate
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.paths import parts_of
+from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
+from parllel.buffers.tree import buffer_map
+from parllel.cages.spaces import example_of, stored_example
 from parllel.types import BatchSpec, Tree
 
 INFO = ("half", "step")  # what `make_samples` asks of the infos of a CountingEnv

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from parllel.buffers import Samples, buffer_leaves
-from parllel.cages import TrajInfo
-from parllel.samplers import Sampler
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
+from parllel.cages.traj_info import TrajInfo
+from parllel.samplers.sampler import Sampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv

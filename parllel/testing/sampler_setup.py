@@ -10,22 +10,20 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.agents import Handler, NumpyHandler, agent_examples, initial_state_example
-from parllel.arrays import Storage
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    Samples,
-    add_fields,
-    allocate,
-    buffer_map,
-    insert_field,
-)
-from parllel.cages import Cage, CageInterface, Spaces, TrajInfo, stored_example
+from parllel.agents.examples import agent_examples, initial_state_example
+from parllel.agents.handler import Handler
+from parllel.agents.numpy_handler import NumpyHandler
+from parllel.arrays.arena import Storage
+from parllel.buffers.allocation import Field, add_fields, allocate, insert_field
+from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
+from parllel.buffers.tree import buffer_map
+from parllel.cages.cage import Cage
+from parllel.cages.cage_interface import CageInterface
+from parllel.cages.spaces import Spaces, stored_example
+from parllel.cages.traj_info import TrajInfo
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
 from parllel.testing.dummy_transforms import RecordingBatchTransform, RecordingStepTransform
-from parllel.transforms import add_transform_fields
+from parllel.transforms.field_allocation import add_transform_fields
 from parllel.types import BatchSpec
 
 # A power of two: with rewards in eighths, discounted sums are exact in any order.

@@ -22,11 +22,12 @@ import copy
 
 import numpy as np
 
-from parllel.buffers import Samples, buffer_asarray, buffer_leaves, buffer_map
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_asarray, buffer_leaves, buffer_map
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.testing.transform_rules import SEEN, TransformRules, disturb
 from parllel.testing.transform_samples import write_numbers
-from parllel.transforms import BatchTransform, StepTransform
+from parllel.transforms.transform import BatchTransform, StepTransform
 from parllel.types import Tree
 
 __all__ = ["BatchTransformContract", "StepTransformContract"]

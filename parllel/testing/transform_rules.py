@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_leaves, field_at, insert_field
-from parllel.runs import check_state
+from parllel.arrays.array import Array
+from parllel.buffers.allocation import insert_field
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
+from parllel.runs.state_file import check_state
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.testing.transform_samples import allocate_numbers, numbers_of, write_numbers
-from parllel.transforms import Transform, add_transform_fields
+from parllel.transforms.field_allocation import add_transform_fields
+from parllel.transforms.transform import Transform
 from parllel.types import BatchSpec, Tree
 
 SEEN = "agent.observation"

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    NamedTuple,
-    Samples,
-    allocate,
-    buffer_leaves,
-    buffer_map,
-)
+from parllel.arrays.array import Array
+from parllel.buffers.allocation import Field, allocate
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.samples import AgentSamples, EnvSamples, Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.types import BatchSpec, Tree
 
 VALUE = NamedTuple(value=Field(np.float32(0), padding=1))

@@ -12,27 +12,28 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from gymnasium.spaces import MultiDiscrete as MultiDiscreteSpace
 from torch import nn
 
-from parllel.buffers import parts_of
-from parllel.cages import Spaces
+from parllel.buffers.paths import parts_of
+from parllel.cages.spaces import Spaces
 from parllel.names import suggest_names
 from parllel.seeding import Seeds
-from parllel.torch.agents import EnsembleAgent, IndependentAgents, PgAgent
-from parllel.torch.agents.pg_agent import usable_device
-from parllel.torch.distributions import Categorical, Distribution, Gaussian, MultiDiscrete
-from parllel.torch.models import (
+from parllel.torch.agents.ensemble_agent import EnsembleAgent
+from parllel.torch.agents.independent_agents import IndependentAgents
+from parllel.torch.agents.pg_agent import PgAgent, usable_device
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.distribution import Distribution
+from parllel.torch.distributions.gaussian import Gaussian
+from parllel.torch.distributions.multi_discrete import MultiDiscrete
+from parllel.torch.models.categorical_pg_model import CategoricalPgModel
+from parllel.torch.models.cnn_encoder import (
     CONVOLUTIONS_2015,
     CONVOLUTIONS_SMALL,
-    CategoricalEncoderPgModel,
-    CategoricalPgModel,
     CnnEncoder,
     Convolutions,
-    FlatEncoder,
-    GaussianEncoderPgModel,
-    GaussianPgModel,
-    OneHotEncoder,
-    SharedModel,
-    TreeEncoder,
 )
+from parllel.torch.models.encoder_pg_models import CategoricalEncoderPgModel, GaussianEncoderPgModel
+from parllel.torch.models.gaussian_pg_model import GaussianPgModel
+from parllel.torch.models.shared_model import SharedModel
+from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
 # Without padding 36 pixels become 8, 3 and 1 after kernels of 8, 4 and 3 with strides of 4, 2 and 1.
 _SIDES_OF_2015 = 36  # pixels that the kernels of 2015 need

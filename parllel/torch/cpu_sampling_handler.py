@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from parllel.torch.agents import PgAgent
+from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.handler import TorchHandler
 
 

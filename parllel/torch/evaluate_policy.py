@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parllel.buffers import Field, Samples, buffer_map
-from parllel.torch.agents import PgAgent
+from parllel.buffers.allocation import Field
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_map
+from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.ppo_inputs import action_tensors, flat_tensors, tensors
-from parllel.transforms import BatchTransform, body_of, row_after
+from parllel.transforms.transform import BatchTransform, body_of, row_after
 from parllel.types import Tree
 
 LOG_PROB, VALUE = "agent.learner_log_prob", "agent.learner_value"

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parllel.agents import Agent, Handler
+from parllel.agents.agent import Agent
+from parllel.agents.handler import Handler
 from parllel.torch.threads import set_threads
 
 

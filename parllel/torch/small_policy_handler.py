@@ -11,19 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parllel.agents import (
-    EnvIndices,
-    Handler,
-    Layers,
-    SharedParameters,
-    SmallPolicy,
-    SmallWorkerPolicy,
-)
-from parllel.buffers import NamedTuple, Samples
-from parllel.torch.agents import CategoricalPgAgent, GaussianPgAgent, PgAgent
-from parllel.torch.distributions import Categorical, Gaussian, MultiDiscrete
+from parllel.agents.agent import EnvIndices
+from parllel.agents.handler import Handler
+from parllel.agents.shared_parameters import SharedParameters
+from parllel.agents.small_policy import Layers, SmallPolicy
+from parllel.agents.small_worker_policy import SmallWorkerPolicy
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.samples import Samples
+from parllel.torch.agents.categorical_pg_agent import CategoricalPgAgent
+from parllel.torch.agents.gaussian_pg_agent import GaussianPgAgent
+from parllel.torch.agents.pg_agent import PgAgent
+from parllel.torch.distributions.categorical import Categorical
+from parllel.torch.distributions.gaussian import Gaussian
+from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.handler import TorchHandler
-from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+from parllel.torch.models.categorical_pg_model import CategoricalPgModel
+from parllel.torch.models.gaussian_pg_model import GaussianPgModel
+from parllel.torch.models.mlp_model import MlpModel
 from parllel.types import State, Tree
 
 _NAME = "SmallPolicyHandler"

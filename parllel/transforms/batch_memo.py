@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from parllel.arrays import Block
-from parllel.buffers import ByBatch, Samples, buffer_arrays, moving
+from parllel.arrays.block import Block
+from parllel.buffers.batches import ByBatch, moving
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays
 
 V = TypeVar("V")
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Field, Samples
+from parllel.buffers.allocation import Field
+from parllel.buffers.samples import Samples
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of
 

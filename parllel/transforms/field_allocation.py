@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from parllel.arrays import Array
-from parllel.buffers import (
-    NamedArrayTuple,
-    Samples,
-    add_fields,
-    buffer_leaves,
-    buffer_map,
-    field_at,
-    insert_field,
-)
+from parllel.arrays.array import Array
+from parllel.buffers.allocation import add_fields, insert_field
+from parllel.buffers.named_tuple import NamedArrayTuple
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.errors import add_note
 from parllel.transforms.field_checks import (
     RAW,

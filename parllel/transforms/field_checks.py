@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parllel.arrays import Array
-from parllel.buffers import Samples, buffer_leaves, field_at
+from parllel.arrays.array import Array
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
 from parllel.transforms.naming import naming
 from parllel.transforms.transform import StepTransform, Transform
 

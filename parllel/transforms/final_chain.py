@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from parllel.buffers import Samples, buffer_leaves
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves
 from parllel.transforms.field_checks import (
     RAW,
     SEEN,

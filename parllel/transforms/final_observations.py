@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parllel.arrays import Array
-from parllel.buffers import Field, Samples, buffer_map
+from parllel.arrays.array import Array
+from parllel.buffers.allocation import Field
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_map
 from parllel.transforms.transform import BatchTransform
 from parllel.types import Tree
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parllel.buffers import buffer_leaves
+from parllel.buffers.tree import buffer_leaves
 from parllel.transforms.naming import note_transform
 from parllel.transforms.transform import StepTransform
 from parllel.types import Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Samples
+from parllel.buffers.samples import Samples
 from parllel.transforms.arguments import check_finite_positive
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.multi_agent_advantage import agents_of, alive_of

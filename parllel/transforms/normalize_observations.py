@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Field, Samples, buffer_leaves, buffer_map, field_at
+from parllel.buffers.allocation import Field
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.errors import WrongStateError
 from parllel.transforms.arguments import check_finite_positive, check_positive
 from parllel.transforms.batch_memo import BatchMemo

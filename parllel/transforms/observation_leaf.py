@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from parllel.arrays import LazyFramesArray
-from parllel.buffers import Samples, field_at
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import row_after
 from parllel.types import State

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from parllel.buffers import NamedTuple, parts_of
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.paths import parts_of
 from parllel.types import Tree
 
 

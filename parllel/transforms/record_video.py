@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import Samples, field_at
+from parllel.arrays.array import Array
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
 from parllel.transforms.picture_grid import picture_grid
 from parllel.transforms.recording_schedule import RecordingSchedule, capped_cubic
 from parllel.transforms.transform import BatchTransform, optional_body_of

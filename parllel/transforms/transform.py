@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import Field, Samples, field_at
+from parllel.buffers.allocation import Field
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.types import State, Tree
 

@@ -32,7 +32,7 @@ from parllel.web.server_settings import ServerSettings
 from parllel.web.token_cookie import login
 from parllel.web.web_error import WebError
 from parllel.web.web_socket import SocketHandler, SocketRoute, WebSocket
-from parllel.wire import WireError
+from parllel.wire.wire_error import WireError
 
 Handler = Callable[[Call], Any]
 _LOGGER = logging.getLogger("parllel.web")

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from parllel.web.web_error import WebError
-from parllel.wire import Limits, json_bytes, parse_json
+from parllel.wire.json_text import json_bytes, parse_json
+from parllel.wire.limits import Limits
 
 JSON = "application/json"
 _MOST_FIELDS = 100  # of a query

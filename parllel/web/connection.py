@@ -27,7 +27,7 @@ from parllel.web.app import App
 from parllel.web.joined_writes import JoinedWrites
 from parllel.web.server_settings import ServerSettings
 from parllel.web.web_error import WebError
-from parllel.wire import json_bytes
+from parllel.wire.json_text import json_bytes
 
 _LOGGER = logging.getLogger("parllel.web.connection")
 # uvicorn warns of each malformed request, which any client can cause; mistakes of ours are errors.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 
 from parllel.web.read_token import check_token
-from parllel.wire import Limits
+from parllel.wire.limits import Limits
 
 _TIMES = ("header_s", "body_s", "idle_s", "write_s", "end_s", "ping_s")
 _COUNTS = (

@@ -24,8 +24,8 @@ from msgspec import Raw
 from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
-from parllel.arrays import Array
-from parllel.buffers import NamedTuple
+from parllel.arrays.array import Array
+from parllel.buffers.named_tuple import NamedTuple
 from parllel.types import Tree
 from parllel.wire.codes import (
     ARRAY,

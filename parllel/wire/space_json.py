@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from parllel.buffers import NamedTuple
+from parllel.buffers.named_tuple import NamedTuple
 from parllel.types import Tree
 from parllel.wire.json_numbers import described, numbers_from_json, numbers_to_json
 from parllel.wire.space_bounds import check_bounds as check_within

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.buffers import NamedTuple
+from parllel.buffers.named_tuple import NamedTuple
 from parllel.types import Tree
 from parllel.wire.codes import (
     ARRAY,

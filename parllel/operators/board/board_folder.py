@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from parllel.logging import replaced_file
+from parllel.logging.replaced_file import replaced_file
 from parllel.operators.experiment_file import operator_from_json
 from parllel.operators.experiment_folder import KIND, read_results, run_id_of
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.results import results_as_json
 from parllel.operators.telemetry import EPISODES, read_telemetry
-from parllel.runs import RunFolder
+from parllel.runs.run_folder import RunFolder
 from parllel.types import Closing
 
 NAME = "board"

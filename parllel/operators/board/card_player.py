@@ -23,7 +23,7 @@ from parllel.operators.episode_outcome import EpisodeOutcome
 from parllel.operators.operator_launcher import OperatorLauncher
 from parllel.operators.operator_session import Episodes, OperatorSession
 from parllel.operators.session_parts import episodes_of, labels_of, launch_of
-from parllel.processes import RestartBudget
+from parllel.processes.restart_budget import RestartBudget
 
 _LOOK_S = 0.5
 Record = dict[str, Any]

@@ -15,7 +15,7 @@ import numpy as np
 
 from parllel.operators.board.card import Card
 from parllel.operators.board.changes import Changes
-from parllel.pictures import png_bytes
+from parllel.pictures.png import png_bytes
 
 
 class CardViewer:

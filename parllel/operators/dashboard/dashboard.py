@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from parllel.operators.board import Board
+from parllel.operators.board.board import Board
 from parllel.operators.dashboard.token_file import token_of
 from parllel.operators.dashboard.viewers import Viewers
 from parllel.operators.dashboard.wishes import Wishes
 from parllel.types import Closing
-from parllel.web import ServerSettings, SocketRoute, WebServer, build_app, file_routes
+from parllel.web.app import build_app
+from parllel.web.server_settings import ServerSettings
+from parllel.web.static_files import file_routes
+from parllel.web.web_server import WebServer
+from parllel.web.web_socket import SocketRoute
 
 _PAGE = Path(__file__).parent / "page"
 _INDEX = "index.html"

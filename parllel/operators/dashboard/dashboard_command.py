@@ -7,13 +7,15 @@ import webbrowser
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from parllel.operators.board import Board
+from parllel.operators.board.board import Board
 from parllel.operators.dashboard.dashboard import Dashboard
 from parllel.operators.experiment_file import load_experiment
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_config import OperatorConfig
 from parllel.operators.trusted_runs import check_runs
-from parllel.web import ServerSettings, check_address, read_token
+from parllel.web.address import check_address
+from parllel.web.read_token import read_token
+from parllel.web.server_settings import ServerSettings
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parllel.web import Call, WebError
+from parllel.web.call import Call
+from parllel.web.web_error import WebError
 
 _SHOWN = 80  # characters of a value, in messages
 _TYPES = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from parllel.wire import WireError, json_bytes
+from parllel.wire.json_text import json_bytes
+from parllel.wire.wire_error import WireError
 
 
 def state_bytes(values: Any) -> bytes:

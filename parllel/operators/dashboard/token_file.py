@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from parllel.web import read_token
+from parllel.web.read_token import read_token
 
 _NAME = "token"
 

@@ -24,10 +24,12 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from parllel.operators.board import Board
+from parllel.operators.board.board import Board
 from parllel.operators.dashboard.state_json import state_bytes
-from parllel.web import WebSocket
-from parllel.wire import Limits, WireError, json_bytes, parse_json
+from parllel.web.web_socket import WebSocket
+from parllel.wire.json_text import json_bytes, parse_json
+from parllel.wire.limits import Limits
+from parllel.wire.wire_error import WireError
 
 _LOGGER = logging.getLogger("parllel.operators.dashboard")
 _STATES_PER_S = 20.0

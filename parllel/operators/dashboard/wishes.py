@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from parllel.errors import ClosedError, WrongStateError
-from parllel.operators.board import Board, UnknownCardError
+from parllel.operators.board.board import Board
+from parllel.operators.board.errors import UnknownCardError
 from parllel.operators.dashboard.request_fields import fields_of
 from parllel.operators.dashboard.state_json import state_bytes
 from parllel.operators.experiment_file import operator_from_json
@@ -22,7 +23,9 @@ from parllel.operators.experiment_list import experiment_results, list_experimen
 from parllel.operators.multi_agent_config import MultiAgentConfig
 from parllel.operators.operator_kinds import kinds_as_json
 from parllel.operators.trusted_runs import check_runs
-from parllel.web import Call, Reply, Route, WebError
+from parllel.web.app import Route
+from parllel.web.call import Call, Reply
+from parllel.web.web_error import WebError
 
 Wish = Callable[[dict[str, Any]], object]
 # Fields of the bodies, as `fields_of` reads them.

@@ -16,8 +16,12 @@ from typing import Any
 
 from parllel.operators.llm.random_answer import random_answer
 from parllel.types import Closing
-from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, WebServer
-from parllel.wire import json_bytes
+from parllel.web.app import App, Route
+from parllel.web.call import Call, Reply
+from parllel.web.server_settings import ServerSettings
+from parllel.web.web_error import WebError
+from parllel.web.web_server import WebServer
+from parllel.wire.json_text import json_bytes
 
 Messages = Sequence[Mapping[str, str]]
 _PATH = "/v1/chat/completions"

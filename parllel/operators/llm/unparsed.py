@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.envs import draw_actions, zero_of
+from parllel.envs.space_elements import draw_actions, zero_of
 from parllel.operators.llm.llm_error import LlmError
 
 

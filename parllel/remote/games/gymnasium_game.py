@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.env_names import env_named, file_of, takes_render_mode
-from parllel.envs import action_mask_of
-from parllel.pictures import RenderedEnv
+from parllel.envs.pettingzoo_module import action_mask_of
+from parllel.pictures.rendered_env import RenderedEnv
 from parllel.remote.games.game import Game
 from parllel.remote.games.position import Position, Seat
 from parllel.remote.games.space_schema import (
@@ -21,7 +21,8 @@ from parllel.remote.games.space_schema import (
     space_schema,
 )
 from parllel.types import Tree, reward_of
-from parllel.wire import action_from_json, to_json
+from parllel.wire.action_json import action_from_json
+from parllel.wire.space_json import to_json
 
 _STEPS = 10_000  # where the environment does not say
 _MOST_STEPS = 99_999  # of any game

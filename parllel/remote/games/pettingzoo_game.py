@@ -14,8 +14,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.envs import action_mask_of
-from parllel.pictures import RenderedEnv
+from parllel.envs.pettingzoo_module import action_mask_of
+from parllel.pictures.rendered_env import RenderedEnv
 from parllel.remote.games.game import Game
 from parllel.remote.games.gymnasium_game import finite, random_action
 from parllel.remote.games.position import Position
@@ -26,7 +26,8 @@ from parllel.remote.games.space_schema import (
     space_schema,
 )
 from parllel.types import Tree, reward_of
-from parllel.wire import action_from_json, to_json
+from parllel.wire.action_json import action_from_json
+from parllel.wire.space_json import to_json
 
 
 class PettingZooGame(Game):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parllel.envs import pettingzoo_maker
+from parllel.envs.pettingzoo_module import pettingzoo_maker
 from parllel.remote.games.pettingzoo_game import PettingZooGame
 from parllel.remote.games.together_game import TogetherGame
 from parllel.remote.games.turns_game import TurnsGame

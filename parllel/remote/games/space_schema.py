@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from parllel.envs import zero_of
-from parllel.wire import to_json
+from parllel.envs.space_elements import zero_of
+from parllel.wire.space_json import to_json
 
 
 def space_schema(space: gym.Space[Any]) -> dict[str, Any]:

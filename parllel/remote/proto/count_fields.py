@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parllel.wire import WireError
+from parllel.wire.wire_error import WireError
 
 # The messages inside a message, by the number of their field; those of a map are messages as well.
 _PARTS: dict[str, dict[int, str]] = {

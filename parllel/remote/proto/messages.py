@@ -8,7 +8,8 @@ from typing import Any
 from parllel.remote.proto.count_fields import check_fields
 from parllel.remote.proto.descriptors import message_class
 from parllel.remote.proto.payload import fill, from_payload
-from parllel.wire import Limits, WireError
+from parllel.wire.limits import Limits
+from parllel.wire.wire_error import WireError
 
 _DEFAULT = Limits(nbytes=16 << 20)
 _SHORT = 1 << 18

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from parllel.remote.plain_values import n_nested
-from parllel.wire import WireError
+from parllel.wire.wire_error import WireError
 
 _MOST_HEADER = 4096
 _KINDS = "biufcmMSU"  # of numbers, times and text

@@ -18,7 +18,8 @@ import numpy as np
 
 from parllel.remote.proto.descriptors import message_class
 from parllel.remote.proto.numpy_file import array_bytes, read_array
-from parllel.wire import Limits, WireError
+from parllel.wire.limits import Limits
+from parllel.wire.wire_error import WireError
 
 _FRAMES = {
     "pandas_frame": "a frame of pandas",

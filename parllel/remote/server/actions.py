@@ -19,14 +19,14 @@ from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.environment import Environment, make
 from parllel.remote.evaluate import evaluate
 from parllel.remote.failure import AgentFailure
-from parllel.remote.games import environments
+from parllel.remote.games.registry import environments
 from parllel.remote.server.arguments import Arguments
 from parllel.remote.server.permissions import Permissions
 from parllel.remote.server.session import Session, SessionContext
 from parllel.remote.server.sessions import DEFAULT, Sessions
 from parllel.types import Closing
-from parllel.web import WebError
-from parllel.wire import json_bytes
+from parllel.web.web_error import WebError
+from parllel.wire.json_text import json_bytes
 
 NOT_INITIALIZED = "No agent initialized. Call initialize_agents first."
 # Of a request, by action: a misspelled field would be a default in disguise. What `debug` says, which clients

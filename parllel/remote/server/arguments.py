@@ -6,7 +6,7 @@ from typing import Any
 
 from parllel.env_names import names_code
 from parllel.remote.server.sessions import checked_name
-from parllel.web import WebError
+from parllel.web.web_error import WebError
 
 _MODES = ("json", "ansi", "html")  # of render
 

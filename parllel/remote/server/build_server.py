@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from parllel.remote.plain_values import plain
-from parllel.remote.proto import read_request, response_bytes
+from parllel.remote.proto.messages import read_request, response_bytes
 from parllel.remote.server.actions import Actions
-from parllel.web import App, Call, Reply, Route, ServerSettings, WebError, build_app
-from parllel.wire import WireError
+from parllel.web.app import App, Route, build_app
+from parllel.web.call import Call, Reply
+from parllel.web.server_settings import ServerSettings
+from parllel.web.web_error import WebError
+from parllel.wire.wire_error import WireError
 
 PROTOBUF = "application/x-protobuf"
 SESSION = "Parllel-Session"  # header

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from parllel.runs import check_source
-from parllel.web import read_token
-from parllel.wire import Limits, WireError, json_bytes, parse_json
+from parllel.runs.trust import check_source
+from parllel.web.read_token import read_token
+from parllel.wire.json_text import json_bytes, parse_json
+from parllel.wire.limits import Limits
+from parllel.wire.wire_error import WireError
 
 # Files that the user names may be of any size: replays of long episodes are.
 _FILE_LIMITS = Limits(nbytes=1 << 30, items=100_000_000)

@@ -13,7 +13,7 @@ from parllel.env_names import names_code
 from parllel.remote.agent_settings import AgentSettings
 from parllel.remote.environment import Environment, make
 from parllel.remote.evaluate import evaluate as evaluate_agents
-from parllel.remote.games import environments, import_module_of_user
+from parllel.remote.games.registry import environments, import_module_of_user
 from parllel.remote.server.command_values import (
     agent_variables,
     agents_of,
@@ -22,7 +22,7 @@ from parllel.remote.server.command_values import (
     read_json_file,
     write_result,
 )
-from parllel.wire import json_bytes
+from parllel.wire.json_text import json_bytes
 
 AGENT_FAILED = 1  # exit status
 _FAILED = ("ERROR", "INVALID", "TIMEOUT")

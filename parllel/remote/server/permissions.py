@@ -10,8 +10,8 @@ from typing import Any
 from parllel.remote.agent_archive import MAIN
 from parllel.remote.agent_context import AgentContext
 from parllel.remote.build_agent import kind_of
-from parllel.runs import RunFolder
-from parllel.web import WebError
+from parllel.runs.run_folder import RunFolder
+from parllel.web.web_error import WebError
 
 _LONGEST_LINE = 4096  # characters of a specification
 _NAMED = re.compile(r"(?P<path>.+\.py)(?P<name>:\w+)", re.DOTALL)

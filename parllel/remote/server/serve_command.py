@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from parllel.processes import hide_from_others
+from parllel.processes.confinement import hide_from_others
 from parllel.remote.agent_settings import AgentSettings, confinement_lines
-from parllel.remote.games import import_module_of_user
+from parllel.remote.games.registry import import_module_of_user
 from parllel.remote.server.actions import Actions
 from parllel.remote.server.build_server import build_server
 from parllel.remote.server.command_values import (
@@ -19,7 +19,9 @@ from parllel.remote.server.command_values import (
     json_value,
 )
 from parllel.remote.server.permissions import Permissions
-from parllel.web import ServerSettings, WebServer, read_token
+from parllel.web.read_token import read_token
+from parllel.web.server_settings import ServerSettings
+from parllel.web.web_server import WebServer
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from parllel.remote.agent import Agent
 from parllel.types import Closing
-from parllel.web import WebError
+from parllel.web.web_error import WebError
 
 # Requests that one agent may have in threads at a time: all but one wait for it. Without a limit, the clients
 # of one slow agent would take the threads of all others.

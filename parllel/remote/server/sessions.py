@@ -13,7 +13,7 @@ import threading
 
 from parllel.remote.server.session import Session
 from parllel.types import Closing
-from parllel.web import WebError
+from parllel.web.web_error import WebError
 
 DEFAULT = "default"  # the session of requests that name none
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from parllel.buffers import buffer_leaves
+from parllel.buffers.tree import buffer_leaves
 from parllel.rollouts.on_ray.answers import LATE_S, answer
 from parllel.types import State
 

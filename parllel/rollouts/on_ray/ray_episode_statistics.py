@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import ray
 
-from parllel.cages import TrajInfo
+from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WorkerDiedError
 from parllel.rollouts.episode_statistics import EpisodeStatistics
 from parllel.rollouts.on_ray.answers import answer

@@ -12,7 +12,7 @@ import cloudpickle
 import ray
 
 from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
-from parllel.processes import raise_packed
+from parllel.processes.exceptions import raise_packed
 from parllel.rollouts.on_ray.answers import LATE_S, START_S, answer
 from parllel.rollouts.on_ray.publication import fingerprint_of
 from parllel.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics

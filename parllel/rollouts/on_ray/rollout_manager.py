@@ -20,7 +20,8 @@ import ray
 from ray.exceptions import RayError
 
 from parllel.errors import RestartsUsedUpError
-from parllel.processes import RestartBudget, pack_exception
+from parllel.processes.exceptions import pack_exception
+from parllel.processes.restart_budget import RestartBudget
 from parllel.rollouts.on_ray.answers import LATE_S, why
 from parllel.rollouts.on_ray.publication import Publication
 from parllel.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer

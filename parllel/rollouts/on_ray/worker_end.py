@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from parllel.errors import RestartsUsedUpError, WorkerError
-from parllel.processes import pack_exception
+from parllel.processes.exceptions import pack_exception
 
 
 class WorkerEnd(NamedTuple):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.distributions import Categorical
+from parllel.torch.distributions.categorical import Categorical
 
 
 class CategoricalPgAgent(PgAgent):

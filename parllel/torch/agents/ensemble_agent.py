@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from parllel.buffers import buffer_leaves, buffer_map
+from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.torch.agents.learning_group import LearningGroup
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.distributions import Distribution, EnsembleDistribution
+from parllel.torch.distributions.distribution import Distribution
+from parllel.torch.distributions.ensemble import EnsembleDistribution
 from parllel.types import Tree
 
 

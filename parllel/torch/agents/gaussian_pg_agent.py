@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.distributions import Gaussian
+from parllel.torch.distributions.gaussian import Gaussian
 
 
 class GaussianPgAgent(PgAgent):

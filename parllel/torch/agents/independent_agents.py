@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from parllel.agents import ALL_ENVS, Agent, EnvIndices
-from parllel.buffers import NamedTuple, field_at
+from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.paths import field_at
 from parllel.seeding import Seeds
 from parllel.torch.agents.learning_group import LearningGroup
 from parllel.torch.agents.pg_agent import PgAgent

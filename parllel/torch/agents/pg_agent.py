@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from parllel.agents import ALL_ENVS, Agent, EnvIndices
-from parllel.buffers import NamedTuple, buffer_map
-from parllel.torch.distributions import Distribution
+from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.tree import buffer_map
+from parllel.torch.distributions.distribution import Distribution
 from parllel.torch.module_state import load_module_state, module_state
 from parllel.types import State, Tree
 

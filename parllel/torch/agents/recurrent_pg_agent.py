@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parllel.agents import ALL_ENVS, EnvIndices
-from parllel.buffers import NamedTuple, buffer_map
+from parllel.agents.agent import ALL_ENVS, EnvIndices
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.tree import buffer_map
 from parllel.torch.agents.pg_agent import PgAgent
-from parllel.torch.distributions import Distribution
+from parllel.torch.distributions.distribution import Distribution
 from parllel.types import State, Tree
 
 RecurrentT = TypeVar("RecurrentT", bound="RecurrentPgAgent")

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from parllel.algos import Algorithm
-from parllel.buffers import Samples, buffer_map
-from parllel.torch.agents import EnsembleAgent, PgAgent
+from parllel.algos.algorithm import Algorithm
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_map
+from parllel.torch.agents.ensemble_agent import EnsembleAgent
+from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.lazy_adam import LazyAdam
 from parllel.torch.algos.ppo_inputs import flat_tensors

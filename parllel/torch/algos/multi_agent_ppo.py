@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.buffers import Samples, field_at
-from parllel.torch.agents import MultiAgent, PgAgent
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.torch.agents.learning_group import MultiAgent
+from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.ppo import PPO, mean
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors
 from parllel.types import Tree

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.algos import Algorithm
-from parllel.buffers import Samples
+from parllel.algos.algorithm import Algorithm
+from parllel.buffers.samples import Samples
 from parllel.names import suggest_names
-from parllel.torch.agents import PgAgent
+from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.lazy_adam import LazyAdam
 from parllel.torch.algos.ppo_inputs import PpoInputs, flat_tensors, paths_of_steps

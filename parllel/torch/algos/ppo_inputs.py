@@ -9,8 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.buffers import Samples, buffer_map, field_at, named_map
-from parllel.transforms import missing_field
+from parllel.buffers.paths import field_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_map, named_map
+from parllel.transforms.field_checks import missing_field
 from parllel.types import Tree
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parllel.buffers import Samples, buffer_map
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_map
 from parllel.torch.algos.ppo import PPO
 from parllel.torch.algos.ppo_inputs import PpoInputs, action_tensors, paths_of_steps, tensors
 from parllel.types import BatchSpec, Tree

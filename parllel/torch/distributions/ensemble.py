@@ -9,7 +9,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from parllel.buffers import NamedTuple, field_at
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.paths import field_at
 from parllel.torch.distributions.distribution import Distribution
 from parllel.types import Tree
 

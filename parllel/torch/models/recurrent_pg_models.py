@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from parllel.buffers import NamedTuple
+from parllel.buffers.named_tuple import NamedTuple
 from parllel.torch.distributions.distribution import shape_of
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.models.orthogonal import orthogonal_layer

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from parllel.buffers import NamedTuple
+from parllel.buffers.named_tuple import NamedTuple
 from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel
 from parllel.torch.models.orthogonal import orthogonal_
 from parllel.torch.models.tanh import tanh_

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from parllel.buffers import NamedTuple, buffer_leaves, buffer_map, field_at
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.paths import field_at
+from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.torch.distributions.gaussian import GaussianParams
 from parllel.torch.models.pg_output import PgOutput
 from parllel.types import Tree

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from parllel.buffers import field_at
+from parllel.buffers.paths import field_at
 from parllel.types import Tree
 
 
