@@ -54,7 +54,7 @@ marked = $(shell grep -rlw mark.$(1) tests)
 # A process that has imported torch, Ray or EnvPool takes twice as long to fork: tests of folders that import
 # them when they are collected run after the others.
 LARGE = ^(from|import) (torch|ray|parllel\.torch)|^envpool =
-WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | cut -d/ -f1,2 | sort -u)
+WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | sed -E 's:(tests/(distributed/)?[^/]*)/.*:\1:' | sort -u)
 
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled
@@ -62,7 +62,7 @@ test: install  ## lint, types, docs, all tests
 	$(HEAVY) $(sort $(call marked,heavy))
 	$(BIN)/python -m pytest -m "alone and not soak" $(ARGS) $(call marked,alone)
 
-# Sorted and not reordered: tests/integration computes while Ray, in tests/rollouts, is waited for.
+# Sorted and not reordered: tests/integration computes while Ray, in tests/distributed/rollouts, is waited for.
 HEAVY = $(BIN)/python -m pytest -m "heavy and not soak" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Programs that some tests talk to; without them these are skipped.
@@ -85,7 +85,7 @@ test-side-by-side: install
 	$(SIDE_BY_SIDE) $(WITH_LARGE)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
-	$(BIN)/python -m pytest tests/remote/server/test_multiserver.py $(ARGS)
+	$(BIN)/python -m pytest tests/distributed/remote/server/test_multiserver.py $(ARGS)
 
 soak: install  ## hours of steps and hundreds of killed workers: not part of test
 	$(BIN)/python -m pytest -m soak $(ARGS)
@@ -118,7 +118,7 @@ bench-distances: install  ## measure a step of an environment at each distance f
 	$(BIN)/python -m benchmarks.distances $(ARGS)
 
 pictures: install  ## take the pictures of the dashboard in docs/pictures anew, in Chromium
-	$(BIN)/python tests/operators/dashboard/take_pictures.py
+	$(BIN)/python tests/distributed/operators/dashboard/take_pictures.py
 
 docs: install  ## build the documentation, warnings are errors
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

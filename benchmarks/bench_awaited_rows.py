@@ -18,7 +18,7 @@ import pytest
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
 from parllel.cages import AwaitedRows, CageInterface, ProcessCage, SynchronizedProcessCage
 from parllel.testing import CountingEnv
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.row_reference import make_samples
 
 N, TIMEOUT_S, ROWS = 16, 30.0, 8
 BUSY_S, BLOCKED_S = (1e-3, 20e-3), (0.1, 0.2)  # the shortest and the longest step

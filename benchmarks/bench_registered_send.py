@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Comparison, Count, Sides, both_sides, run_side
 from parllel.buffers import REGISTER, Link, NamedArrayTuple, allocate, buffer_asarray
-from parllel.processes import Child
+from parllel.system.processes import Child
 from parllel.types import BatchSpec
 
 T, B, FEATURES, LEAVES = 64, 16, 17, 8

@@ -22,7 +22,7 @@ from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_sid
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
 from parllel.cages import CageInterface, ProcessCage, VectorizedCage
-from parllel.rollouts import (
+from parllel.distributed.rollouts import (
     FragmentSender,
     ReadySchedule,
     ReplayBufferInterface,

@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
-from parllel.processes import Child
-from parllel.waits import (
+from parllel.system.processes import Child
+from parllel.system.waits import (
     LINE_WORDS,
     SleepSlots,
     Wait,

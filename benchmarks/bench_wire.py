@@ -56,7 +56,7 @@ def _pickled(tree: Any) -> Any:
 @contextmanager
 def small_against_pickle() -> Iterator[Sides]:
     """Send five values and an observation of 8 floats."""
-    from parllel.wire import decode, encode
+    from parllel.distributed.wire import decode, encode
 
     yield _sides(
         lambda: decode(encode(SMALL))["observation"],
@@ -70,7 +70,7 @@ def small_against_msgspec() -> Iterator[Sides]:
     """Send the same, with nothing checked and the dtype known to both sides."""
     from msgspec.msgpack import Decoder, Encoder
 
-    from parllel.wire import decode, encode
+    from parllel.distributed.wire import decode, encode
 
     encoder, decoder = Encoder(), Decoder()
 
@@ -84,7 +84,7 @@ def small_against_msgspec() -> Iterator[Sides]:
 @contextmanager
 def large_against_a_copy() -> Iterator[Sides]:
     """Send 1 MB of float32."""
-    from parllel.wire import decode, encode
+    from parllel.distributed.wire import decode, encode
 
     array = _large()
     yield _sides(lambda: decode(encode(array)), array.copy, array)
@@ -93,7 +93,7 @@ def large_against_a_copy() -> Iterator[Sides]:
 @contextmanager
 def large_against_pickle() -> Iterator[Sides]:
     """Send the same by pickle."""
-    from parllel.wire import decode, encode
+    from parllel.distributed.wire import decode, encode
 
     array = _large()
     yield _sides(lambda: decode(encode(array)), lambda: _pickled(array), array)
@@ -102,7 +102,7 @@ def large_against_pickle() -> Iterator[Sides]:
 @contextmanager
 def json_against_the_standard_library() -> Iterator[Sides]:
     """Send an observation as JSON by its space, and as lists by `json`, which checks nothing."""
-    from parllel.wire import from_json, json_bytes, parse_json, to_json
+    from parllel.distributed.wire import from_json, json_bytes, parse_json, to_json
 
     observation = SMALL["observation"]
     space = gym.spaces.Dict({"observation": gym.spaces.Box(-1, 1, (8,), np.float32)})

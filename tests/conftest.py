@@ -29,7 +29,7 @@ SLOWEST = 10  # files, named at the end
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have the fork server import what most children of tests need, which each of them would."""
-    from parllel.processes import preload_in_forkserver
+    from parllel.system.processes import preload_in_forkserver
 
     for name in ("hypothesis", "pytest", "parllel.testing"):
         preload_in_forkserver(name)
@@ -47,10 +47,10 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Prepare for many children and collections: the leak guard asks for these."""
-    from parllel.processes import preload_in_forkserver
+    from parllel.system.processes import preload_in_forkserver
 
     # What tests have imported, most of the processes that they start would.
-    for name in ("parllel.rollouts", "parllel.torch"):
+    for name in ("parllel.distributed.rollouts", "parllel.torch"):
         if name in sys.modules:
             preload_in_forkserver(name)
     gc.collect()
@@ -151,7 +151,7 @@ def ray_folder() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def ray_here(ray_folder: str) -> Iterator[None]:
     """Ray on this machine, with two CPUs to share out, for all tests that ask for it."""
-    from parllel.rollouts.on_ray import RaySession
+    from parllel.distributed.rollouts.on_ray import RaySession
     from parllel.testing import Service
 
     # What it has in this process comes with the first calls, and some of it never goes.

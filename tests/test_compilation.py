@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from parllel.compilation import compiled, compiles
-from parllel.waits import CompiledWait, available_kinds
+from parllel.system.compilation import compiled, compiles
+from parllel.system.waits import CompiledWait, available_kinds
 
 
 def test_the_first_function_imports_numba():
     code = (
         "import sys\n"
-        "from parllel.compilation import compiled\n"
+        "from parllel.system.compilation import compiled\n"
         "decorate = compiled('i8(i8)')\n"
         "print('numba' in sys.modules)\n"
         "exec(compile('def successor(n): return n + 1', 'x.py', 'exec'))\n"
@@ -61,8 +61,8 @@ def test_one_decorator_serves_several_functions():
 
 WHAT_A_DEBUGGER_SEES = """
 import numpy as np
-from parllel.compilation import compiled, compiles
-from parllel.waits import SleepSlots, available_kinds, make_wait
+from parllel.system.compilation import compiled, compiles
+from parllel.system.waits import SleepSlots, available_kinds, make_wait
 from parllel.transforms import discounted_returns
 
 lines = np.zeros(64, np.int32)

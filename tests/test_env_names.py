@@ -12,7 +12,7 @@ import pytest
 
 from parllel.cages import ProcessCage
 from parllel.cli import main
-from parllel.env_names import check_env_name, env_named
+from parllel.policies.env_names import check_env_name, env_named
 
 FILE = """
 import gymnasium as gym
@@ -140,7 +140,12 @@ def test_a_name_that_a_module_has_registered_needs_no_module():
 
 
 def at_operators(name, capfd):
-    command = [sys.executable, "-m", "parllel.operators.operators_worker", "--policy=noop"]
+    command = [
+        sys.executable,
+        "-m",
+        "parllel.distributed.operators.workers.operators_worker",
+        "--policy=noop",
+    ]
     words = [f"--env-id={name}", "--max-steps=3", "--telemetry-dir=telemetry"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
@@ -294,7 +299,7 @@ def test_entry_points_of_every_kind_are_played(own, capsys):
 
 def test_entry_points_of_every_kind_are_games(own):
     pytest.importorskip("msgspec", reason="the extra `remote` is not installed")
-    from parllel.remote import make
+    from parllel.distributed.remote import make
 
     with make(f"gymnasium/{own}", {"seed": 1}, debug=True) as env:
         for _ in range(2):
@@ -306,7 +311,7 @@ def test_entry_points_of_every_kind_are_games(own):
 
 def test_entry_points_of_every_kind_are_operated(own):
     pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.operators import InteractiveRuntime
+    from parllel.distributed.operators import InteractiveRuntime
 
     runtime = InteractiveRuntime(lambda observation: 0, env_named(own))
     runtime.bind()

@@ -12,7 +12,7 @@ import textwrap
 
 import pytest
 
-from parllel.limits import limits_explained, limits_text
+from parllel.system.limits import limits_explained, limits_text
 
 
 def test_limits_are_told_with_what_is_used() -> None:
@@ -45,7 +45,7 @@ def test_other_errors_stay_as_they_are() -> None:
 SCRIPT = """
     import errno, os, resource, sys
     from parllel.arrays import SharedMemoryArray
-    from parllel.processes import Child
+    from parllel.system.processes import Child
 
     def refuse():
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -10,8 +10,8 @@ import pytest
 from parllel import Seeds
 from parllel.cages import Spaces
 from parllel.envs import ParallelEnvAdapter
-from parllel.names import nearest, suggest_fields, suggest_names
 from parllel.runners import OnPolicyRunner
+from parllel.runs.names import nearest, suggest_fields, suggest_names
 from parllel.testing.dummy_parallel_env import CountingParallelEnv
 from parllel.torch import PPO, agent_for, agents_for
 from parllel_patterns import PPO_DEFAULTS, PpoParameters

@@ -9,7 +9,7 @@ PROGRAM = """
 import gc
 
 if {start}:
-    from parllel.program import start_program
+    from parllel.system.start_program import start_program
     start_program()
 
 collections = []

@@ -19,7 +19,7 @@ from benchmarks.distances.sides import CARTPOLE, WAIT_S, T, make_env, n_workers
 from benchmarks.operators.sides import Echo
 from benchmarks.remote.processes import module, server
 from benchmarks.remote.raw_client import RawClient
-from parllel.wire import json_bytes
+from parllel.distributed.wire import json_bytes
 
 HOPS = 4  # of a step of a hierarchy of two levels
 

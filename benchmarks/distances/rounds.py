@@ -73,7 +73,7 @@ def distances(effort: Effort) -> dict[str, dict[str, list[float]]]:
         bare_url, _ = stack.enter_context(bare_server())
         kafka = stack.enter_context(MockKafkaBroker()).address
         if find_spec("ray") is not None:
-            from parllel.rollouts.on_ray import RaySession
+            from parllel.distributed.rollouts.on_ray import RaySession
 
             stack.enter_context(RaySession(num_cpus=2))
         for n in effort.sizes:

@@ -20,11 +20,11 @@ from benchmarks.remote.processes import server
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, weights_of
 from parllel.cages import CageInterface, SynchronizedProcessCage, VectorizedCage
-from parllel.messaging import ExecutionMode
-from parllel.operators import OperatorConfig, OperatorLauncher
+from parllel.distributed.messaging import ExecutionMode
+from parllel.distributed.operators import OperatorConfig, OperatorLauncher
+from parllel.distributed.remote import Agent, RemotePolicy, make
+from parllel.distributed.rollouts import FragmentSender, RolloutWorker, RowsSchedule, WorkerPlace
 from parllel.policies import Policy, PolicyAgent
-from parllel.remote import Agent, RemotePolicy, make
-from parllel.rollouts import FragmentSender, RolloutWorker, RowsSchedule, WorkerPlace
 from parllel.runs import import_script
 from parllel.samplers import BasicSampler
 from parllel_patterns import allocate_samples
@@ -229,7 +229,7 @@ class OnRay:
     """Fragments of a rollout worker, an actor of the Ray that has been started."""
 
     def __init__(self, n: int) -> None:
-        from parllel.rollouts.on_ray import (
+        from parllel.distributed.rollouts.on_ray import (
             RayEpisodeStatistics,
             RayReplayBuffer,
             RayRollouts,

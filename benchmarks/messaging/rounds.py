@@ -24,7 +24,7 @@ from benchmarks.messaging.sides import (
 )
 from benchmarks.messaging.workload import FOUR_FLOATS, MESSAGES, N_ENVS, ROOT, SCALAR
 from benchmarks.turns import Work, in_turn, opened
-from parllel.messaging import KafkaBroker, TopicManager
+from parllel.distributed.messaging import KafkaBroker, TopicManager
 
 CALLS = "calls"
 REFERENCES = "references"

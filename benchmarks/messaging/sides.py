@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.messaging.workload import N_ENVS, ROOT, SCALAR, make_envs
-from parllel.messaging import (
+from parllel.distributed.messaging import (
     DelayedTransport,
     ExecutionMode,
     KafkaBroker,

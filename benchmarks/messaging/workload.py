@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.messaging import (
+from parllel.distributed.messaging import (
     Agent,
     ExecutionMode,
     KafkaBroker,

@@ -24,7 +24,7 @@ from benchmarks.operators.sides import (
     Side,
     rate,
 )
-from parllel.operators import Experiment, OperatorConfig, OperatorLauncher
+from parllel.distributed.operators import Experiment, OperatorConfig, OperatorLauncher
 
 OURS = "operator, no frames"
 TIMER = "in the style of MOSAIC: its timer, nested frames"
@@ -33,7 +33,7 @@ BARE = "the same without frames either"
 ECHO = "bare echo of JSON lines"
 PNG = "operator, PNG of 256 x 256"
 NESTED = "in the style of MOSAIC, nested lists of 256 x 256"
-WORKER = "parllel.operators.operators_worker"
+WORKER = "parllel.distributed.operators.workers.operators_worker"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.operators.mosaic_handle import MosaicHandle
-from parllel.operators import OperatorConfig, OperatorLauncher
+from parllel.distributed.operators import OperatorConfig, OperatorLauncher
 
 HERE = Path(__file__).resolve().parent
 FRAMES = f"{HERE / 'frame_env.py'}:make_frames"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks.remote.questions import CONFIGURATION, answer_turns, expected, observation
-from parllel.remote import ProtobufAgent, UrlAgent
+from parllel.distributed.remote import ProtobufAgent, UrlAgent
 
 BATCH = 64
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import uvicorn
 
-from parllel.web import Call, Route, ServerSettings, WebServer, build_app
-from parllel.wire import json_bytes, parse_json
+from parllel.distributed.web import Call, Route, ServerSettings, WebServer, build_app
+from parllel.distributed.wire import json_bytes, parse_json
 
 
 async def bare(

@@ -21,7 +21,7 @@ from benchmarks.remote.processes import (
 )
 from benchmarks.remote.questions import CONFIGURATION, observation
 from benchmarks.remote.raw_client import RawClient
-from parllel.wire import json_bytes, parse_json
+from parllel.distributed.wire import json_bytes, parse_json
 
 N_SESSIONS = 64
 OURS = {"json": "UrlAgent", "protobuf": "ProtobufAgent", "batch": "UrlAgent, batches of 64"}

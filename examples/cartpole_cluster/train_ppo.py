@@ -11,7 +11,7 @@ from rich.console import Console
 
 from parllel import BatchSpec, Seeds
 from parllel.algos import TransformingAlgorithm
-from parllel.rollouts import (
+from parllel.distributed.rollouts import (
     EpisodeStatistics,
     FragmentSampler,
     FragmentSender,
@@ -104,7 +104,7 @@ def start_workers(
         local = LocalRollouts(build, config.n_workers, buffer, statistics)
         return buffer, statistics, stack.enter_context(local)
     # Here, as a run in threads does without Ray.
-    from parllel.rollouts.on_ray import (
+    from parllel.distributed.rollouts.on_ray import (
         RayEpisodeStatistics,
         RayReplayBuffer,
         RayRollouts,

@@ -16,13 +16,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.messaging import (
+from parllel.distributed.messaging import (
     Agent,
     ExecutionMode,
     KafkaMultiAgentEnv,
     VectorizedKafkaEnv,
 )
-from parllel.wire import digest
+from parllel.distributed.wire import digest
 
 RAMP = 0.5  # of the way to its setpoint that a device goes in a step
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from parllel.messaging import Agent, KafkaMultiAgentEnv, VectorizedKafkaEnv
+from parllel.distributed.messaging import Agent, KafkaMultiAgentEnv, VectorizedKafkaEnv
 from parllel.policies import Policy, load_policy
 from parllel.testing import MockKafkaBroker
 

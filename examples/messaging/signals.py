@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.spaces import MultiDiscrete
 from gymnasium.vector import VectorEnv
 
-from parllel.messaging import Agent, KafkaMultiAgentEnv, VectorizedKafkaEnv
+from parllel.distributed.messaging import Agent, KafkaMultiAgentEnv, VectorizedKafkaEnv
 
 Cut: TypeAlias = Literal["none", "up", "down"]
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from parllel.operators import Experiment, OperatorConfig
-from parllel.processes import Program
+from parllel.distributed.operators import Experiment, OperatorConfig
+from parllel.system.processes import Program
 
 HERE = Path(__file__).resolve().parent
 CARTPOLE = "CartPole-v1"

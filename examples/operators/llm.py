@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from parllel.operators import Experiment, OperatorConfig, ScriptedServer
+from parllel.distributed.operators import Experiment, OperatorConfig, ScriptedServer
 
 LAKE = "FrozenLake-v1"
 

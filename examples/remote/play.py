@@ -14,10 +14,10 @@ import gymnasium as gym
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
+from parllel.distributed.remote import RemotePolicy
+from parllel.distributed.web import read_token
 from parllel.policies import PolicyAgent
-from parllel.remote import RemotePolicy
 from parllel.samplers import BasicSampler
-from parllel.web import read_token
 from parllel_patterns import allocate_samples, build_cages
 
 

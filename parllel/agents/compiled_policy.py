@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.compilation import compiled
+from parllel.system.compilation import compiled
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

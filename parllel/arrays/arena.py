@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from parllel.errors import InsufficientMemoryError, RegistrationError
-from parllel.limits import limits_text
+from parllel.system.limits import limits_text
 
 Storage: TypeAlias = Literal["local", "shared", "managed"]
 STORAGES: tuple[Storage, ...] = ("local", "shared", "managed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.compilation import compiled
+from parllel.system.compilation import compiled
 
 Bytes = NDArray[np.uint8]
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from parllel.buffers.conversation import ANSWER, ERROR, HEAD, LEFT_BEHIND
 from parllel.buffers.link import REGISTER, Link
-from parllel.processes.channel import Channel
-from parllel.processes.exceptions import pack_exception
-from parllel.processes.in_child import EXCEPTION
+from parllel.system.processes.channel import Channel
+from parllel.system.processes.exceptions import pack_exception
+from parllel.system.processes.in_child import EXCEPTION
 
 
 class ChildConversation:

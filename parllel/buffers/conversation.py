@@ -31,9 +31,9 @@ from typing import Any
 
 from parllel.buffers.link import Link
 from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError, WorkerTracebackError
-from parllel.processes.child import Child
-from parllel.processes.exceptions import raise_packed
-from parllel.processes.owned import own
+from parllel.system.processes.child import Child
+from parllel.system.processes.exceptions import raise_packed
+from parllel.system.processes.owned import own
 
 HEAD = struct.Struct(
     "<ci"

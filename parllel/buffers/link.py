@@ -39,7 +39,7 @@ from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
 from parllel.buffers.unsendable import unsendable_part
 from parllel.errors import ParllelError, RegistrationError
-from parllel.processes.child import Child
+from parllel.system.processes.child import Child
 from parllel.types import Tree
 
 REGISTER = b"\xfe"  # first byte of a message that introduces a tree

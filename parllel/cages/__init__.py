@@ -1,15 +1,9 @@
 """Cages: environments in their places."""
 
-from parllel.cages.answers import FinalObservation
-from parllel.cages.awaited import Awaited
-from parllel.cages.awaited_rows import AwaitedRows, await_rows
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.env_registry import WithRegistry
-from parllel.cages.env_stepper import EnvStepper
-from parllel.cages.held_environments import HeldEnvironments
-from parllel.cages.make_envs import EnvFactory
-from parllel.cages.multi_agent_traj_info import MultiAgentTrajInfo
+from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.process_cage import ProcessCage
 from parllel.cages.spaces import (
     Spaces,
@@ -19,13 +13,19 @@ from parllel.cages.spaces import (
     stack_reader,
     stored_example,
 )
-from parllel.cages.step_result import StepResult
+from parllel.cages.stepping.awaited_rows import AwaitedRows, await_rows
+from parllel.cages.stepping.env_stepper import EnvStepper
+from parllel.cages.stepping.held_environments import HeldEnvironments
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.multi_agent_traj_info import MultiAgentTrajInfo
+from parllel.cages.stepping.step_result import StepResult
+from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory
-from parllel.cages.vector_env_factory import VectorEnvFactory
 from parllel.cages.vectorized_cage import VectorizedCage
-from parllel.cages.worker_policy import MakePolicy, WorkerPolicy
+from parllel.cages.workers.answers import FinalObservation
+from parllel.cages.workers.awaited import Awaited
+from parllel.cages.workers.worker_policy import MakePolicy, WorkerPolicy
 
 __all__ = [
     "Awaited",

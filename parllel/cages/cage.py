@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from parllel.cages.environments import Environments
-from parllel.cages.make_envs import EnvFactory
-from parllel.cages.step_result import (
+from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.step_result import (
     StepResult,
     by_part,
     check_outs,
     deliver,
     plain_action,
 )
+from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import WrongStateError
 from parllel.types import Tree

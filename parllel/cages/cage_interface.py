@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers.samples import Samples
-from parllel.cages.answers import FinalObservation
-from parllel.cages.awaited import NOTHING, Awaited
-from parllel.cages.held_environments import HeldEnvironments
+from parllel.cages.stepping.held_environments import HeldEnvironments
 from parllel.cages.traj_info import TrajInfo
+from parllel.cages.workers.answers import FinalObservation
+from parllel.cages.workers.awaited import NOTHING, Awaited
 from parllel.errors import WrongStateError
 
 

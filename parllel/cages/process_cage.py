@@ -23,7 +23,6 @@ from parllel.buffers.conversation import Conversation
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays
-from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,
     check_counts,
@@ -32,20 +31,21 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
-from parllel.cages.awaited import Awaited
-from parllel.cages.bound_places import check_places
 from parllel.cages.env_registry import WithRegistry
-from parllel.cages.environments import Environments
-from parllel.cages.follow import sees_agent_info
-from parllel.cages.make_envs import EnvFactory
-from parllel.cages.pending_request import MADE, PendingRequest
-from parllel.cages.remote_cage import RemoteCage
-from parllel.cages.rows import cage_part
 from parllel.cages.spaces import Spaces
-from parllel.cages.step_result import STEP_OUTS, StepResult, by_part, check_outs
+from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.rows import cage_part
+from parllel.cages.stepping.step_result import STEP_OUTS, StepResult, by_part, check_outs
+from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory
-from parllel.cages.worker import (
+from parllel.cages.workers.answers import FinalObservation
+from parllel.cages.workers.awaited import Awaited
+from parllel.cages.workers.bound_places import check_places
+from parllel.cages.workers.follow import sees_agent_info
+from parllel.cages.workers.pending_request import MADE, PendingRequest
+from parllel.cages.workers.remote_cage import RemoteCage
+from parllel.cages.workers.worker import (
     OP_RANDOM,
     OP_RESET,
     OP_STEP,
@@ -55,8 +55,8 @@ from parllel.cages.worker import (
     serve,
 )
 from parllel.errors import WrongStateError
-from parllel.processes.child import Child
-from parllel.processes.fork_server import preload_in_forkserver
+from parllel.system.processes.child import Child
+from parllel.system.processes.fork_server import preload_in_forkserver
 from parllel.types import State, Tree
 
 # The fork server imports this and what it needs once, instead of each worker.

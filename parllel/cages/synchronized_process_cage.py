@@ -22,7 +22,6 @@ import numpy as np
 from parllel.buffers.batches import batch_number, count_batches
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays
-from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,
     check_counts,
@@ -31,21 +30,22 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
-from parllel.cages.awaited import Awaited
-from parllel.cages.bound_places import check_places
-from parllel.cages.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
-from parllel.cages.environments_for import factories_by_column
-from parllel.cages.follow import sees_agent_info
-from parllel.cages.group_rows import RESETS, GroupRows, words_for
-from parllel.cages.make_envs import EnvFactory
-from parllel.cages.remote_cage import RemoteCage
-from parllel.cages.rows import cage_part
-from parllel.cages.shares import divide
-from parllel.cages.start_workers import PoolSettings, environments_of, start_pool
+from parllel.cages.native.vector_env_factory import VectorEnvFactory
+from parllel.cages.stepping.environments_for import factories_by_column
+from parllel.cages.stepping.group_rows import RESETS, GroupRows, words_for
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.rows import cage_part
+from parllel.cages.stepping.trajectories import TrajInfoFactory, unpack
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory, unpack
-from parllel.cages.vector_env_factory import VectorEnvFactory
-from parllel.cages.worker_policy import MakePolicy
+from parllel.cages.workers.answers import FinalObservation
+from parllel.cages.workers.awaited import Awaited
+from parllel.cages.workers.bound_places import check_places
+from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
+from parllel.cages.workers.follow import sees_agent_info
+from parllel.cages.workers.remote_cage import RemoteCage
+from parllel.cages.workers.shares import divide
+from parllel.cages.workers.start_workers import PoolSettings, environments_of, start_pool
+from parllel.cages.workers.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
 from parllel.types import State
 
@@ -71,7 +71,7 @@ class SynchronizedProcessCage(RemoteCage):
         timeout_s: how long workers may take for one answer, or one row of a rollout, their start included;
             then they are ended and WorkerTimeoutError raised.
         buffers: tree of arrays in "shared" storage, which can be handed over at the start alone.
-        wait: kind of the waits, see `parllel.waits`; default the best that works here.
+        wait: kind of the waits, see `parllel.system.waits`; default the best that works here.
         spin_us: the longest spin, in microseconds; default 1000, or 0 if there is no core for each process.
         cores: core numbers to pin the workers to, one after the other; default no pinning.
 

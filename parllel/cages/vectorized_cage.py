@@ -18,23 +18,23 @@ from numpy.typing import NDArray
 
 from parllel.buffers.named_tuple import NamedArrayTuple
 from parllel.buffers.samples import Samples
-from parllel.cages.answers import FinalObservation
 from parllel.cages.argument_checks import (
     check_batch,
     check_group,
     check_states,
 )
-from parllel.cages.awaited import NOTHING, Awaited
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.call_order import CallOrder
-from parllel.cages.environments_for import environments_for, factories_by_column
-from parllel.cages.follow import sees_agent_info
-from parllel.cages.make_envs import EnvFactory
-from parllel.cages.rows import Rows, cage_part
+from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.spaces import Spaces
+from parllel.cages.stepping.environments_for import environments_for, factories_by_column
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.rows import Rows, cage_part
+from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.trajectories import TrajInfoFactory
-from parllel.cages.vector_env_factory import VectorEnvFactory
+from parllel.cages.workers.answers import FinalObservation
+from parllel.cages.workers.awaited import NOTHING, Awaited
+from parllel.cages.workers.call_order import CallOrder
+from parllel.cages.workers.follow import sees_agent_info
 from parllel.types import State
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from parllel.cli.declaration import DECLARATIONS, CommandParser, add_declared, load_command
 from parllel.errors import ParllelError, notes_of
-from parllel.program import start_program
+from parllel.system.start_program import start_program
 from parllel.version import __version__
 
 INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it

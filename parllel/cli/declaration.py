@@ -8,7 +8,7 @@ given. Packages above this one cannot import it, so the contract is made of name
         nested = group.add_subparsers(required=True, metavar="COMMAND")
         run = nested.add_parser("run", help="...")
         run.add_argument("spec")
-        run.set_defaults(call="parllel.operators.serving:run", extra="operators")
+        run.set_defaults(call="parllel.distributed.operators.workers.serving:run", extra="operators")
 
 `set_defaults` says what `main` needs to know of a command:
 

@@ -25,7 +25,7 @@ def _add_tap(commands: Any) -> None:
         "step, the kind of message, sender and recipient, and the beginning of the payload. The exit "
         "status is 1 if fewer messages came than --count asks for.",
     )
-    tap.set_defaults(call="parllel.messaging.kafka.tap_command:tap", extra="kafka")
+    tap.set_defaults(call="parllel.distributed.messaging.kafka.tap_command:tap", extra="kafka")
     tap.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="of the broker")
     tap.add_argument("--run", metavar="NAME", help="`run` of its KafkaBroker")
     tap.add_argument(

@@ -11,7 +11,7 @@ from typing import Any
 
 from parllel.cli.run_commands import add_trust
 
-_CALLS = "parllel.operators.experiment_commands"
+_CALLS = "parllel.distributed.operators.experiments.experiment_commands"
 
 
 def add_commands(commands: Any) -> None:
@@ -77,7 +77,7 @@ def _add_dashboard(commands: Any) -> None:
         "one at the start, as its operators are the first cards, of several when they are watched.",
     )
     dashboard.set_defaults(
-        call="parllel.operators.dashboard.dashboard_command:run", extra="operators"
+        call="parllel.distributed.operators.dashboard.dashboard_command:run", extra="operators"
     )
     dashboard.add_argument(
         "files",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from parllel.cages.make_envs import EnvFactory
-from parllel.env_names import env_named
-from parllel.policies.play_episodes import Episode, play_episodes
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.policies.env_names import env_named
+from parllel.policies.episodes import Episode, play_episodes
 from parllel.policies.policy import Policy
 from parllel.policies.run_policy import RunPolicy
 from parllel.policies.specification import code_of, policy_of

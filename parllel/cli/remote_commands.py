@@ -108,7 +108,7 @@ def _add_http_server(commands: Any) -> None:
         description="Serve agents over HTTP until SIGTERM or Ctrl-C. What requests may name is decided here: "
         f"without a flag that allows more, built-in agents and constant actions. Of --agent: {_EXECUTES}",
     )
-    server.set_defaults(call="parllel.remote.server.serve_command:run", extra="remote")
+    server.set_defaults(call="parllel.distributed.remote.server.serve_command:run", extra="remote")
     server.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     server.add_argument("--port", type=int, default=8000, help="0 takes a free one; default: 8000")
     server.add_argument(
@@ -177,7 +177,9 @@ def _add_limits(server: argparse.ArgumentParser) -> None:
 
 
 def _call(parser: argparse.ArgumentParser, function: str) -> None:
-    parser.set_defaults(call=f"parllel.remote.server.episode_commands:{function}", extra="remote")
+    parser.set_defaults(
+        call=f"parllel.distributed.remote.server.episode_commands:{function}", extra="remote"
+    )
 
 
 def _add_environment(parser: Any, *, required: bool = True) -> None:

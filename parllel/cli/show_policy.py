@@ -16,12 +16,12 @@ from typing import Any, NoReturn
 
 import gymnasium as gym
 
-from parllel.cages.make_envs import EnvFactory
+from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.pictures.rendered_env import Frame, RenderedEnv
 from parllel.pictures.video_file import VideoFile, check_video_path
 from parllel.pictures.window import Window, WindowClosedError, has_display
-from parllel.policies.load_policy import load_policy
-from parllel.policies.play_episodes import Episode, play_episodes
+from parllel.policies.episodes import Episode, play_episodes
+from parllel.policies.policy_loading import load_policy
 from parllel.policies.run_policy import RunPolicy
 from parllel.runs.trust import check_source
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, install_command
 from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
-from parllel.processes.program import Program
+from parllel.system.processes.program import Program
 
 WRITE_S = 60.0  # for ffmpeg to take a picture
 CLOSE_S = 60.0  # for ffmpeg to write what it still holds

@@ -15,12 +15,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from parllel.env_states.env_state import env_state, load_env_state, missing_env_state
-from parllel.env_states.layer_state import NoStateError
-from parllel.env_states.plain_values import freeze, thaw
 from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
 from parllel.envs.parallel_env_adapter import ParallelEnvAdapter
+from parllel.envs.states.env_state import env_state, load_env_state, missing_env_state
+from parllel.envs.states.layer_state import NoStateError
+from parllel.envs.states.plain_values import freeze, thaw
 from parllel.errors import add_note, first_of
 from parllel.policies.one_action import OneAction
 from parllel.policies.policy import Policy

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from parllel.agents.handler import Handler
 from parllel.buffers.paths import dotted, leaf_paths, part_at
 from parllel.buffers.tree import buffer_map, named_map
-from parllel.cages.make_envs import EnvFactory
 from parllel.cages.spaces import Spaces, example_of, stack_reader
+from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.errors import ClosedError
 from parllel.policies.env_numbers import EnvSlots, checked_numbers
 from parllel.policies.policy import Policy

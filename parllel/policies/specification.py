@@ -26,9 +26,9 @@ import gymnasium as gym
 from parllel.errors import install_command
 from parllel.policies.constant_policy import ConstantPolicy
 from parllel.policies.function_policy import FunctionPolicy
-from parllel.policies.load_policy import load_policy
 from parllel.policies.policy import Policy
 from parllel.policies.policy_file import policy_in_file
+from parllel.policies.policy_loading import load_policy
 from parllel.policies.random_policy import RandomPolicy
 
 _FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
@@ -42,7 +42,7 @@ class _Scheme:
 
 
 # Named here, as a door registers nothing until it is imported.
-_REMOTE = _Scheme("parllel.remote.remote_policy:remote_policy", "remote")
+_REMOTE = _Scheme("parllel.distributed.remote.remote_policy:remote_policy", "remote")
 _SCHEMES: dict[str, _Scheme] = {"http": _REMOTE, "https": _REMOTE}
 _WORDS = ("random", "noop")
 

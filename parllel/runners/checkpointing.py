@@ -180,7 +180,7 @@ class Checkpointing:
         for name, count in unsaved.items():
             self._logger.warn(
                 f"{count} environments do not offer their state ({name}): {consequence}; see "
-                "parllel.env_states.env_state"
+                "parllel.envs.states.env_state"
             )
         return bool(unsaved)
 

@@ -13,7 +13,6 @@ from rich.console import Console
 from parllel.algos.algorithm import Algorithm
 from parllel.buffers.samples import Samples
 from parllel.logging.logger import Logger
-from parllel.names import suggest_names
 from parllel.runners.callback import Callback
 from parllel.runners.checkpointing import Checkpointing
 from parllel.runners.learning_cycle import LearningCycle
@@ -32,6 +31,7 @@ from parllel.runners.saved_parts import SavedParts
 from parllel.runners.stop_signals import StopSignals
 from parllel.runners.time_account import TimeAccount
 from parllel.runners.user_errors import mark_errors
+from parllel.runs.names import suggest_names
 from parllel.runs.run_folder import RunFolder
 from parllel.runs.run_result import RunResult
 from parllel.samplers.eval_sampler import EvalSampler

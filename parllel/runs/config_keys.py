@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from parllel.names import nearest
+from parllel.runs.names import nearest
 
 SCALARS = (bool, int, float, str, Path, type(None))
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
-from parllel.names import nearest
 from parllel.runs.config_keys import deeper, is_dataclass_type, join_path, kind_of, kinds_of
+from parllel.runs.names import nearest
 
 _MISSING = object()
 _NONE = type(None)

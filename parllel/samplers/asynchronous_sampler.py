@@ -29,11 +29,11 @@ from parllel.cages.env_registry import WithRegistry
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
 from parllel.logging.ledger import Ledger
-from parllel.processes.child import Child
 from parllel.samplers.published_weights import Published
 from parllel.samplers.publishing_sampler import PublishingSampler
 from parllel.samplers.sampler import Sampler
 from parllel.samplers.sampling_worker import BEGUN, Batch, serve
+from parllel.system.processes.child import Child
 from parllel.types import State
 
 

@@ -28,11 +28,11 @@ import numpy as np
 
 from parllel.agents.handler import Handler
 from parllel.buffers.tree import buffer_map
-from parllel.cages.make_envs import EnvFactory
+from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.spaces import Spaces, stored_example
-from parllel.cages.vector_env_factory import VectorEnvFactory
-from parllel.processes.cores import usable_cores
+from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.samplers.step_cost import StepCost, measure_step_cost
+from parllel.system.processes.cores import usable_cores
 
 SIGNAL_S = 10e-6  # for a worker to see that it is to start, and for the main process to see that it is done
 WAKE_S = 60e-6  # for the system to wake a process that sleeps

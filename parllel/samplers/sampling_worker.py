@@ -33,10 +33,10 @@ from parllel.agents.weights import rest_of
 from parllel.buffers.child_conversation import ChildConversation
 from parllel.buffers.conversation import HEAD
 from parllel.cages.traj_info import TrajInfo
-from parllel.processes.fork_server import preload_in_forkserver
 from parllel.samplers.batch_sides import Side, sides_of
 from parllel.samplers.published_weights import Published, WeightsReader
 from parllel.samplers.sampler import Sampler
+from parllel.system.processes.fork_server import preload_in_forkserver
 from parllel.types import State
 
 BEGUN = b"B"

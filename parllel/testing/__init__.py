@@ -1,6 +1,6 @@
 """What tests of parllel and of parts written for it share."""
 
-from parllel.processes import (
+from parllel.system.processes import (
     ProcessEntry,
     command_of,
     descendants,

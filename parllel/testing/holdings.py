@@ -23,9 +23,9 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-from parllel.processes import liveness
-from parllel.processes.fork_server import forkserver_descriptors, forkserver_pid
-from parllel.processes.process_table import ProcessEntry, command_of, descendants
+from parllel.system.processes import liveness
+from parllel.system.processes.fork_server import forkserver_descriptors, forkserver_pid
+from parllel.system.processes.process_table import ProcessEntry, command_of, descendants
 
 DESCRIPTORS = Path("/proc/self/fd")
 SEGMENTS = Path("/dev/shm")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from parllel.processes.program import Program
+from parllel.system.processes.program import Program
 from parllel.testing import mock_kafka
 from parllel.types import Closing
 

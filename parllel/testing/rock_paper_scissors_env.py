@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from parllel.env_states.plain_values import freeze, thaw
+from parllel.envs.states.plain_values import freeze, thaw
 from parllel.types import State
 
 MOVES = 3  # rock, paper, scissors: each beats the one before it

@@ -22,7 +22,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
 
-from parllel.processes.process_table import ProcessEntry, process_entry
+from parllel.system.processes.process_table import ProcessEntry, process_entry
 from parllel.testing.holdings import (
     Holdings,
     LeakError,

@@ -14,7 +14,7 @@ from torch import nn
 
 from parllel.buffers.paths import parts_of
 from parllel.cages.spaces import Spaces
-from parllel.names import suggest_names
+from parllel.runs.names import suggest_names
 from parllel.seeding import Seeds
 from parllel.torch.agents.ensemble_agent import EnsembleAgent
 from parllel.torch.agents.independent_agents import IndependentAgents

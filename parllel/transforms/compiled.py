@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.compilation import compiled
+from parllel.system.compilation import compiled
 
 
 @compiled(

@@ -16,7 +16,7 @@ from parllel.cages import (
     VectorEnvFactory,
     VectorizedCage,
 )
-from parllel.names import suggest_names
+from parllel.runs.names import suggest_names
 from parllel.samplers import Plan, plan_sampling
 from parllel.seeding import Seeds
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from parllel.names import suggest_fields
+from parllel.runs.names import suggest_fields
 
 
 @suggest_fields

@@ -10,9 +10,9 @@ from parllel.agents import Handler
 from parllel.arrays import LazyFramesArray
 from parllel.buffers import buffer_leaves
 from parllel.cages import CageInterface, VectorizedCage
+from parllel.distributed.rollouts import FragmentSampler
 from parllel.envs import multi_agent_info
-from parllel.names import suggest_names
-from parllel.rollouts import FragmentSampler
+from parllel.runs.names import suggest_names
 from parllel.samplers import (
     BasicSampler,
     BatchSampler,
@@ -65,7 +65,7 @@ def build_sampler(
         sampler_class = RecurrentSampler if waiting else BasicSampler
     allocation["env_info"] = _with_info_of_agents(handler, allocation.get("env_info"))
     # Loading the compiler takes a second: better now than in the middle of the first batch.
-    importlib.import_module("parllel.cages.compiled")
+    importlib.import_module("parllel.cages.stepping.compiled")
     transforms = [*step_transforms, *batch_transforms]
     if transforms:
         importlib.import_module("parllel.transforms.compiled")

@@ -40,7 +40,7 @@ from parllel.cages import (
     example_of,
     stored_example,
 )
-from parllel.names import suggest_names
+from parllel.runs.names import suggest_names
 from parllel.transforms import (
     StepTransform,
     Transform,

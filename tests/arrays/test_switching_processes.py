@@ -11,7 +11,7 @@ import pytest
 from parllel.arrays import SwitchingManagedMemoryArray
 from parllel.buffers import REGISTER, Field, Link, allocate, buffer_rotate
 from parllel.errors import RegistrationError
-from parllel.processes import Child
+from parllel.system.processes import Child
 from parllel.types import BatchSpec
 
 METHODS = ["fork", "forkserver", "spawn"]

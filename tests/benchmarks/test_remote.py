@@ -64,7 +64,7 @@ def test_what_guards_cost_is_measured():
 
 def test_a_client_reports_what_a_server_refuses():
     from benchmarks.remote.raw_client import RawClient
-    from parllel.web import WebServer, build_app
+    from parllel.distributed.web import WebServer, build_app
 
     with (
         WebServer(build_app([])) as server,

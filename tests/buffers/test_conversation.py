@@ -23,7 +23,7 @@ from parllel.errors import (
     WorkerTimeoutError,
     WorkerTracebackError,
 )
-from parllel.processes import Child
+from parllel.system.processes import Child
 from parllel.testing import process_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -17,7 +17,7 @@ from parllel.buffers import (
     buffer_leaves,
 )
 from parllel.errors import RegistrationError, WorkerDiedError, WorkerTimeoutError
-from parllel.processes import Child
+from parllel.system.processes import Child
 
 METHODS = ["fork", "forkserver", "spawn"]
 LONG_S = 30.0

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from parllel.buffers.unsendable import unsendable_part
-from parllel.cages.step_result import StepResult
+from parllel.cages.stepping.step_result import StepResult
 
 LOCK = threading.Lock()
 OWN: dict[str, object] = {"lock": LOCK}

@@ -7,7 +7,7 @@ from typing import Any
 
 from parllel.buffers import Samples
 from parllel.cages import Cage, ProcessCage
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.row_reference import make_samples
 
 
 def forked(env_factory: Callable[[], Any], **options: Any) -> ProcessCage:

@@ -16,8 +16,8 @@ from cage_makers import forked
 from parllel.buffers import Samples
 from parllel.cages import CageInterface, SynchronizedProcessCage
 from parllel.testing import CountingEnv
-from parllel.testing.cage_hooks import run_groups
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.cage_hooks import run_groups
+from parllel.testing.cages.row_reference import make_samples
 
 T = 4
 NINE = partial(CountingEnv, 9)

@@ -12,7 +12,7 @@ import time
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.testing import CountingEnv
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.row_reference import make_samples
 
 
 def main(method: str, state: str) -> None:

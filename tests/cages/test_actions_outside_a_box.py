@@ -14,7 +14,7 @@ from gymnasium import spaces
 from parllel.buffers import Field, Samples, allocate, buffer_map
 from parllel.cages import Cage, SynchronizedProcessCage, TrajInfo, VectorizedCage
 from parllel.testing import CountingEnv
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.row_reference import make_samples
 from parllel.types import BatchSpec
 
 T, INF = 5, np.inf

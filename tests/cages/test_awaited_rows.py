@@ -14,13 +14,14 @@ import pytest
 from cage_makers import forked
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
-from parllel.cages import Awaited, AwaitedRows, VectorizedCage, await_rows, awaited_rows
-from parllel.cages.bell import Bell
+from parllel.cages import Awaited, AwaitedRows, VectorizedCage, await_rows
+from parllel.cages.stepping import awaited_rows
+from parllel.cages.workers.bell import Bell
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
-from parllel.processes import Handles
+from parllel.system.processes import Handles
 from parllel.testing import CountingEnv
-from parllel.testing.cage_faults_contract import WITHIN_S
-from parllel.testing.cage_hooks import await_done, run_groups
+from parllel.testing.cages.cage_faults_contract import WITHIN_S
+from parllel.testing.cages.cage_hooks import await_done, run_groups
 
 LONG_S = 20.0
 

@@ -17,12 +17,12 @@ from parllel.buffers import (
     buffer_rotate,
 )
 from parllel.cages import SynchronizedProcessCage
-from parllel.cages.environment_share import EnvironmentShare
-from parllel.cages.leaf_rows import LeafRows
+from parllel.cages.stepping.leaf_rows import LeafRows
+from parllel.cages.workers.environment_share import EnvironmentShare
 from parllel.errors import RegistrationError, WrongStateError
 from parllel.testing import CountingEnv
-from parllel.testing.cage_hooks import run_groups
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.cage_hooks import run_groups
+from parllel.testing.cages.row_reference import make_samples
 from parllel.types import BatchSpec, Tree
 
 T, N, B = 4, 4, 8

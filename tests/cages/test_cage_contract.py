@@ -8,16 +8,16 @@ import pytest
 
 from parllel.buffers import Samples
 from parllel.cages import VectorizedCage
-from parllel.testing.cage_contract import CageContract
-from parllel.testing.cage_hooks import CageHooks, EnvFactories
-from parllel.testing.cage_kinds import (
+from parllel.testing.cages.cage_contract import CageContract
+from parllel.testing.cages.cage_hooks import CageHooks, EnvFactories
+from parllel.testing.cages.cage_kinds import (
     MakesCage,
     MakesProcessCage,
     MakesSynchronizedCage,
     MakesVectorizedCage,
 )
-from parllel.testing.cage_row_contract import CageRowContract
-from parllel.testing.plain_face_contract import PlainFaceContract
+from parllel.testing.cages.cage_row_contract import CageRowContract
+from parllel.testing.cages.plain_face_contract import PlainFaceContract
 
 
 class TestVectorizedCage(MakesVectorizedCage, CageContract):

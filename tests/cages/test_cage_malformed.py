@@ -13,13 +13,13 @@ from cage_makers import MAKERS, bind
 from parllel.cages import VectorEnvFactory, VectorizedCage
 from parllel.samplers import plan_sampling
 from parllel.testing import CountingEnv, MalformedEnv
-from parllel.testing.cage_hooks import run
+from parllel.testing.cages.cage_hooks import run
+from parllel.testing.cages.row_reference import assert_same_tree, make_samples, plain, read_batch
 from parllel.testing.faulty_envs import (
     MALFORMED_FLAGS,
     MALFORMED_OBSERVATIONS,
     MALFORMED_REWARDS,
 )
-from parllel.testing.row_reference import assert_same_tree, make_samples, plain, read_batch
 
 NAME = r"environment 4 \(CountingEnv\): "
 MARK = np.zeros(1, np.float32)

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from parllel.cages import Cage
 from parllel.seeding import Seeds
 from parllel.testing import CountingEnv
+from parllel.testing.cages.row_reference import plain, seeds_of
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
-from parllel.testing.row_reference import plain, seeds_of
 
 T = 8
 

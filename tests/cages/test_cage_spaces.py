@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from parllel.buffers import Field, allocate
 from parllel.cages import Cage, StepResult, TrajInfo, example_of
 from parllel.testing import CountingEnv
-from parllel.testing.cage_hooks import record_columns
-from parllel.testing.dummy_envs import LAYOUTS
-from parllel.testing.row_reference import (
+from parllel.testing.cages.cage_hooks import record_columns
+from parllel.testing.cages.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,
     plain,
     simulate,
 )
+from parllel.testing.dummy_envs import LAYOUTS
 from parllel.types import BatchSpec
 
 T = 6

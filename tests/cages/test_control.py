@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
-from parllel.cages.bell import Bell
-from parllel.cages.control import (
+from parllel.cages.workers.bell import Bell
+from parllel.cages.workers.control import (
     CALL,
     FAILED,
     GO,
@@ -22,11 +22,11 @@ from parllel.cages.control import (
     Control,
     ControlSize,
 )
-from parllel.processes import Handles
+from parllel.system.processes import Handles
+from parllel.system.waits import LINE_WORDS, available_kinds
 from parllel.testing import CountingEnv
-from parllel.testing.cage_hooks import FIRST, record_columns
-from parllel.testing.row_reference import assert_same_batches, draw_actions, make_samples
-from parllel.waits import LINE_WORDS, available_kinds
+from parllel.testing.cages.cage_hooks import FIRST, record_columns
+from parllel.testing.cages.row_reference import assert_same_batches, draw_actions, make_samples
 
 sizes = st.builds(ControlSize, st.integers(1, 40), st.integers(1, MOST_GROUPS))
 

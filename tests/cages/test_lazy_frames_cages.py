@@ -25,7 +25,7 @@ from parllel.cages import (
 )
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler
 from parllel.testing import CountingAgent, CountingEnv
-from parllel.testing.cage_hooks import (
+from parllel.testing.cages.cage_hooks import (
     FIRST,
     LENGTHS,
     SEEDS,
@@ -35,7 +35,7 @@ from parllel.testing.cage_hooks import (
     run,
     run_groups,
 )
-from parllel.testing.row_reference import (
+from parllel.testing.cages.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,

@@ -9,10 +9,10 @@ import pytest
 from cage_makers import MAKERS, bind
 from gymnasium import spaces
 
-from parllel.cages.checks import check_reset, check_step
-from parllel.cages.observation_check import ObservationCheck
+from parllel.cages.stepping.checks import check_reset, check_step
+from parllel.cages.stepping.observation_check import ObservationCheck
 from parllel.testing import MalformedEnv
-from parllel.testing.cage_hooks import run
+from parllel.testing.cages.cage_hooks import run
 
 INF = np.inf
 BOX: Any = spaces.Box(-1, 1, (3,), np.float32)

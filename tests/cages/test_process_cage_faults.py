@@ -19,14 +19,14 @@ from parllel.errors import (
     WorkerTimeoutError,
 )
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_faults_contract import (
+from parllel.testing.cages.cage_faults_contract import (
     WITHIN_S,
     CageFaultsContract,
     wait_until_gone,
 )
-from parllel.testing.cage_hooks import notes_of, run
-from parllel.testing.cage_kinds import MakesProcessCage
-from parllel.testing.row_reference import (
+from parllel.testing.cages.cage_hooks import notes_of, run
+from parllel.testing.cages.cage_kinds import MakesProcessCage
+from parllel.testing.cages.row_reference import (
     assert_same_tree,
     draw_actions,
     make_samples,

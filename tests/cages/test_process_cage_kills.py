@@ -13,7 +13,7 @@ from cage_makers import bind, forked
 
 from parllel.errors import WorkerDiedError
 from parllel.testing import CountingEnv
-from parllel.testing.cage_faults_contract import WITHIN_S, wait_until_gone
+from parllel.testing.cages.cage_faults_contract import WITHIN_S, wait_until_gone
 
 KILLS = 50
 T = 5

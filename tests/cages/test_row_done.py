@@ -16,7 +16,7 @@ from stopped_workers import KINDS, bind, stopped, until
 from parllel.cages import AwaitedRows, ProcessCage, await_rows
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.testing import CountingEnv
-from parllel.testing.cage_hooks import await_done
+from parllel.testing.cages.cage_hooks import await_done
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,8 +11,8 @@ import pytest
 from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.errors import ClosedError, WorkerDiedError
 from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_hooks import run_groups
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.cage_hooks import run_groups
+from parllel.testing.cages.row_reference import make_samples
 
 T, N = 4, 6
 FAILED, ROW = 4, 2  # the column and the row in which something happens

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.cages.shares import divide
+from parllel.cages.workers.shares import divide
 
 
 @st.composite

@@ -14,7 +14,7 @@ from parllel.errors import (
     WorkerTimeoutError,
 )
 from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_faults_contract import (
+from parllel.testing.cages.cage_faults_contract import (
     FAULTS,
     WITHIN_S,
     CageFaultsContract,
@@ -22,10 +22,10 @@ from parllel.testing.cage_faults_contract import (
     set_timeout,
     wait_until_gone,
 )
-from parllel.testing.cage_hooks import notes_of, run, run_groups
-from parllel.testing.cage_kinds import MakesSynchronizedCage
+from parllel.testing.cages.cage_hooks import notes_of, run, run_groups
+from parllel.testing.cages.cage_kinds import MakesSynchronizedCage
+from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.faulty_envs import PHASES
-from parllel.testing.row_reference import make_samples
 
 TIMEOUT_S = 0.3
 T, N = 5, 4

@@ -16,9 +16,9 @@ import pytest
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.testing import CountingEnv
-from parllel.testing.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
-from parllel.testing.cage_hooks import FIRST, close_quietly, record_columns, run_groups
-from parllel.testing.row_reference import (
+from parllel.testing.cages.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
+from parllel.testing.cages.cage_hooks import FIRST, close_quietly, record_columns, run_groups
+from parllel.testing.cages.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,

@@ -15,9 +15,9 @@ from parllel.buffers import AgentSamples, EnvSamples, Field, NamedTuple, Samples
 from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.errors import ClosedError, WorkerTimeoutError, WorkerTracebackError
 from parllel.testing import CountingEnv
-from parllel.testing.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
-from parllel.testing.cage_hooks import run_groups
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
+from parllel.testing.cages.cage_hooks import run_groups
+from parllel.testing.cages.row_reference import make_samples
 from parllel.types import BatchSpec
 
 T, N = 4, 4

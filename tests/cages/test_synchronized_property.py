@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from parllel.buffers import buffer_leaves, buffer_rotate
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
+from parllel.system.waits import available_kinds
 from parllel.testing import CountingEnv
-from parllel.testing.cage_hooks import FIRST, run, run_groups
-from parllel.testing.row_reference import draw_actions, make_samples
-from parllel.waits import available_kinds
+from parllel.testing.cages.cage_hooks import FIRST, run, run_groups
+from parllel.testing.cages.row_reference import draw_actions, make_samples
 
 
 @st.composite

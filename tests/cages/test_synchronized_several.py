@@ -14,13 +14,14 @@ import gymnasium as gym
 import pytest
 
 from parllel.buffers import conversation
-from parllel.cages import ProcessCage, SynchronizedProcessCage, worker_pool
+from parllel.cages import ProcessCage, SynchronizedProcessCage
+from parllel.cages.workers import worker_pool
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
 from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_faults_contract import wait_until_gone
-from parllel.testing.cage_hooks import notes_of, run_groups
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.cage_faults_contract import wait_until_gone
+from parllel.testing.cages.cage_hooks import notes_of, run_groups
+from parllel.testing.cages.row_reference import make_samples
 
 T, N = 4, 4
 Factories = list[Callable[[], Any]]

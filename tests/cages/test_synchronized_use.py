@@ -20,11 +20,11 @@ import pytest
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import ClosedError, RegistrationError
+from parllel.system.waits import available_kinds
 from parllel.testing import CountingEnv, process_runs
-from parllel.testing.cage_faults_contract import wait_until_gone
-from parllel.testing.cage_hooks import FIRST, clocks, run, run_groups
-from parllel.testing.row_reference import make_samples, plain
-from parllel.waits import available_kinds
+from parllel.testing.cages.cage_faults_contract import wait_until_gone
+from parllel.testing.cages.cage_hooks import FIRST, clocks, run, run_groups
+from parllel.testing.cages.row_reference import make_samples, plain
 
 SCRIPT = Path(__file__).parent / "synchronized_script.py"
 T, N = 5, 5

@@ -16,16 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.buffers import NamedArrayTuple
-from parllel.cages import TrajInfo, VectorizedCage, batched_trajectories
-from parllel.cages.batched_trajectories import BatchedTrajectories
+from parllel.cages import TrajInfo, VectorizedCage
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.environments import Environments
-from parllel.cages.follow import follow
-from parllel.cages.per_step_trajectories import PerStepTrajectories
-from parllel.cages.rows import cage_part
+from parllel.cages.stepping import batched_trajectories
+from parllel.cages.stepping.batched_trajectories import BatchedTrajectories
+from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.per_step_trajectories import PerStepTrajectories
+from parllel.cages.stepping.rows import cage_part
+from parllel.cages.workers.follow import follow
 from parllel.errors import notes_of
-from parllel.testing.cage_hooks import run
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.cage_hooks import run
+from parllel.testing.cages.row_reference import make_samples
 
 T = 6
 Numbers = tuple[int, float, float, float]
@@ -159,7 +160,7 @@ def test_sums_are_those_of_a_plain_loop(
 @settings(max_examples=60)
 @given(data=st.data(), n=st.integers(1, 4), rows=st.integers(0, 12))
 def test_the_compiled_pass_is_the_plain_one(data: st.DataObject, n: int, rows: int) -> None:
-    from parllel.cages import compiled
+    from parllel.cages.stepping import compiled
 
     seed = data.draw(st.integers(0, 2**31))
     rng = np.random.default_rng(seed)
@@ -390,7 +391,7 @@ def test_nothing_that_is_done_ahead_of_time_loads_the_compiler() -> None:
     code = (
         "import sys\n"
         "from parllel.cages import TrajInfo\n"
-        "from parllel.cages.follow import follow\n"
+        "from parllel.cages.workers.follow import follow\n"
         "trajs = follow(TrajInfo, 2)\n"
         "for reward in (1.0, 3.0):\n"
         "    trajs.add_row([reward] * 2, [(0, True, False)])\n"
@@ -406,7 +407,7 @@ def test_the_compiler_is_loaded_for_several_environments_alone(n: int, loaded: b
     code = (
         "import sys\n"
         "from parllel.cages import TrajInfo\n"
-        "from parllel.cages.follow import follow\n"
+        "from parllel.cages.workers.follow import follow\n"
         f"trajs = follow(TrajInfo, {n})\n"
         "assert 'numba' not in sys.modules\n"
         f"trajs.add_row([1.0] * {n}, [(0, True, False)])\n"

@@ -16,16 +16,16 @@ from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import VectorizedCage
 from parllel.samplers import BasicSampler
-from parllel.testing.cage_hooks import FIRST, record_columns
-from parllel.testing.dummy_envs import CountingEnv
-from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
-from parllel.testing.row_reference import (
+from parllel.testing.cages.cage_hooks import FIRST, record_columns
+from parllel.testing.cages.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,
     read_batch,
     simulate,
 )
+from parllel.testing.dummy_envs import CountingEnv
+from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel_patterns import allocate_samples, build_cages
 
 T, BATCHES = 5, 4

@@ -23,8 +23,8 @@ from parllel.errors import (
     WrongStateError,
 )
 from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
-from parllel.testing.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
-from parllel.testing.cage_hooks import (
+from parllel.testing.cages.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
+from parllel.testing.cages.cage_hooks import (
     FIRST,
     LENGTHS,
     SEEDS,
@@ -35,7 +35,12 @@ from parllel.testing.cage_hooks import (
     notes_of,
     run_groups,
 )
-from parllel.testing.row_reference import assert_same_batches, make_samples, read_batch, simulate
+from parllel.testing.cages.row_reference import (
+    assert_same_batches,
+    make_samples,
+    read_batch,
+    simulate,
+)
 
 PLACES = {
     "worker": {"n_workers": 1},

@@ -11,7 +11,7 @@ import pytest
 
 FRAIL = Path(__file__).parent.parent / "operators" / "frail_worker.py"
 SCRIPT = f"""
-from parllel.operators import Experiment, OperatorConfig
+from parllel.distributed.operators import Experiment, OperatorConfig
 
 def frail(operator_id, *words):
     worker = [{sys.executable!r}, {str(FRAIL)!r}, *words]

@@ -14,7 +14,7 @@ from mpe2 import simple_spread_v3
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
-from parllel.cages.make_envs import words_of
+from parllel.cages.stepping.make_envs import words_of
 from parllel.envs import ParallelEnvAdapter, multi_agent_info, zero_of
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_parallel_env import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parllel.operators import Experiment, OperatorConfig
+from parllel.distributed.operators import Experiment, OperatorConfig
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 OPERATORS = EXAMPLES / "operators"

@@ -16,11 +16,11 @@ import pytest
 
 from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler
+from parllel.distributed.remote import RemotePolicy
 from parllel.policies import PolicyAgent, load_policy, policy_of
-from parllel.processes import descendants
-from parllel.remote import RemotePolicy
 from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler
+from parllel.system.processes import descendants
 from parllel.testing import process_runs
 from parllel_patterns import allocate_samples, build_cages
 

@@ -32,7 +32,7 @@ from parllel_patterns import allocate_eval_samples
 FILE = short_runs.__file__
 ROOT = Path(__file__).parents[2]
 N_SEEDS = 20
-# The episodes of `parllel.remote.evaluate`, whose configuration has the first seed.
+# The episodes of `parllel.distributed.remote.evaluate`, whose configuration has the first seed.
 SEEDS = [7, *(Seeds(7).integer(f"episode {number}") for number in range(1, N_SEEDS))]
 WAIT_S = 120.0
 
@@ -124,8 +124,8 @@ def over_json(name: str, url: str) -> Played:
 
 
 def in_games(name: str, agent: Any) -> Played:
-    """Play by the environments of `parllel.remote`, whose rewards are returns so far."""
-    from parllel.remote import evaluate
+    """Play by the environments of `parllel.distributed.remote`, whose rewards are returns so far."""
+    from parllel.distributed.remote import evaluate
 
     played: list[tuple[float, int]] = []
     evaluate(
@@ -143,7 +143,7 @@ def in_games(name: str, agent: Any) -> Played:
 
 def as_operators(name: str, run: Path, url: str, base: Path) -> dict[str, Played]:
     """Play an experiment of two operators."""
-    from parllel.operators import Experiment, OperatorConfig, read_telemetry
+    from parllel.distributed.operators import Experiment, OperatorConfig, read_telemetry
 
     env_id = f"{FILE}:short_{name}"
     operators = [

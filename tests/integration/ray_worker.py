@@ -12,9 +12,9 @@ from short_runs import SeedTraj, make_seeded
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, weights_of
 from parllel.cages import Cage, CageInterface
+from parllel.distributed.rollouts import FragmentSender, RolloutWorker, RowsSchedule, WorkerPlace
+from parllel.distributed.rollouts.on_ray import RayEpisodeStatistics, RayReplayBuffer, RayRollouts
 from parllel.policies import PolicyAgent, load_policy
-from parllel.rollouts import FragmentSender, RolloutWorker, RowsSchedule, WorkerPlace
-from parllel.rollouts.on_ray import RayEpisodeStatistics, RayReplayBuffer, RayRollouts
 from parllel.samplers import BasicSampler
 from parllel_patterns import allocate_samples
 

@@ -21,7 +21,7 @@ from parllel.cages import (
     VectorizedCage,
 )
 from parllel.policies import ConstantPolicy, play_episodes
-from parllel.testing.row_reference import make_samples, plain
+from parllel.testing.cages.row_reference import make_samples, plain
 
 LENGTH, T = 4, 11  # two episodes, and part of a third
 SEEDS = [9001, 7, 2**31 - 2]
@@ -150,7 +150,7 @@ def test_sequences_are_what_they_were() -> None:
 
 
 def test_rollout_workers_play_the_episodes_of_their_seed() -> None:
-    from parllel.rollouts import EnvWorker
+    from parllel.distributed.rollouts import EnvWorker
 
     with EnvWorker(Dice, seed=9001, **FORKED) as worker:
         assert rows_of(worker.cage) == [plain_loop(9001)]
@@ -172,7 +172,7 @@ def registered() -> Iterator[str]:
 
 def test_remote_episodes_are_those_of_the_seed(registered: str) -> None:
     pytest.importorskip("msgspec", reason="the extra `remote` is not installed")
-    from parllel.remote import make
+    from parllel.distributed.remote import make
 
     expected, rewards = plain_loop(9001)
     with make(f"gymnasium/{registered}", {"seed": 9001}) as env:
@@ -184,7 +184,7 @@ def test_remote_episodes_are_those_of_the_seed(registered: str) -> None:
 
 def test_operators_play_the_episodes_of_the_seed() -> None:
     pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.operators import InteractiveRuntime
+    from parllel.distributed.operators import InteractiveRuntime
 
     runtime = InteractiveRuntime(lambda observation: 0, Dice)
     runtime.bind()
@@ -197,7 +197,7 @@ def test_operators_play_the_episodes_of_the_seed() -> None:
 
 def test_environments_of_agents_are_reset_with_the_seed() -> None:
     pytest.importorskip("msgspec", reason="the extra `kafka` is not installed")
-    from parllel.messaging import Agent, VectorizedKafkaEnv
+    from parllel.distributed.messaging import Agent, VectorizedKafkaEnv
 
     class Roller(Agent):
         def observe(self, state: Any) -> Any:

@@ -16,7 +16,7 @@ from parllel.cages import Cage, ProcessCage, TrajInfo, VectorEnvFactory, Vectori
 from parllel.envs import ParallelEnvAdapter
 from parllel.errors import notes_of
 from parllel.policies import ConstantPolicy, play_episodes
-from parllel.testing.row_reference import make_samples
+from parllel.testing.cages.row_reference import make_samples
 
 LENGTH = 2
 REWARDS = [np.array([1.0, 2.0]), [1.0], None, "high", 1j]
@@ -153,7 +153,7 @@ def test_a_native_environment_of_one_names_it() -> None:
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_operators_say_so_in_a_reply(reward: Any) -> None:
     pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.operators import InteractiveRuntime
+    from parllel.distributed.operators import InteractiveRuntime
 
     runtime = InteractiveRuntime(lambda observation: 0, partial(Paying, reward))
     runtime.bind()
@@ -166,7 +166,7 @@ def test_operators_say_so_in_a_reply(reward: Any) -> None:
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_games_of_operators_name_the_player(reward: Any) -> None:
     pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.operators.simultaneous_game import SimultaneousGame
+    from parllel.distributed.operators.games.simultaneous_game import SimultaneousGame
 
     game = SimultaneousGame(Pair(reward))
     game.reset(1)
@@ -184,7 +184,7 @@ def registered(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.parametrize("registered", REWARDS, ids=repr, indirect=True)
 def test_remote_episodes_name_the_environment(registered: str) -> None:
     pytest.importorskip("msgspec", reason="the extra `remote` is not installed")
-    from parllel.remote import make
+    from parllel.distributed.remote import make
 
     with (
         make(registered) as env,
@@ -196,7 +196,7 @@ def test_remote_episodes_name_the_environment(registered: str) -> None:
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_environments_of_agents_name_the_root(reward: Any) -> None:
     pytest.importorskip("msgspec", reason="the extra `kafka` is not installed")
-    from parllel.messaging import Agent, ExecutionMode, KafkaMultiAgentEnv
+    from parllel.distributed.messaging import Agent, ExecutionMode, KafkaMultiAgentEnv
 
     class World(KafkaMultiAgentEnv):
         def _extract_rewards(self, all_info: Any) -> Any:

@@ -8,11 +8,11 @@ import pytest
 
 from parllel.buffers import buffer_close
 from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
-from parllel.processes import usable_cores
 from parllel.samplers import Plan
 from parllel.seeding import Seeds
+from parllel.system.processes import usable_cores
+from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.dummy_envs import CountingEnv
-from parllel.testing.row_reference import make_samples
 from parllel_patterns import build_cages
 
 

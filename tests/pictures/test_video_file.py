@@ -16,7 +16,7 @@ from video_reader import fps_of, read
 
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.pictures import VideoFile, VideoFolder, video_file, write_video
-from parllel.processes import Program
+from parllel.system.processes import Program
 
 SIZE = (48, 64)
 

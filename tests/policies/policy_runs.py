@@ -16,9 +16,7 @@ from rich.console import Console
 from torch import nn
 
 from parllel import BatchSpec, Seeds
-from parllel.envs import ParallelEnvAdapter
-from parllel.logging import Logger
-from parllel.rollouts import (
+from parllel.distributed.rollouts import (
     EpisodeStatistics,
     FragmentSampler,
     FragmentSender,
@@ -29,6 +27,8 @@ from parllel.rollouts import (
     Trainer,
     WorkerPlace,
 )
+from parllel.envs import ParallelEnvAdapter
+from parllel.logging import Logger
 from parllel.runners import AsynchronousRunner, OnPolicyRunner
 from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, EvalSampler, Plan

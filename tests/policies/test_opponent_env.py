@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from parllel.cages import Cage, ProcessCage
-from parllel.env_states import missing_env_state
+from parllel.envs.states import missing_env_state
 from parllel.errors import notes_of
 from parllel.policies import OpponentEnv, Policy
 from parllel.testing.dummy_parallel_env import (

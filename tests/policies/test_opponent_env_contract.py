@@ -14,25 +14,25 @@ from gymnasium import spaces
 
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.policies import OpponentEnv, Policy
-from parllel.testing.cage_contract import CageContract
-from parllel.testing.cage_faults_contract import CageFaultsContract
-from parllel.testing.cage_hooks import SEEDS, CageHooks, record_columns
-from parllel.testing.cage_kinds import (
+from parllel.testing.cages.cage_contract import CageContract
+from parllel.testing.cages.cage_faults_contract import CageFaultsContract
+from parllel.testing.cages.cage_hooks import SEEDS, CageHooks, record_columns
+from parllel.testing.cages.cage_kinds import (
     MakesCage,
     MakesProcessCage,
     MakesSynchronizedCage,
     MakesVectorizedCage,
 )
-from parllel.testing.dummy_policies import FrequencyPolicy
-from parllel.testing.faulty_envs import PHASES
-from parllel.testing.plain_face_contract import PlainFaceContract
-from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
-from parllel.testing.row_reference import (
+from parllel.testing.cages.plain_face_contract import PlainFaceContract
+from parllel.testing.cages.row_reference import (
     assert_same_batches,
     draw_actions,
     make_samples,
     simulate,
 )
+from parllel.testing.dummy_policies import FrequencyPolicy
+from parllel.testing.faulty_envs import PHASES
+from parllel.testing.rock_paper_scissors_env import RockPaperScissorsEnv
 
 
 class CountingGame:

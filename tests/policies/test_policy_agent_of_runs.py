@@ -10,8 +10,8 @@ from parllel.agents import NumpyHandler
 from parllel.cages import VectorizedCage
 from parllel.policies import PolicyAgent, load_policy
 from parllel.samplers import BasicSampler, RecurrentSampler
-from parllel.testing.cage_hooks import SEEDS
-from parllel.testing.row_reference import assert_same_tree, seeds_of
+from parllel.testing.cages.cage_hooks import SEEDS
+from parllel.testing.cages.row_reference import assert_same_tree, seeds_of
 from parllel_patterns import allocate_samples
 
 SPEC, BATCHES = BatchSpec(13, 3), 5

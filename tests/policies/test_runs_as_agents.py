@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import gymnasium as gym
 import pytest
 
+from parllel.distributed.remote import Agent, AgentFailure
+from parllel.distributed.wire import from_json, to_json
 from parllel.policies import load_policy
-from parllel.remote import Agent, AgentFailure
-from parllel.wire import from_json, to_json
 
 CONTEXT = SimpleNamespace(
     name="gymnasium", configuration={"actTimeout": 60}, agents={}, debug=False

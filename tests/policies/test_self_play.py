@@ -11,11 +11,16 @@ from gymnasium import spaces
 from winning_run import Config, build, make_env
 
 from parllel.cages import ProcessCage, VectorizedCage
-from parllel.env_states import env_state, load_env_state
+from parllel.envs.states import env_state, load_env_state
 from parllel.policies import load_policy
 from parllel.runners import checkpointing, train
-from parllel.testing.cage_hooks import SEEDS, record_columns
-from parllel.testing.row_reference import assert_same_batches, draw_actions, make_samples, simulate
+from parllel.testing.cages.cage_hooks import SEEDS, record_columns
+from parllel.testing.cages.row_reference import (
+    assert_same_batches,
+    draw_actions,
+    make_samples,
+    simulate,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,7 +18,6 @@ import small_run
 from rich.console import Console
 from small_run import Config, Rates, build
 
-import parllel.runners
 from parllel.errors import notes_of
 from parllel.runners import rebuild, repeat, resume, train
 from parllel.runs import Checkpoints, RunFolder, config_values, load_state
@@ -383,17 +382,6 @@ def test_ctrl_c_while_a_run_is_put_together_says_so_and_leaves_no_folder(whole, 
     assert notes_of(interrupt.value) == [said + "it stays as it was"]
     assert whole.read_record().config["n_steps"] == 60
     assert not whole.in_use
-
-
-def test_scripts_of_earlier_runs_learn_where_a_name_has_moved():
-    with pytest.raises(ImportError, match=r"write `from parllel\.runs import RunFolder`"):
-        from parllel.runners import RunFolder  # noqa: F401
-    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
-        from parllel.runners import Nothing  # noqa: F401
-    # Whatever looks through a module's names expects this error alone.
-    assert not hasattr(parllel.runners, "RunFolder")
-    with pytest.raises(AttributeError, match=r"write `from parllel\.runs import RunFolder`"):
-        _ = parllel.runners.RunFolder
 
 
 def test_a_config_that_could_not_be_read_back_is_refused_at_once(tmp_path):

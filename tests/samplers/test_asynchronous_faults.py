@@ -24,8 +24,8 @@ from sampler_cages import FORKED, synchronized, with_cages
 
 from parllel.buffers import conversation
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WorkerTracebackError
-from parllel.processes import process_runs
 from parllel.samplers import AsynchronousSampler, BasicSampler
+from parllel.system.processes import process_runs
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.holdings import working_processes
@@ -229,7 +229,7 @@ import os, signal, sys
 sys.path[:0] = [{tests!r}]
 from asynchronous_parts import FOUR, asynchronous
 from sampler_cages import synchronized, with_cages
-from parllel.processes import descendants
+from parllel.system.processes import descendants
 from parllel.testing.sampler_setup import SamplerSetup
 
 sampler = asynchronous(with_cages(SamplerSetup(3, FOUR), synchronized(2)))

@@ -24,8 +24,8 @@ from parllel.cages import (
     synchronized_process_cage,
 )
 from parllel.errors import RegistrationError, WrongStateError
-from parllel.processes import Channel, Child
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, RecurrentSampler
+from parllel.system.processes import Channel, Child
 from parllel.testing import CountingAgent, CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler

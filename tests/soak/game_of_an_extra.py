@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parllel.operators import Experiment, MultiAgentConfig, OperatorConfig
+from parllel.distributed.operators import Experiment, MultiAgentConfig, OperatorConfig
 
 DUEL = MultiAgentConfig(
     "duel",

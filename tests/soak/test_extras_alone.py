@@ -43,11 +43,11 @@ COMMANDS = {
     "torch": ("torch", [*PARLLEL, "repeat", "runs/torch"]),
     "multiagent": ("multiagent", [*PARLLEL, "repeat", "runs/multiagent"]),
     "flags": ("cli", [SCRIPT.name, "--part", "core"]),
-    "wire": ("wire", ["-c", "import parllel.wire"]),
-    "rollouts": ("rollouts", ["-c", "import parllel.rollouts.on_ray"]),
+    "wire": ("wire", ["-c", "import parllel.distributed.wire"]),
+    "rollouts": ("rollouts", ["-c", "import parllel.distributed.rollouts.on_ray"]),
     "remote": ("remote", [*PARLLEL, "run", "--environment", "rps", "--agents", "rock", "paper"]),
     "operators": ("operators", [GAME.name]),
-    "kafka": ("kafka", ["-c", "import parllel.messaging.kafka"]),
+    "kafka": ("kafka", ["-c", "import parllel.distributed.messaging.kafka"]),
 }
 # Their code imports the library itself: the sentence names that, and for `python -c` it ends a traceback.
 # A game, and the broker, name the first that is missing, of those that other extras have too.

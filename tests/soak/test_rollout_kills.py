@@ -19,8 +19,7 @@ import pytest
 
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
-from parllel.processes import RestartBudget
-from parllel.rollouts import (
+from parllel.distributed.rollouts import (
     EnvWorker,
     FragmentSender,
     ReadySchedule,
@@ -28,6 +27,7 @@ from parllel.rollouts import (
     RolloutWorker,
     StepRecord,
 )
+from parllel.system.processes import RestartBudget
 from parllel.testing import CountingEnv, private_memory
 from parllel.testing.dummy_agents import CountingAgent
 from parllel_patterns import allocate_samples

@@ -24,8 +24,8 @@ from parllel.buffers import buffer_rotate
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.testing import CountingEnv, private_memory, process_runs
-from parllel.testing.cage_hooks import FIRST, record_columns, run_groups
-from parllel.testing.row_reference import (
+from parllel.testing.cages.cage_hooks import FIRST, record_columns, run_groups
+from parllel.testing.cages.row_reference import (
     BatchRecord,
     assert_same_batches,
     assert_same_tree,

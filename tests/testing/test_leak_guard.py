@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from parllel.processes import Child, forkserver_pid, process_table
+from parllel.system.processes import Child, forkserver_pid, process_table
 from parllel.testing import (
     LeakError,
     LeakGuard,

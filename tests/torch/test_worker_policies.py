@@ -18,8 +18,8 @@ from parllel.agents import SharedParameters, SmallPolicy, SmallWorkerPolicy
 from parllel.buffers import buffer_leaves
 from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
 from parllel.errors import WrongStateError
-from parllel.processes import fork_server
 from parllel.samplers import BasicSampler, Plan, RolloutSampler
+from parllel.system.processes import fork_server
 from parllel.testing import CountingEnv
 from parllel.torch import (
     PPO,

@@ -12,8 +12,7 @@ from benchmarks.peers.workload import Workload
 from parllel import BatchSpec, Seeds
 from parllel.agents import weights_of
 from parllel.cages import Spaces
-from parllel.errors import WorkerTimeoutError
-from parllel.rollouts import (
+from parllel.distributed.rollouts import (
     EpisodeStatistics,
     FragmentSender,
     LocalRollouts,
@@ -25,6 +24,7 @@ from parllel.rollouts import (
     SampleFragment,
     WorkerPlace,
 )
+from parllel.errors import WorkerTimeoutError
 from parllel.samplers import Plan
 from parllel.torch import PgAgent, SmallPolicyHandler, TorchHandler, agent_for
 from parllel_patterns import build_cages, build_sampler
@@ -133,7 +133,7 @@ def start_on_ray(
     build: Any, n_workers: int, capacity: int, stack: ExitStack
 ) -> tuple[ReplayBufferInterface, EpisodeStatistics, Rollouts]:
     """Start workers on a Ray of their own."""
-    from parllel.rollouts.on_ray import (
+    from parllel.distributed.rollouts.on_ray import (
         RayEpisodeStatistics,
         RayReplayBuffer,
         RayRollouts,

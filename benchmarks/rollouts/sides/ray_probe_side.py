@@ -20,9 +20,9 @@ from benchmarks.rollouts.scaling import REPORT_S
 from benchmarks.rollouts.sides.parllel_side import ParllelSide, published_weights
 from benchmarks.rollouts.sides.processes import cpu_s, descendants, memory_bytes
 from parllel.buffers import buffer_map
+from parllel.distributed.rollouts import SampleFragment, WorkerStatus
+from parllel.distributed.rollouts.on_ray import RayRollouts
 from parllel.errors import WorkerTimeoutError
-from parllel.rollouts import SampleFragment, WorkerStatus
-from parllel.rollouts.on_ray import RayRollouts
 
 LIMIT_S = 60.0
 LOOK_S = 0.005

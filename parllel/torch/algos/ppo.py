@@ -14,7 +14,7 @@ from torch import Tensor
 
 from parllel.algos.algorithm import Algorithm
 from parllel.buffers.samples import Samples
-from parllel.names import suggest_names
+from parllel.runs.names import suggest_names
 from parllel.torch.agents.pg_agent import PgAgent
 from parllel.torch.algos.arguments import check_counts, check_positive, check_seed
 from parllel.torch.algos.lazy_adam import LazyAdam

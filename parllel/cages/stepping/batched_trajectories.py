@@ -1,0 +1,250 @@
+"""Episodes that are added up a batch of rows at a time.
+
+Where the factory makes plain `TrajInfo`s, or a subclass that leaves `step` alone, rows of rewards are kept
+and added up when the episodes are asked for, by a compiled loop where there are several environments.
+
+    add_row     rewards of row k -> kept[k]        (k + 1, i, 1): the episode of i ended after row k
+    begin       nothing                            (k, i, 0): an episode of i begins with row k
+    _add_up     rows and events -> sums of the episodes in progress, and those of each that ended
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.cages.stepping.trajectories import (
+    End,
+    Packed,
+    Trajectories,
+    TrajInfoFactory,
+    is_number,
+)
+from parllel.cages.traj_info import TrajInfo
+from parllel.types import State, Tree
+
+# 256 KiB; then they are added up, as memory must not grow where episodes are never asked for.
+_KEPT_REWARDS = 2**15
+_MIN_ROWS = 64  # even of very many environments, so that few rows pay for a call to add up
+_COMPILED = "parllel.cages.stepping.compiled"
+
+
+class BatchedTrajectories(Trajectories):
+    """Keep rows of rewards, and add them up in one pass.
+
+    Args:
+        example: what `make` made: its numbers are those that every episode starts from.
+    """
+
+    per_step = False
+
+    def __init__(self, make: TrajInfoFactory, n: int, example: TrajInfo) -> None:
+        super().__init__(make, n)
+        self._discount = float(example._discount)
+        self._start = np.array(_numbers(example), np.float64)
+        self._sums = np.tile(self._start, (n, 1))  # without the rows that are kept
+        self._rewards = np.zeros((max(_MIN_ROWS, _KEPT_REWARDS // n), n))
+        self._memory: Any = self._rewards  # what struct takes for a buffer and numpy's types do not
+        # Numbers of all kinds to float64, at a third of what numpy takes for a list.
+        self._pack = struct.Struct(f"{n}d").pack_into
+        self._n_kept = 0
+        # Row, environment, 1 for an end or 0 for a beginning, and so on: what follows starts with that row.
+        # One flat list of ints, as numpy makes an array of that in less than half the time.
+        self._events: list[int] = []
+        # Environment and sums of each episode that ended, in the order of time, in parts.
+        self._reported: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        self._n_ended = 0
+
+    def begin(self, i: int) -> None:
+        """Note the row."""
+        # The rows kept may hold rewards of the episode that is dropped: the sums start anew only after those.
+        if self._n_kept:
+            self._events += (self._n_kept, i, 0)
+        else:
+            self._sums[i] = self._start
+
+    def step(
+        self,
+        i: int,
+        observation: Tree,
+        action: Tree,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: dict[str, Any],
+    ) -> None:
+        """Add it to the sums, after the rows that are kept."""
+        self._add_step(i, reward)
+
+    def _add_step(self, i: int, reward: float) -> None:
+        # Earlier steps first: floats are added in the order of time, so that all ways give the same bits.
+        self._add_up()
+        length, return_, discounted, weight = self._sums[i].tolist()
+        self._sums[i] = (
+            length + 1,
+            return_ + reward,
+            discounted + weight * reward,
+            weight * self._discount,
+        )
+
+    def end(self, i: int) -> None:
+        """Report the sums."""
+        self._add_up()
+        self._reported.append((np.array([i]), self._sums[i : i + 1].copy()))
+        self._sums[i] = self._start
+
+    def add_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> NDArray[np.float64]:
+        """Keep a row."""
+        k = self._n_kept
+        self._pack(self._memory, k * self._n * 8, *rewards)
+        # Only now: where struct refuses a reward, the row was not added, and the next one overwrites it.
+        self._n_kept = k + 1
+        if ended:
+            for i, _, _ in ended:
+                self._events += (k + 1, i, 1)
+            self._n_ended += len(ended)
+        # A view of the rows kept, so that rewards are converted once, for the statistics and for the batch.
+        row: NDArray[np.float64] = self._rewards[k]
+        if self._n_kept == len(self._rewards):
+            self._add_up()
+        return row
+
+    def add_stack(self, rewards: NDArray[Any], ended: Sequence[int]) -> None:
+        """Keep a row."""
+        k = self._n_kept
+        self._rewards[k] = rewards
+        self._n_kept = k = k + 1
+        for i in ended:
+            self._events += (k, i, 1)
+        self._n_ended += len(ended)
+        if self._n_kept == len(self._rewards):
+            self._add_up()
+
+    def abandon_row(self, rewards: Sequence[Any], ended: Sequence[End]) -> None:
+        """Take in the steps one by one."""
+        # Only whole rows are kept, and some environments were not stepped in this one.
+        for i, reward in enumerate(rewards):
+            if is_number(reward):
+                self._add_step(i, float(reward))
+        for i, _, _ in ended:
+            self.end(i)
+
+    def state(self, i: int) -> State:
+        """Add up, and return the sums."""
+        self._add_up()
+        return {"sums": self._sums[i].tolist()}
+
+    def load_state(self, i: int, state: State) -> None:
+        """Set the sums; ValueError if they are not four numbers."""
+        # Otherwise the rows kept would later be added to the sums that are loaded.
+        self._add_up()
+        if "sums" not in state:
+            raise ValueError(
+                f"TrajInfo: expected the state of plain sums, got class {state.get('class')}"
+            )
+        sums = np.array(state["sums"], np.float64)
+        if sums.shape != self._start.shape:
+            raise ValueError(f"TrajInfo: state: expected 4 sums, got {state['sums']}")
+        self._sums[i] = sums
+
+    def prepare(self) -> None:
+        """Add up, unless the compiler had to be loaded for it."""
+        # Loading it takes a third of a second, during which a worker would not notice that it is to close.
+        if self._n == 1 or _COMPILED in sys.modules:
+            self._add_up()
+
+    def take_packed(self, *, at_once: bool = False) -> Packed:
+        """Add up, and return the numbers of each episode."""
+        self._add_up(at_once=at_once)
+        parts, self._reported = self._reported, []
+        if not parts:
+            return b""
+        # The parts are in the order of time, and a stable sort keeps it within each environment.
+        envs = np.concatenate([envs for envs, _ in parts])
+        numbers: NDArray[np.float64] = np.concatenate([numbers for _, numbers in parts])
+        return numbers[np.argsort(envs, kind="stable")].tobytes()
+
+    def count(self) -> int:
+        """Return how many episodes `take` would return."""
+        return sum(len(envs) for envs, _ in self._reported) + self._n_ended
+
+    def forget_after(self, count: int) -> None:
+        """Drop all but the first `count` episodes that `take` would return."""
+        # What ended in the rows kept comes before what was reported since: `step` and `end` add it up first.
+        self._add_up()
+        kept = []
+        for envs, numbers in self._reported:
+            kept.append((envs[:count], numbers[:count]))
+            count -= len(envs[:count])
+        self._reported = kept
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether `take` would return anything."""
+        return self.count() > 0
+
+    def _add_up(self, *, at_once: bool = False) -> None:
+        if not self._n_kept:
+            return
+        add = add_up
+        # Loading the compiler takes a third of a second, too much for one environment or a process that ends.
+        if self._n > 1 and not (at_once and _COMPILED not in sys.modules):
+            from parllel.cages.stepping import compiled
+
+            add = compiled.add_up
+        events = np.array(self._events, np.int64).reshape(-1, 3)
+        ended = np.empty((len(events), 4))
+        add(self._rewards, self._n_kept, events, self._start, self._discount, self._sums, ended)
+        # `ended` has a row for each event, so that the compiled loop need not count them.
+        ends = events[:, 2] == 1
+        self._reported.append((events[ends, 1], ended[ends]))
+        self._events, self._n_ended, self._n_kept = [], 0, 0
+
+
+def add_up(
+    rewards: NDArray[np.float64],
+    rows: int,
+    events: NDArray[np.int64],
+    start: NDArray[np.float64],
+    discount: float,
+    sums: NDArray[np.float64],
+    out_ended: NDArray[np.float64],
+) -> None:
+    """Add rewards to the sums of each episode in the order of time, as `TrajInfo.step` does.
+
+    rewards: [at least rows, n].  events: [e, 3] of row, environment, and whether an episode ends in
+    front of that row or one begins whatever was before; in the order of time.  start: [4], what
+    length, return, discounted return and weight of an episode are at first.  sums: [n, 4], those
+    of the episodes in progress, which are carried on.  out_ended: [e, 4], where an episode ends.
+    """
+    # Python floats: adding them takes a fraction of what adding numpy's scalars takes, with the same bits.
+    columns = rewards[:rows].T.tolist()
+    reached = [0] * len(columns)
+
+    def go_on(i: int, stop: int) -> None:
+        length, return_, discounted, weight = sums[i].tolist()
+        for reward in columns[i][reached[i] : stop]:
+            length += 1.0
+            return_ += reward
+            discounted += weight * reward
+            # Not `discount**length`, which rounds in another way than one product after the other.
+            weight *= discount
+        sums[i] = length, return_, discounted, weight
+
+    for e, (row, i, ends) in enumerate(events.tolist()):
+        if ends:
+            go_on(i, row)
+            out_ended[e] = sums[i]
+        sums[i] = start
+        reached[i] = row
+    for i in range(len(columns)):
+        go_on(i, rows)
+
+
+def _numbers(traj: TrajInfo) -> tuple[float, float, float, float]:
+    return traj.length, traj.return_, traj.discounted_return, traj._weight

@@ -1,0 +1,297 @@
+"""Environments that are stepped one after the other: rows of all of them, and their states.
+
+step_row     steps[i](action) for each     -> observation written at once, reward and flags as a row
+             an end: reset in the same step, or still until `reset_rows`
+prepare      a worker has time             -> ended environments are reset, into private memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.cages.argument_checks import check_counts, check_row
+from parllel.cages.stepping.checks import no_number, none_observed
+from parllel.cages.stepping.env_attributes import set_env_attribute
+from parllel.cages.stepping.env_stepper import EnvStepper
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.row_environments import RowEnvironments
+from parllel.cages.stepping.rows import Rows
+from parllel.cages.stepping.saved_environments import environment_states, load_environment_states
+from parllel.cages.stepping.trajectories import End, TrajInfoFactory, is_number
+from parllel.cages.workers.answers import FinalObservation
+from parllel.errors import add_note
+from parllel.types import State
+
+
+class Environments(RowEnvironments):
+    """A list of environments in this process, and the loop that steps them over a row.
+
+    Args:
+        factories: make the environments.
+        seeds: for each a seed sequence or int for its generator and its action space.
+        traj_info: makes the record of one episode.
+        reset_automatically: reset at the end of an episode within the same step; otherwise an ended
+            environment stays still until the next `reset_rows`.
+        index: number of the first one, for messages.
+        check: test what environments return: "first_episode" of each, or "always".
+
+    Attributes:
+        index: the argument of that name.
+        name: what messages call the first one.
+        spaces: of each environment.
+        needs_reset: [n] bool, always the same array.
+        envs: the environments, for what is asked of them by name.
+        stepper: steps one of them.
+
+    Raises:
+        ValueError: for an unknown `check`.
+    """
+
+    def __init__(
+        self,
+        factories: Sequence[EnvFactory],
+        seeds: Sequence[Any],
+        traj_info: TrajInfoFactory,
+        *,
+        reset_automatically: bool,
+        index: int = 0,
+        check: str = "first_episode",
+    ) -> None:
+        self.stepper = EnvStepper(
+            factories,
+            seeds,
+            traj_info,
+            reset_automatically=reset_automatically,
+            index=index,
+            check=check,
+        )
+        super().__init__(
+            index=index,
+            name=self.stepper.name(0),
+            spaces=self.stepper.spaces,
+            needs_reset=self.stepper.needs_reset,
+            trajs=self.stepper.trajs,
+        )
+        self.envs = self.stepper.envs
+        # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
+        self._steps = self.stepper.steps
+
+    def reset_rows(self, t: int, *, everyone: bool) -> None:
+        """Write reset observations into row `t`: of all, or of those that need a reset."""
+        rows = self._bound()
+        # One row more than the batch has: the one that follows it is where the next batch begins.
+        check_row(t, rows.T + 1, self.name)
+        for i in self._indices:
+            if everyone or self.needs_reset[i]:
+                observation, _ = self.stepper.reset_one(i)
+                rows.write_observation(t, i, observation)
+        # Not before all of them: a row must not be stepped if one reset failed, though others have succeeded.
+        self._started = True
+
+    def prepare(self, t: int) -> None:
+        """Do after row `t`, while no process waits, what would be waited for later.
+
+        Ended environments are reset, into private memory; after the last row statistics are added up.
+        """
+        super().prepare(t)
+        # Before the first `reset_rows` all environments are marked, but none of them has ended.
+        if self.stepper.n_waiting and self._started:
+            self.stepper.prepare_resets()
+
+    def step_row(self, t: int) -> None:
+        """Step all with the actions of row `t`; ended ones stay still and get zeros."""
+        rows = self._rows
+        # One condition for all that can be wrong, as this runs in every row; what it was is seen afterwards.
+        if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
+            self._refuse_row(t)
+        # The quick way leaves out infos, nested observations, waiting environments and TrajInfo's `step`.
+        elif rows.cells is None or self.stepper.n_waiting or self._trajs.per_step:
+            self._run_row(t, rows, rows.read_actions(t), by_agent=True)
+        else:
+            self._run_quick(t, rows, rows.read_actions(t), rows.cells[t + 1])
+
+    def random_row(self, t: int) -> None:
+        """Draw the actions of row `t` from the action spaces, write them, and step."""
+        rows = self._bound()
+        self._check_row(t, rows)
+        # Drawn for those that wait as well, since the loop finds the actions by position. The agent_info of
+        # the row belongs to other actions, so TrajInfos do not see it.
+        actions = [space.sample() for space in self.stepper.action_spaces]
+        for i, action in enumerate(actions):
+            rows.write_action(t, i, action)
+        self._run_row(t, rows, actions)
+
+    def _run_quick(self, t: int, rows: Rows, actions: list[Any], cells: list[NDArray[Any]]) -> None:
+        """Do what `_run_row` does, where all step and there is one array of observations."""
+        # What makes it quick: per environment one call, one append and one copy, without a look-up by index.
+        # So rewards have no entry for steps that were not made, and `_abandon_row` gets them filled up.
+        rewards: list[Any] = []
+        ended: list[End] = []
+        add_reward = rewards.append
+        i = -1
+        try:
+            for i, step, action, cell in zip(
+                self._indices, self._steps, actions, cells, strict=False
+            ):
+                observation, reward, terminated, truncated, _ = step(action)
+                # Before anything that can raise: the step was made, and the statistics count it.
+                add_reward(reward)
+                if observation is None:  # numpy would write NaN
+                    raise none_observed(self.stepper.name(i))
+                if terminated or truncated:
+                    ended.append((i, bool(terminated), bool(truncated)))
+                    final = self.stepper.end_episode(i, observation)
+                    self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
+                    observation = self.stepper.follow_episode(i, final)
+                # Copied at once, as the environment may overwrite its array in its next step. After an
+                # automatic reset this is the first observation of the next episode: the true last one is in
+                # `_final` alone.
+                cell[...] = observation
+        except Exception as error:
+            add_note(error, f"in {self.stepper.name(i)}, during step")
+            left_out: list[Any] = [None] * (len(self._indices) - len(rewards))
+            self._abandon_row(t, rows, rewards + left_out, ended, i)
+            raise
+        # Last, and as a whole: one call for a row of rewards, where each alone would cost as much.
+        rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
+
+    def _run_row(self, t: int, rows: Rows, actions: list[Any], *, by_agent: bool = False) -> None:
+        # None stands for a step that was not made.
+        rewards: list[Any] = [None] * len(self._steps)
+        ended: list[End] = []
+        # Before the steps, as `see_agent_info` belongs to the step that follows; those that wait make none.
+        if by_agent and rows.agent_info is not None and self._trajs.sees_agent_info:
+            for i in np.flatnonzero(~self.needs_reset).tolist():
+                self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
+        self._step_all(t, rows, actions, rewards, ended)
+        rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
+
+    def _step_all(
+        self, t: int, rows: Rows, actions: list[Any], rewards: list[Any], ended: list[End]
+    ) -> None:
+        """Step all that do not wait; results go into the lists and into rows t and t + 1."""
+        indices: Sequence[int] = self._indices
+        steps = self._steps
+        if self.stepper.n_waiting:
+            indices, steps, actions = self._leave_out_waiting(t, rows, actions, rewards)
+        # Looked up once: this loop is what a step costs.
+        cells: Any = None if rows.single is None else rows.single[t + 1]
+        nested, infos = cells is None, rows.env_info
+        record = self._trajs.step if self._trajs.per_step else None
+        i = -1
+        try:
+            for i, step, action in zip(indices, steps, actions, strict=False):
+                observation, reward, terminated, truncated, info = step(action)
+                rewards[i] = reward
+                if observation is None:
+                    raise none_observed(self.stepper.name(i))
+                if record is not None:
+                    try:  # costs nothing where it is a number
+                        number = float(reward)
+                    except (TypeError, ValueError):
+                        raise no_number(reward, self.stepper.name(i)) from None
+                    record(i, observation, action, number, terminated, truncated, info)
+                if terminated or truncated:
+                    ended.append((i, bool(terminated), bool(truncated)))
+                    final = self.stepper.end_episode(i, observation)
+                    self._final.append(FinalObservation(t, rows.lo + i, final, bool(truncated)))
+                    observation = self.stepper.follow_episode(i, final)
+                if nested:
+                    rows.write_observation(t + 1, i, observation)
+                else:
+                    cells[i] = observation
+                # Last, as an info that does not fit must not hide the end of an episode.
+                if infos is not None:
+                    infos.write(t, i, info, ended=terminated or truncated)
+        except Exception as error:
+            # By a note, not a new exception: the error keeps its type, which the user's code may expect.
+            add_note(error, f"in {self.stepper.name(i)}, during step")
+            self._abandon_row(t, rows, rewards, ended, i)
+            raise
+
+    def _abandon_row(
+        self, t: int, rows: Rows, rewards: list[Any], ended: list[End], failed: int | None
+    ) -> None:
+        """Keep what there is of a row that failed: other environments' results remain valid."""
+        self._trajs.abandon_row(rewards, ended)
+        rows.write_part(t, rewards, ended, failed)
+
+    def _leave_out_waiting(
+        self, t: int, rows: Rows, actions: list[Any], rewards: list[Any]
+    ) -> tuple[list[int], list[Callable[[Any], Any]], list[Any]]:
+        """Write zeros for those that wait; return what the loop goes over for the others."""
+        for i in np.flatnonzero(self.needs_reset).tolist():
+            rewards[i] = 0.0
+            # Cleared, not left: the row holds observations of an earlier batch, which an agent would act on.
+            rows.clear_observation(t + 1, i)
+        awake: list[int] = np.flatnonzero(~self.needs_reset).tolist()
+        return awake, [self._steps[i] for i in awake], [actions[i] for i in awake]
+
+    def _add_row(
+        self, t: int, rows: Rows, rewards: list[Any], ended: list[End]
+    ) -> NDArray[np.float64]:
+        try:
+            return self._trajs.add_row(rewards, ended)
+        except Exception as error:
+            # Only now: to look at each reward beforehand would cost every row what this costs a failed one.
+            wrong = [i for i, reward in enumerate(rewards) if not is_number(reward)]
+            failed = wrong[0] if wrong else None
+            self._abandon_row(t, rows, rewards, ended, failed)
+            if failed is None:
+                raise
+            raise no_number(rewards[failed], self.stepper.name(failed)) from error
+
+    def decorrelate(self, counts: Sequence[int], t: int) -> None:
+        """Take `counts[i]` random steps and write the observations reached into row `t`.
+
+        Episodes that end on the way are not reported; the one in progress is, in full.
+        """
+        rows = self._bound()
+        check_row(t, rows.T + 1, self.name)
+        check_counts(counts, len(self._indices), self.name)
+        stepper = self.stepper
+        # Random steps go past the ends of episodes, in cages that wait for resets too.
+        automatic, stepper.reset_automatically = stepper.reset_automatically, True
+        # Those that ended in rows before are kept; they have not been collected yet.
+        completed = self._trajs.count()
+        try:
+            for i, count in enumerate(counts):
+                # Each with draws of its own action space: the same, however environments are divided among
+                # processes.
+                for _ in range(count):
+                    rows.write_observation(t, i, stepper.random_one(i)[1].observation)
+        finally:
+            stepper.reset_automatically = automatic
+            self._trajs.forget_after(completed)
+
+    def states(self) -> list[State]:
+        """Return what a checkpoint keeps of each environment, between two rows."""
+        return environment_states(self.stepper)
+
+    def load_states(self, states: Sequence[State], salt: int) -> None:
+        """Take back what `states` returned; for `salt` and errors see `load_environment_states`."""
+        # No reset has to come first: the states bring episodes that are in progress.
+        load_environment_states(self.stepper, states, salt)
+        self._started = True
+
+    def get(self, name: str) -> list[Any]:
+        """Return an attribute of each environment, found through its wrappers."""
+        return [env.get_wrapper_attr(name) for env in self.stepper.envs]
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an attribute where it is found among the wrappers of each."""
+        for env in self.stepper.envs:
+            set_env_attribute(env, name, value)
+
+    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call a method of each environment, found through its wrappers."""
+        # All are looked up before any is called: a misspelled name then changes nothing.
+        methods = self.get(name)
+        return [method(*args, **kwargs) for method in methods]
+
+    def _close_environments(self) -> None:
+        self.stepper.close()

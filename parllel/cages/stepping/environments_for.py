@@ -1,0 +1,61 @@
+"""The choice of how a process steps its environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from parllel.cages.argument_checks import check_factories, check_native
+from parllel.cages.native.vector_env_factory import VectorEnvFactory
+from parllel.cages.native.vector_environments import VectorEnvironments
+from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.row_environments import RowEnvironments
+from parllel.cages.stepping.trajectories import TrajInfoFactory
+
+
+def factories_by_column(
+    env_factories: Sequence[EnvFactory] | VectorEnvFactory,
+    n: int | None,
+    seeds: Sequence[Any] | None,
+    cage: str,
+) -> tuple[Sequence[EnvFactory], Sequence[Any]]:
+    """Return what makes one environment of each column, and a seed for each; of all None if `seeds` is None.
+
+    Raises:
+        TypeError: if `env_factories` is neither a sequence of functions nor a VectorEnvFactory.
+        ValueError: if there is no environment, or another number of seeds.
+    """
+    if not isinstance(env_factories, VectorEnvFactory):
+        return env_factories, check_factories(env_factories, seeds, cage, n)
+    seeds = check_native(n, seeds, cage)
+    return [env_factories] * len(seeds), seeds
+
+
+def environments_for(
+    factories: Sequence[EnvFactory] | VectorEnvFactory,
+    seeds: Sequence[Any],
+    traj_info: TrajInfoFactory,
+    *,
+    reset_automatically: bool,
+    index: int = 0,
+    check: str = "first_episode",
+) -> RowEnvironments:
+    """Return environments as many as there are seeds, made by what `factories` is."""
+    if isinstance(factories, VectorEnvFactory):
+        return VectorEnvironments(
+            factories,
+            seeds,
+            traj_info,
+            reset_automatically=reset_automatically,
+            index=index,
+            check=check,
+        )
+    return Environments(
+        factories,
+        seeds,
+        traj_info,
+        reset_automatically=reset_automatically,
+        index=index,
+        check=check,
+    )

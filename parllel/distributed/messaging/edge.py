@@ -1,0 +1,305 @@
+"""The way from one agent to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Raw
+
+from parllel.distributed.messaging.errors import (
+    DuplicateActionError,
+    MessageTooLargeError,
+    MissingMessageError,
+    QueueOverflowError,
+)
+from parllel.distributed.messaging.exchange import Exchange
+from parllel.distributed.messaging.kafka_message import KafkaMessage
+from parllel.distributed.messaging.message_type import MessageType
+from parllel.distributed.messaging.outbox import Outbox
+from parllel.distributed.messaging.record_content import INSIDE, SCHEMA, wire_id
+from parllel.distributed.messaging.subscription import Subscription
+from parllel.distributed.wire.message import decode, encode, encode_part
+from parllel.distributed.wire.wire_error import WireError
+from parllel.errors import ClosedError
+from parllel.types import State
+
+# Bytes of a sequence number, a time, and the lengths of the names.
+_OVERHEAD = 32
+
+
+class EdgeKey(NamedTuple):
+    """What tells the edges of an environment apart. `channel` is None for those of topics."""
+
+    channel: str | None
+    kind: str
+    sender: str
+    recipient: str
+
+
+class Edge:
+    """The messages from one agent to another, first in, first out; `KafkaBroker.edge` returns it.
+
+    It stays valid over resets, until the environment leaves. All counters are of this epoch.
+
+    Attributes:
+        key: channel, kind, sender and recipient.
+        place: the environment, with its epoch and step.
+        names: sender and recipient as they are in records.
+        latest: whether a message replaces those before it that were not consumed.
+        queue: for each message that has arrived step, sequence number, time and payload.
+        sent: messages; also the sequence number of the next.
+        received: messages; also the sequence number that has to come next.
+        taken: messages that were consumed.
+        late: messages that were dropped since their step was over.
+        overwritten: messages that a later one replaced.
+        subscriptions: see each message that arrives.
+    """
+
+    __slots__ = (
+        *(
+            "_acted",
+            "_action",
+            "_exchange",
+            "_most",
+            "_once",
+            "_outbox",
+            "_overhead",
+            "key",
+            "kind",
+        ),
+        *("late", "latest", "names", "overwritten", "place", "queue", "received", "sent"),
+        *("subscriptions", "taken"),
+    )
+
+    def __init__(self, exchange: Exchange, outbox: Outbox, key: EdgeKey) -> None:
+        self._exchange = exchange
+        self._outbox = outbox
+        self.place = outbox.place
+        self.key = key
+        self.kind = MessageType(key.kind)
+        self.latest = False
+        # Whether a step has one message alone.
+        self._once = self.kind is MessageType.ACTION
+        self.names = (wire_id(key.sender), wire_id(key.recipient))
+        self._overhead = _OVERHEAD + 4 * (len(key.sender) + len(key.recipient))
+        self._most = outbox.most - self._overhead
+        self.subscriptions: Sequence[Subscription] = ()
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin an epoch: with no messages, and all counters at 0."""
+        self.queue: list[tuple[int | None, int, float, Any]] = []
+        self.sent = self.received = self.taken = self.late = self.overwritten = 0
+        self._acted: int | None = None
+        self._action: Any = None
+
+    def make_latest(self) -> None:
+        """Let each message replace those before it that were not consumed."""
+        self.latest, self._once = True, False
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many messages were sent, consumed, dropped as late, and replaced."""
+        return self.sent, self.taken, self.late, self.overwritten
+
+    def put(self, payload: dict[str, Any], timestamp: float = 0.0) -> None:
+        """Send a message with the current hop, as it is now.
+
+        Raises:
+            TypeError: if the payload is no dict.
+            WireError: names the path of a value that cannot be sent.
+            DuplicateActionError: if another action was sent in this step; the same again is dropped.
+            QueueOverflowError: if as many messages as a queue holds were not consumed.
+            MessageTooLargeError: if the transport cannot carry it.
+            ClosedError: if the environment has left.
+        """
+        exchange, place = self._exchange, self.place
+        with exchange.lock:
+            if place.left:
+                raise ClosedError(f"{self}: the environment has left; join it again for new edges")
+            if type(payload) is not dict:
+                raise TypeError(f"{self}: payload: expected a dict, got {payload!r}")
+            if type(timestamp) is not float:
+                timestamp = _number(timestamp)
+            part: Any = payload
+            if exchange.encoded:
+                try:
+                    part = encode_part(payload, inside=INSIDE)
+                except WireError as error:
+                    error.args = (f"{error.args[0]} ({self})",)
+                    raise error.under("payload") from None
+                if len(part) > self._most:
+                    raise self._too_large(part)
+            step, number = place.step, self.sent
+            once = self._once and step is not None
+            if once and self._acted == step:
+                self._drop_same(part)
+                return
+            if number - self.taken - self.late - self.overwritten >= exchange.capacity:
+                raise self._overflow()
+            if once:
+                self._acted, self._action = step, part
+            self.sent = number + 1
+            if exchange.encoded:
+                way = (*self.names, number, timestamp)
+                exchange.add(self._outbox, way, part, len(part) + self._overhead)
+            else:
+                self.arrive((step, number, timestamp, part))
+
+    def _too_large(self, part: Raw) -> MessageTooLargeError:
+        return MessageTooLargeError(
+            f"{self}: payload: expected at most {self._most} bytes (max_bytes of the transport), "
+            f"got {len(part)}; send where the data is instead, such as a path",
+            environment=self.place.environment,
+            step=self.place.step,
+        )
+
+    def _drop_same(self, part: Any) -> None:
+        if part is not self._action and not _equal(part, self._action):
+            raise DuplicateActionError(
+                f"{self}: a second action in one step, unlike the first; begin the next step, or make the "
+                "topic with create_topic(topic, latest=True)",
+                environment=self.place.environment,
+                step=self.place.step,
+            )
+        self._exchange.duplicates += 1
+
+    def _overflow(self) -> QueueOverflowError:
+        return QueueOverflowError(
+            f"{self}: {self._exchange.capacity} messages were not consumed (capacity of the broker); "
+            "consume them, clear the environment, or make the topic with create_topic(topic, latest=True)",
+            environment=self.place.environment,
+            step=self.place.step,
+        )
+
+    def arrive(self, item: tuple[int | None, int, float, Any]) -> None:
+        """Take in the message whose turn it is; the caller holds the lock."""
+        queue = self.queue
+        if self.latest and queue:
+            self.overwritten += len(queue)
+            queue.clear()
+        queue.append(item)
+        self.received += 1
+        if self.subscriptions or self._exchange.watchers.taps:
+            self._exchange.watchers.saw(self.message_of(item), self.subscriptions, self.place)
+            if not self.key.recipient:  # it was for callbacks alone
+                queue.clear()
+                self.taken += 1
+
+    def ready(self) -> bool:
+        """Return whether this step's message is here, after dropping those of steps before."""
+        queue, step = self.queue, self.place.step
+        while queue and step is not None and queue[0][0] != step:
+            queue.pop(0)
+            self.late += 1
+        return bool(queue)
+
+    def take(self) -> KafkaMessage:
+        """Consume the next message; raise as `take_payload`."""
+        with self._exchange.lock:
+            return self.message_of(self._next())
+
+    def take_payload(self) -> dict[str, Any]:
+        """Consume the next message, and return its payload. Those of steps before are dropped.
+
+        Raises:
+            MissingMessageError: if it is not here; `KafkaBroker.await_messages` waits for it.
+            ClosedError: if the environment has left.
+        """
+        with self._exchange.lock:
+            payload: dict[str, Any] = self._next()[3]
+            return payload
+
+    def _next(self) -> tuple[int | None, int, float, Any]:
+        queue, step = self.queue, self.place.step
+        # The usual case first: this is called for every message.
+        if (not queue or (queue[0][0] != step and step is not None)) and not self.ready():
+            if self.place.left:
+                raise ClosedError(f"{self}: the environment has left; join it again for new edges")
+            raise self.missing("call await_messages first")
+        self.taken += 1
+        return queue.pop(0)
+
+    def consume(self, clear: bool) -> list[KafkaMessage]:
+        """Return the messages that have arrived; with `clear`, remove them. Late actions are dropped."""
+        if self._once:
+            self.ready()
+        messages = [self.message_of(item) for item in self.queue]
+        if clear:
+            self.taken += len(messages)
+            self.queue.clear()
+        return messages
+
+    def message_of(self, item: tuple[int | None, int, float, Any]) -> KafkaMessage:
+        """Return what is in the queue as a message."""
+        step, number, timestamp, payload = item
+        channel, _, sender, recipient = self.key
+        place = self.place
+        return KafkaMessage(
+            *(place.environment, sender, recipient, timestamp, self.kind, payload),
+            *(place.incarnation, place.epoch, step, number, SCHEMA, channel),
+        )
+
+    def stamp(self, message: KafkaMessage) -> None:
+        """Write into a message what it was sent with; the caller holds the lock since `put`."""
+        place = self.place
+        message.incarnation, message.epoch, message.step = (
+            place.incarnation,
+            place.epoch,
+            place.step,
+        )
+        message.sequence, message.schema, message.channel = self.sent - 1, SCHEMA, self.key.channel
+
+    def state(self) -> State:
+        """Return the counters and what waits; all that was sent has arrived."""
+        queue = np.frombuffer(encode([list(item) for item in self.queue]), np.uint8).copy()
+        return {
+            "key": list(self.key),
+            "latest": self.latest,
+            "counts": list(self.counts()),
+            "queue": queue,
+        }
+
+    def load_state(self, state: State) -> None:
+        """Go on from what `state` returned."""
+        if state["latest"]:
+            self.make_latest()
+        self.sent, self.taken, self.late, self.overwritten = state["counts"]
+        self.received = self.sent
+        self.queue = [
+            tuple(item) for item in decode(np.asarray(state["queue"], np.uint8).tobytes())
+        ]
+
+    def missing(self, what: str) -> MissingMessageError:
+        """Return the error for a message that is not here."""
+        return MissingMessageError(
+            f"{self}: expected message {self.received}, which has not come; {what}",
+            environment=self.place.environment,
+            step=self.place.step,
+        )
+
+    def __str__(self) -> str:
+        """Name the environment, the agents and the step, as errors do."""
+        channel, kind, sender, recipient = self.key
+        step = "" if self.place.step is None else f", step {self.place.step}"
+        via = "" if channel is None else f" over {channel!r}"
+        return (
+            f"environment {self.place.environment!r}, {kind} {sender!r} -> {recipient!r}{via}{step}"
+        )
+
+
+def _number(timestamp: Any) -> float:
+    """Return a time that is no float as one, or as an int that can be sent."""
+    if type(timestamp) is int and abs(timestamp) < 1 << 63:
+        return timestamp
+    return float(timestamp)
+
+
+def _equal(part: Any, other: Any) -> bool:
+    if not isinstance(part, dict):  # both are encoded
+        return bool(part == other)
+    try:
+        return encode(part) == encode(other)
+    except WireError:
+        return False

@@ -1,0 +1,119 @@
+"""What a checkpoint keeps of an environment with agents, between two steps.
+
+the environment    the number of the step, whether the episode has ended, physics, the leaves' last actions
+its agents         what each one's `state()` returns
+the broker         incarnation, epoch, step, and sequence numbers of the environment's edges
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parllel.distributed.messaging.agent_state import agent_state, load_agent_state
+from parllel.envs.states.env_state import env_state, missing_env_state
+from parllel.envs.states.layer_state import NoStateError
+from parllel.envs.states.plain_values import freeze, thaw
+from parllel.types import State
+
+# An override of any of these has a state that the default does not know.
+_OF_PHYSICS = ("apply_actions", "get_global_state", "reset_physics")
+
+
+def whole_state(env: Any) -> State:
+    """Return the state of an environment, `np_random` included, for `load_env_state`.
+
+    Raises:
+        NoStateError: naming what does not say its state.
+    """
+    state = env_state(env)
+    if state is None:
+        raise NoStateError(str(missing_env_state(env)))
+    return state
+
+
+def multi_agent_state(env: Any) -> State:
+    """Return the state of a KafkaMultiAgentEnv.
+
+    Raises:
+        NoStateError: if its physics, or an agent with a state of its own, does not say it.
+    """
+    for agent in env.agents.values():
+        _check_agent(agent)
+    broker = env.kafka_broker
+    return {
+        "timestep": env.timestep,
+        "terminated": env.terminated,
+        "truncated": env.truncated,
+        "needs_reset": env._needs_reset,
+        "leaf_actions": freeze(env._leaf_actions, "leaf_actions"),
+        "reset_options": freeze(env.reset_options, "reset_options"),
+        "physics": env.physics_state() if _says_physics(env) and env._has_physics else None,
+        "agents": {name: agent_state(agent) for name, agent in env.agents.items()},
+        "broker": None if broker is None else broker.environment_state(env.env_id),
+    }
+
+
+def load_multi_agent_state(env: Any, state: State) -> None:
+    """Take back what `multi_agent_state` returned, of an environment made alike.
+
+    An environment in SYNC has no state of a broker; one in ASYNC then starts with fresh numbers.
+
+    Raises:
+        ValueError: if it is no such state, or that of other agents.
+        NoStateError: as above.
+    """
+    try:
+        agents, broker, physics = state["agents"], state["broker"], state["physics"]
+        if agents.keys() != env.agents.keys():
+            raise ValueError(
+                f"environment {env.env_id!r}: expected the state of agents {sorted(env.agents)}, got that of "
+                f"{sorted(agents)}"
+            )
+        env.timestep, env._needs_reset = state["timestep"], state["needs_reset"]
+        env.terminated, env.truncated = state["terminated"], state["truncated"]
+        env._leaf_actions = thaw(state["leaf_actions"])
+        env.reset_options = thaw(state["reset_options"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"environment {env.env_id!r}: not the state of an environment with agents: {error}"
+        ) from error
+    for name, agent in env.agents.items():
+        load_agent_state(agent, agents[name])
+    if _says_physics(env) and physics is not None:
+        env.load_physics_state(physics)
+        env._has_physics = True
+    if env.kafka_broker is not None:
+        env.kafka_broker.clear_environment(env.env_id)
+        if broker is not None:
+            env.kafka_broker.load_environment_state(env.env_id, broker)
+
+
+def _says_physics(env: Any) -> bool:
+    """Return whether the class says the state of its physics; raise NoStateError if it should."""
+    cls = type(env)
+    if _overridden(cls, "physics_state"):
+        return True
+    for name in _OF_PHYSICS:
+        if _overridden(cls, name):
+            raise NoStateError(
+                f"{cls.__name__} has physics of its own ({name}); give it physics_state() and "
+                "load_physics_state(state)"
+            )
+    return False
+
+
+def _overridden(cls: type[Any], name: str) -> bool:
+    """Return whether a subclass of KafkaMultiAgentEnv has a method of its own of that name."""
+    original = next(base for base in cls.__mro__ if base.__name__ == "KafkaMultiAgentEnv")
+    return getattr(cls, name) is not getattr(original, name)
+
+
+def _check_agent(agent: Any) -> None:
+    """Raise NoStateError if an agent resets what it does not save."""
+    cls = type(agent)
+    original = next(base for base in cls.__mro__ if base.__name__ == "Agent")
+    if cls.reset is not original.reset and cls.state is original.state:  # type: ignore[attr-defined]
+        raise NoStateError(
+            f"agent {agent.agent_id!r}: {cls.__name__} resets a state of its own; give it state() and "
+            "load_state(state)"
+        )

@@ -1,0 +1,118 @@
+"""Reading the topics of a run from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from parllel.distributed.messaging.errors import BrokerRefusedError, BrokerUnavailableError
+from parllel.distributed.messaging.kafka.client_settings import ClientSettings
+from parllel.distributed.messaging.kafka.frame import OPENING, unframe
+from parllel.distributed.messaging.kafka.run_topics import run_topics, runs_of
+from parllel.distributed.messaging.kafka.topic_admin import described, metadata, new_client
+from parllel.distributed.messaging.kafka_message import KafkaMessage
+from parllel.distributed.messaging.record_content import read_record
+
+_MOST = 1000
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
+class RunReader:
+    """Read what the processes of a run send, and change nothing.
+
+    What was sent again, after a failure of the broker, may be read twice.
+
+    Attributes:
+        unreadable: records that hold no messages of this version.
+        ended: whether the topics of the run are gone.
+
+    Raises:
+        ValueError: if librdkafka does not know a setting.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.unreadable = 0
+        self.ended = False
+        self._settings = settings
+        self._consumer: Consumer = new_client(Consumer, settings.for_consumer())
+
+    def runs(self) -> dict[str, list[str]]:
+        """Return the runs that have topics, with the kinds of messages that they are for.
+
+        Raises:
+            BrokerUnavailableError: if the broker does not answer.
+        """
+        found = metadata(self._consumer, self._settings, self._deadline())
+        return runs_of(found.topics)
+
+    def follow(self, run: str, kinds: Sequence[str], *, from_start: bool) -> None:
+        """Read topics of a run from now on, or from their beginning.
+
+        Raises:
+            BrokerUnavailableError: if the broker does not answer.
+            BrokerRefusedError: if it has no such topics, or does not permit to read them.
+        """
+        deadline = self._deadline()
+        places = []
+        for kind in kinds:
+            name = run_topics(run)[kind]
+            topic = metadata(self._consumer, self._settings, deadline, name).topics[name]
+            if topic.error is not None or not topic.partitions:
+                said = topic.error.str() if topic.error is not None else "no partitions"
+                raise BrokerRefusedError(
+                    f"broker {self._settings.bootstrap}: run {run!r}: topic {name!r}: {said}; without a run, "
+                    "`parllel messaging tap` lists those there are"
+                )
+            places += [TopicPartition(name, number) for number in sorted(topic.partitions)]
+        for place in places:
+            # A moment that is the same for all: `OFFSET_END` would be whenever the first fetch is.
+            first, end = self._offsets(place, deadline)
+            place.offset = first if from_start else end
+        self._consumer.assign(places)
+
+    def read(self, timeout_s: float) -> list[KafkaMessage]:
+        """Return the messages that have come; if none has, wait for at most `timeout_s`."""
+        records: list[Message] = self._consumer.consume(_MOST, 0)
+        # A message without a value counts as false.
+        if not records and (first := self._consumer.poll(timeout_s)) is not None:
+            records = [first, *self._consumer.consume(_MOST, 0)]
+        return [message for record in records for message in self._messages_of(record)]
+
+    def close(self) -> None:
+        """End the client."""
+        self._consumer.close()
+
+    def _messages_of(self, record: Message) -> list[KafkaMessage]:
+        if (error := record.error()) is not None:
+            self.ended = self.ended or error.code() in _GONE
+            return []
+        framed = unframe(record.value())
+        if framed is not None and framed[1] == OPENING:
+            return []
+        try:
+            if framed is not None:
+                return read_record(framed[2])
+        except ValueError:
+            pass
+        self.unreadable += 1
+        return []
+
+    def _offsets(self, place: TopicPartition, deadline: float) -> tuple[int, int]:
+        left = max(deadline - time.monotonic(), 0.05)
+        try:
+            found = self._consumer.get_watermark_offsets(place, timeout=left)
+        except KafkaException as error:
+            raise BrokerUnavailableError(
+                f"broker {self._settings.bootstrap}: {described(error)}"
+            ) from None
+        if found is None:
+            raise BrokerUnavailableError(
+                f"broker {self._settings.bootstrap}: no offsets of {place.topic!r} within "
+                f"{self._settings.timeout_s:g} s"
+            )
+        return found
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._settings.timeout_s

@@ -1,0 +1,394 @@
+"""One broker for the agents of many environments."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from parllel.distributed.messaging.delivery import Delivery, unready
+from parllel.distributed.messaging.edge import Edge
+from parllel.distributed.messaging.exchange import Exchange
+from parllel.distributed.messaging.kafka_message import KafkaMessage
+from parllel.distributed.messaging.make_transport import make_transport
+from parllel.distributed.messaging.message_checks import (
+    check_channel,
+    check_message,
+    check_settings,
+)
+from parllel.distributed.messaging.message_tap import MessageTap
+from parllel.distributed.messaging.rooms import Rooms
+from parllel.distributed.messaging.topic import Topic, check_id
+from parllel.distributed.messaging.transport import Transport
+from parllel.logging.ledger import Ledger
+from parllel.types import Closing, State
+
+
+class KafkaBroker(Closing):
+    """Carry messages between the agents of many environments, none of which sees those of another.
+
+        publish, Edge.put   ---> the hop that is being put together
+        flush               ---> the transport: one record for each environment and kind of message
+        consume, Edge.take  <--- what has arrived, in the order in which it was sent, each message once
+
+    `consume`, `await_messages` and `take_payloads` flush by themselves, and wait for what this broker has
+    sent, so that memory and Kafka behave alike. Threads may share a broker.
+
+    Args:
+        mode: "memory": in this process; "kafka": through a Kafka broker at `bootstrap`.
+        run: names what belongs together for `parllel messaging tap`; letters, digits and "._-". By default it
+            is unique.
+        transport: in place of the one that the mode stands for; the broker closes it.
+        encoded: whether payloads travel as bytes, as they were when they were published. False hands on
+            references, in memory alone: a payload, and an array in one, must not change after publishing.
+        capacity: messages from one agent to another that may wait.
+        timeout_s: for how long a call waits for messages, or for the transport, in seconds.
+        bootstrap: "host:port" of a Kafka broker.
+        kafka: further arguments of `parllel.distributed.messaging.kafka.KafkaTransport`.
+
+    Raises:
+        ValueError: if an argument is none of these, or does not go with the mode.
+        ImportError: for "kafka" without the extra `kafka`.
+        BrokerUnavailableError: if there is no broker at `bootstrap`.
+        BrokerRefusedError: if it lacks something that is needed.
+
+    Example:
+        >>> broker = KafkaBroker()
+        >>> topic = TopicManager.action_topic("grid1", "device1", "rollout_0")
+        >>> payload = {"action": 2}
+        >>> broker.publish(
+        ...     topic, KafkaMessage("rollout_0", "grid1", "device1", 0.0, MessageType.ACTION, payload)
+        ... )
+        >>> [message.payload for message in broker.consume(topic, "device1", "rollout_0")]
+        [{'action': 2}]
+    """
+
+    def __init__(
+        self,
+        mode: str = "memory",
+        *,
+        run: str | None = None,
+        transport: Transport | None = None,
+        encoded: bool = True,
+        capacity: int = 1024,
+        timeout_s: float = 10.0,
+        bootstrap: str | None = None,
+        **kafka: Any,
+    ) -> None:
+        run = uuid.uuid4().hex if run is None else run
+        check_settings(run, capacity, timeout_s)
+        self.mode = mode
+        self.run = run
+        self.timeout_s = timeout_s
+        self.encoded = encoded
+        transport = make_transport(
+            mode,
+            run,
+            transport,
+            encoded=encoded,
+            bootstrap=bootstrap,
+            timeout_s=timeout_s,
+            kafka=kafka,
+        )
+        self._exchange = Exchange(
+            run, encoded=encoded, capacity=capacity, max_bytes=transport.max_bytes
+        )
+        self._rooms = Rooms(self._exchange)
+        self._delivery = Delivery(self._exchange, transport, self._rooms.by_id, timeout_s)
+
+    @property
+    def _open(self) -> threading.RLock:
+        self._delivery.check_open()
+        return self._exchange.lock
+
+    def create_topic(self, topic: str, *, latest: bool = False) -> None:
+        """Make a topic known before its first message; it need not be.
+
+        latest: whether the newest message alone is kept of each sender, and a step may have several actions.
+        """
+        with self._open:
+            if isinstance(topic, Topic):
+                self._rooms.get(topic.address.environment).create_topic(topic, latest)
+                return
+            check_channel("create_topic", topic)
+            if latest:
+                self._exchange.latest_channels.add(topic)
+
+    def publish(self, topic: str, message: KafkaMessage) -> None:
+        """Send a message with the current hop, and write into it the numbers that it is sent with.
+
+        topic: a `Topic`, whose address has to be that of the message; or a plain name, which is a channel of
+            the message's environment, between its sender and its recipient.
+
+        A broadcast goes to those who have subscribed by now. On the memory broker, the callbacks that the
+        message is for are called at once.
+
+        Raises:
+            TypeError: if the message is none, or one of its fields has the wrong type.
+            ValueError: if it does not belong to the topic.
+            ClosedError: if the broker was closed.
+        And what `Edge.put` raises.
+        """
+        check_message(topic, message)
+        with self._open:
+            room = self._rooms.get(message.env_id)
+            room.create_topic(topic)
+            edges = room.edges_from(topic, message)
+            for edge in edges:
+                edge.put(message.payload, message.timestamp)
+                edge.stamp(message)
+        if any(edge.subscriptions or edge.latest for edge in edges):
+            self.flush()
+
+    def subscribe(
+        self,
+        topic: str,
+        callback: Callable[[KafkaMessage], object] | None = None,
+        *,
+        agent_id: str | None = None,
+    ) -> Callable[[], None]:
+        """Call a function with each message that arrives from now on; return a function that ends this.
+
+        A callback watches: messages wait for their consumer all the same. Those of a plain name are of any
+        environment. If it raises, this is logged once and counted.
+
+        agent_id: lets an agent consume the broadcasts of a topic from now on.
+
+        Raises:
+            TypeError: if there is neither a callback nor an agent.
+            ValueError: for an agent of a topic that is no broadcast.
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"subscribe: callback: expected a function, got {callback!r}")
+        if callback is None and agent_id is None:
+            raise TypeError(
+                "subscribe: expected a callback, or agent_id for a broadcast, got neither"
+            )
+        with self._open:
+            return self._rooms.subscribe(topic, callback, agent_id)
+
+    def consume(
+        self, topic: str, agent_id: str, env_id: str, clear: bool = True
+    ) -> list[KafkaMessage]:
+        """Return the messages for an agent, the oldest first, [] if there are none; remove them with `clear`.
+
+        It waits until what was published before has arrived. Actions of an earlier step are dropped. Those of
+        several senders of a plain name are ordered by their time.
+
+        Raises:
+            ValueError: if the topic is of another environment or for another agent, or is a broadcast to
+                which the agent has not subscribed.
+            MissingMessageError, BrokerUnavailableError: if what was published does not arrive in time.
+            SequenceGapError: if some of it was lost.
+        """
+        check_id("consume: env_id", env_id)
+        check_id("consume: agent_id", agent_id)
+        with self._open:
+            edges = self._rooms.edges_to(topic, agent_id, env_id)
+        self._await_sent(edges)
+        with self._exchange.lock:
+            messages = [message for edge in edges for message in edge.consume(clear)]
+        if len(edges) > 1:
+            messages.sort(key=lambda message: message.timestamp)
+        return messages
+
+    def _await_sent(self, edges: list[Edge]) -> None:
+        with self._exchange.lock:
+            sent = [(edge, edge.sent, edge.place.epoch) for edge in edges]
+
+        def arrived() -> bool:
+            # After a reset by another thread there is nothing left to wait for.
+            return all(
+                edge.received >= number or edge.place.epoch != epoch or edge.place.left
+                for edge, number, epoch in sent
+            )
+
+        if not self._delivery.wait_until(arrived, edges, self._delivery.deadline(None)):
+            late = next(edge for edge, number, _ in sent if edge.received < number)
+            raise self._delivery.overdue(late, f"waited for {self.timeout_s} s")
+        self._exchange.watchers.run(self.timeout_s)
+
+    def clear_environment(self, env_id: str) -> None:
+        """Begin the next epoch of an environment: whatever was sent in this one is dropped, wherever it is.
+
+        Topics and subscriptions stay. The cost is that of the environment's own agents.
+        """
+        check_id("clear_environment: env_id", env_id)
+        with self._open:
+            room = self._rooms.by_id.get(env_id)
+            if room is None:
+                return
+            room.clear()
+            place = room.place
+        self._delivery.reset(place.key, place.incarnation, place.epoch)
+
+    def get_environment_topics(self, env_id: str) -> list[str]:
+        """Return the topics of an environment that were created or written to, in this order."""
+        with self._open:
+            room = self._rooms.by_id.get(check_id("get_environment_topics: env_id", env_id))
+            return [] if room is None else room.topics()
+
+    def join(self, env_id: str) -> int:
+        """Take an id for an environment, and return the number of this taking, which is not used again.
+
+        Messages of an earlier taking reach nobody any more.
+
+        Raises:
+            WrongStateError: if another environment has it.
+        """
+        with self._open:
+            return self._rooms.join(check_id("join: env_id", env_id))
+
+    def leave(self, env_id: str) -> None:
+        """Give an id up, with its topics, messages, subscriptions and edges."""
+        with self._open:
+            room = self._rooms.leave(check_id("leave: env_id", env_id))
+        if room is not None:
+            place = room.place
+            self._delivery.reset(place.key, place.incarnation, place.epoch)
+
+    def begin_step(self, env_ids: Sequence[str], steps: Sequence[int]) -> None:
+        """Number what these environments send from now on; each edge has one action until the next number.
+
+        steps: a number for each environment.
+
+        Raises:
+            ValueError: if one is less than that before in the same epoch, or there are not as many.
+        """
+        if self._exchange.outgoing:
+            self.flush()
+        with self._open:
+            for env_id, step in zip(env_ids, steps, strict=True):
+                place = self._rooms.get(env_id).place
+                if place.step is not None and step < place.step:
+                    raise ValueError(
+                        f"begin_step: environment {env_id!r}: expected a step from {place.step} on, "
+                        f"got {step!r}"
+                    )
+                place.step = step
+
+    def edge(self, topic: Topic, env_id: str | None = None) -> Edge:
+        """Return the way from one agent to another, which is quicker to use than its name.
+
+        Raises:
+            TypeError: if the topic is a plain name, which has no address.
+            ValueError: if it is of another environment, or a broadcast, which has many recipients.
+        """
+        if not isinstance(topic, Topic):
+            raise TypeError(f"edge: expected a Topic, as TopicManager makes it, got {topic!r}")
+        if env_id is not None and env_id != topic.address.environment:
+            raise ValueError(f"edge: expected a topic of environment {env_id!r}, got {topic!r}")
+        if topic.address.recipient is None:
+            raise ValueError(f"edge: expected a topic with a recipient, got {topic!r}; use publish")
+        with self._open:
+            room = self._rooms.get(topic.address.environment)
+            room.create_topic(topic)
+            return room.edge_of(topic.address)
+
+    def await_messages(self, edges: Sequence[Edge], deadline: float | None = None) -> None:
+        """Flush, and wait until each edge has its message of the step; those of earlier steps are dropped.
+
+        deadline: of `time.monotonic`; None is the broker's time-out from now.
+
+        Raises:
+            MissingMessageError: names the environment, the edge and the step of the first that has not come.
+            SequenceGapError: if it was lost.
+            BrokerUnavailableError: if it is on its way, or cannot be sent.
+        """
+        missing = list(edges)
+
+        def ready() -> bool:
+            missing[:] = unready(missing)
+            return not missing
+
+        if not self._delivery.wait_until(ready, missing, self._delivery.deadline(deadline)):
+            others = f" (and {len(missing) - 1} others)" if len(missing) > 1 else ""
+            raise self._delivery.overdue(missing[0], f"the deadline is over{others}")
+        self._exchange.watchers.run(self.timeout_s)
+
+    def take_payloads(
+        self, edges: Sequence[Edge], deadline: float | None = None
+    ) -> list[dict[str, Any]]:
+        """Await one message of each edge, and consume them; raise as `await_messages`."""
+        self.await_messages(edges, deadline)
+        with self._exchange.lock:
+            payloads = []
+            for edge in edges:
+                queue = edge.queue
+                # As `take_payload` would, without a call for each; another thread may have been quicker.
+                if queue and not edge.place.left and queue[0][0] == edge.place.step:
+                    edge.taken += 1
+                    payloads.append(queue.pop(0)[3])
+                else:
+                    payloads.append(edge.take_payload())
+            return payloads
+
+    def flush(self, deadline: float | None = None) -> None:
+        """Send what was published, take in what has come, and call the callbacks that it is for.
+
+        Raises:
+            BrokerUnavailableError: if it could not be sent by the deadline; the next flush tries again.
+        """
+        self._delivery.check_open()
+        self._delivery.flush(deadline)
+        self._exchange.watchers.run(self.timeout_s)
+
+    def tap(
+        self, environments: Collection[str] | None = None, *, capacity: int = 1024
+    ) -> MessageTap:
+        """Return a view of the messages that arrive from now on, of some environments or all."""
+        taps = self._exchange.watchers.taps
+        with self._open:
+            tap = MessageTap(environments, capacity, taps.remove)
+            taps.append(tap)
+        return tap
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts of messages, records, environments and faults since the broker was made."""
+        with self._exchange.lock:
+            return {**self._rooms.statistics(), **self._delivery.statistics()}
+
+    @property
+    def ledger(self) -> Ledger:
+        """What became of the messages up to now; its `check` raises if any is lost or counted twice."""
+        with self._exchange.lock:
+            return self._rooms.ledger()
+
+    def environment_state(self, env_id: str) -> State:
+        """Return where an environment stands: numbers, and messages that nobody has consumed.
+
+        Raises:
+            WrongStateError: if no environment has the id.
+            MissingMessageError: if what was published does not arrive within the time-out.
+        """
+        with self._open:
+            room = self._rooms.existing(env_id)
+            edges = list(room.edges.values())
+        self._await_sent(edges)
+        with self._exchange.lock:
+            return room.state()
+
+    def load_environment_state(self, env_id: str, state: State) -> None:
+        """Let an environment go on where another stood; messages that are on their way reach nobody.
+
+        Raises:
+            WrongStateError: if no environment has the id.
+        """
+        with self._open:
+            self._rooms.load_state(env_id, state)
+
+    def state(self) -> State:
+        """Return where all environments stand."""
+        return {env_id: self.environment_state(env_id) for env_id in list(self._rooms.by_id)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Let the environments of a state go on where they stood; those that have not joined join."""
+        for env_id, of_one in state.items():
+            with self._open:
+                self._rooms.get(env_id)
+            self.load_environment_state(env_id, of_one)
+
+    def close(self) -> None:
+        """Give everything up; waits that other threads are in end with ClosedError."""
+        self._delivery.close()

@@ -1,0 +1,410 @@
+"""Operators and games side by side, held and let go by hand.
+
+    requests, of any thread      launch, reset, step, play, stop, ...     wishes; none waits for a worker
+    a thread for each card       plays what is wished                     CardPlayer
+    listeners                    snapshot, frame                          all that a page shows
+
+All of it is under one lock, `Changes`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parllel.distributed.operators.board.board_folder import BoardFolder
+from parllel.distributed.operators.board.card import Card, Frame
+from parllel.distributed.operators.board.card_gate import Pace
+from parllel.distributed.operators.board.card_viewer import CardViewer
+from parllel.distributed.operators.board.changes import Changes
+from parllel.distributed.operators.board.errors import UnknownCardError
+from parllel.distributed.operators.board.own_cards import OwnCards
+from parllel.distributed.operators.board.step_all import StepAll
+from parllel.distributed.operators.board.watched_experiment import WatchedExperiment
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.errors import ClosedError, WrongStateError
+from parllel.types import Closing
+
+_JOIN_S = 30.0
+AnyConfig = OperatorConfig | MultiAgentConfig
+
+
+class Board(Closing):
+    """Cards of operators and games; a run folder of kind "experiment" keeps what they play.
+
+    Args:
+        operators: the first cards.
+        base: where the folder is made.
+        folder: of an earlier board, to go on with its cards in place of a new one.
+        scripts: files of experiments that can be watched.
+        trusted: whether the scripts of runs that experiments act by may be anywhere.
+        speed: of a new board, as `set_speed` takes it.
+        frames_per_s: pictures of each card that is looked at, at most.
+        start_timeout_s, step_timeout_s: for the reply to a reset, and to a step, as for an Experiment.
+
+    Attributes:
+        folder: of the run.
+        scripts: the argument, by name.
+
+    Raises:
+        ValueError, WrongStateError: for operators that cannot be launched, as `launch`.
+        FileNotFoundError, ValueError, WrongStateError: if `folder` is not that of a board, or is in use.
+    """
+
+    def __init__(
+        self,
+        operators: Iterable[AnyConfig] = (),
+        *,
+        base: str | os.PathLike[str] = "runs",
+        folder: str | os.PathLike[str] | None = None,
+        scripts: Sequence[str | os.PathLike[str]] = (),
+        trusted: bool = False,
+        speed: float | None = 10.0,
+        frames_per_s: float = 10.0,
+        start_timeout_s: float = 60.0,
+        step_timeout_s: float | None = None,
+    ) -> None:
+        _check_rate("frames_per_s", frames_per_s)
+        if speed is not None:
+            _check_rate("speed", speed)
+        self.scripts = tuple(os.fspath(script) for script in scripts)
+        self._base, self._trusted, self._frames_per_s = base, trusted, frames_per_s
+        self._watched: WatchedExperiment | None = None
+        self._watched_before: list[WatchedExperiment] = []
+        self._looks: dict[Hashable, frozenset[str]] = {}
+        self._is_closed = False
+        self._changes = Changes()
+        self._cards: dict[str, Card] = {}
+        kept = BoardFolder(base, folder)
+        self.folder: Path = kept.path
+        self._pace = Pace(kept.state.get("speed", speed))
+        self._own = OwnCards(
+            self._changes,
+            self._cards,
+            kept,
+            self._pace,
+            self._viewer_of(self._cards),
+            start_timeout_s=start_timeout_s,
+            step_timeout_s=step_timeout_s,
+        )
+        try:
+            self._own.launch_kept()
+            for config in operators:
+                self.launch(config)
+        except BaseException:
+            self.close()
+            if folder is None:
+                kept.remove()
+            raise
+
+    # ------------------------------------------------------------------ looking
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that a page shows, as JSON values; docs/operators_dashboard.md says what each is."""
+        with self._changes.look() as version:
+            shown = self._shown()
+            cards = [card.as_json() for card in shown.values()]
+            is_playing = any(card.playing for card in shown.values())
+            return {
+                "version": version,
+                "phase": "playing" if is_playing else "stopped",
+                "steps_left": self._steps().n_left,
+                "speed": self._pace.steps_per_s,
+                "go_on": self._own.go_on,
+                "seed": self._own.rounds.last,
+                "folder": str(self.folder),
+                "scripts": list(self.scripts),
+                "experiment": None if self._watched is None else self._watched.as_json(),
+                "cards": cards,
+            }
+
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call a function after changes, in any thread, and return what ends that.
+
+        It is not called again before a `snapshot` was taken. It has to return at once.
+        """
+        return self._changes.listen(changed)
+
+    def look(self, viewer: Hashable, cards: Collection[str]) -> None:
+        """Ask workers for pictures of these cards, for a viewer, in place of those it looked at before."""
+        with self._changes:
+            self._looks[viewer] = frozenset(cards)
+
+    def leave(self, viewer: Hashable) -> None:
+        """Ask for no pictures for this viewer."""
+        with self._changes:
+            self._looks.pop(viewer, None)
+
+    def frame(self, card_id: str) -> Frame | None:
+        """Return the newest picture of a card; None before the first.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+        """
+        with self._changes:
+            return self._card(card_id, self._shown()).frame
+
+    # ------------------------------------------------------------------ cards
+
+    def launch(self, config: AnyConfig) -> str:
+        """Put an operator or a game on the board, and return the id of its card.
+
+        Its worker is started by the first reset.
+
+        Raises:
+            TypeError, ValueError: if it cannot be played; one sentence.
+            WrongStateError: if its id is taken.
+        """
+        if not isinstance(config, (OperatorConfig, MultiAgentConfig)):
+            raise TypeError(f"expected an OperatorConfig or MultiAgentConfig, got {config!r}")
+        self._own.launch(config, self._check_own)
+        return config.operator_id
+
+    def remove(self, card_id: str) -> None:
+        """Take a card off the board, and end its worker; what it has played stays in the folder.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+        """
+        with self._changes:
+            self._check_own()
+            self._card(card_id, self._cards)
+            self._own.remove(card_id)
+
+    def restart(self, card_id: str) -> None:
+        """End a card's worker, and play the seed that it had in another one; none if it has played none.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+        """
+        with self._changes:
+            self._check_own()
+            self._card(card_id, self._cards)
+            self._own.restart(card_id)
+
+    # ------------------------------------------------------------------ playing
+
+    def reset(self, seed: int | None = None, cards: Collection[str] | None = None) -> None:
+        """Begin a new episode, of the same seed for all cards of the call.
+
+        An episode in progress is abandoned: its steps stay in the telemetry. A card that is thinking gets
+        its reply before.
+
+        Args:
+            seed: of the environments; None is the one after the last.
+            cards: their ids; None is all whose workers have not died.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+            WrongStateError: if a card of `cards` has died.
+            ValueError: for what is no seed.
+        """
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+            raise ValueError(f"seed: expected an int of at least 0, got {seed!r}")
+        with self._changes:
+            self._check_own()
+            chosen = [card for card in self._chosen(cards) if card.status != "died"]
+            for card in self._chosen(cards):
+                if cards is not None and card.status == "died":
+                    raise WrongStateError(f"card {card.card_id!r}: its worker has died; restart it")
+            if chosen:
+                self._own.reset(seed, chosen)
+
+    def step(self, cards: Collection[str] | None = None) -> None:
+        """Take one step on each card.
+
+        A step of all cards begins when each has finished the one before, so that none gets ahead. `stop`,
+        `play`, `reset` and `restart` take back those that have not begun.
+
+        Args:
+            cards: their ids, each of which steps by itself. None is a step of all that are within an episode,
+                do not play by themselves, and have no people; in an experiment in lock step people, too.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+            WrongStateError: if a card of `cards`, or every one, is not within an episode; if none can take a
+                step of all.
+        """
+        with self._changes:
+            self._check_open()
+            within = self._within(cards)
+            if cards is not None:
+                for card in within:
+                    card.permits += 1
+            elif within:
+                self._steps().add()
+            self._changes.note()
+
+    def play(self, cards: Collection[str] | None = None, *, go_on: bool | None = None) -> None:
+        """Let cards take their steps by themselves, until their episodes end or `stop`.
+
+        Args:
+            cards: their ids; None is all that are within an episode. An empty one sets `go_on` alone.
+            go_on: whether to begin the next episode where one has ended, and for those that play none; None
+                is as before.
+
+        Raises:
+            UnknownCardError, WrongStateError: as `step`.
+        """
+        with self._changes:
+            self._check_open()
+            self._chosen(cards)
+            if go_on is not None:
+                self._own.go_on = bool(go_on)
+            self._changes.note()
+            self._own.keep()
+            if self._own.go_on and self._watched is None:
+                self._own.begin_next(self._chosen(cards))
+            within = self._within(cards)
+            if within:
+                self._steps().drop()
+            for card in within:
+                card.playing = True
+
+    def stop(self) -> None:
+        """Let no card begin another step; those that are thinking finish theirs."""
+        with self._changes:
+            for card in self._shown().values():
+                card.playing, card.permits = False, 0
+            self._steps().drop()
+            self._changes.note()
+
+    def set_speed(self, steps_per_s: float | None) -> None:
+        """Play so many steps a second on each card; None is as fast as possible.
+
+        Raises:
+            ValueError: for a number that is not finite and above 0.
+        """
+        if steps_per_s is not None:
+            _check_rate("steps_per_s", steps_per_s)
+        with self._changes:
+            self._pace.steps_per_s = steps_per_s
+            self._changes.note()
+            self._own.keep()
+
+    def act(self, card_id: str, number: int, action: Any) -> None:
+        """Answer the question `number` of a card with a person's choice.
+
+        Raises:
+            UnknownCardError: if there is no such card.
+            WrongStateError: if the question is not open.
+            ValueError: if there is no such action.
+        """
+        with self._changes:
+            questions = self._card(card_id, self._shown()).questions
+        # Without the board's lock, as the game checks the answer.
+        try:
+            questions.answer(number, action)
+        except (ValueError, WrongStateError) as error:
+            raise type(error)(f"card {card_id!r}: {error}") from None
+
+    def watch(self, script: str) -> None:
+        """Play the experiment of a script, in a folder of its own, on cards of its own; it begins stopped.
+
+        The board's own cards stop. They are shown again after `unwatch`; until then none is put on the
+        board, taken off it, or reset.
+
+        Raises:
+            ValueError: if the script is none of `scripts`.
+            WrongStateError: while another experiment is played.
+        """
+        if script not in self.scripts:
+            raise ValueError(f"script: expected one of {list(self.scripts)}, got {script!r}")
+        with self._changes:
+            self._check_open()
+            if self._watched is not None and not self._watched.is_over:
+                raise WrongStateError(
+                    f"experiment {self._watched.name!r} is played; end it before another"
+                )
+            self.stop()
+            self._watched = WatchedExperiment(
+                script,
+                self._changes,
+                self._pace,
+                self._viewer_of,
+                self._base,
+                trusted=self._trusted,
+            )
+            alive = [one for one in self._watched_before if one.thread.is_alive()]
+            self._watched_before = [*alive, self._watched]
+            self._watched.thread.start()
+            self._changes.note()
+
+    def unwatch(self) -> None:
+        """End the experiment if it is still played, keep what it has, and show the board's own cards.
+
+        Raises:
+            WrongStateError: if there is none.
+        """
+        with self._changes:
+            if self._watched is None:
+                raise WrongStateError("no experiment is watched")
+            self._watched.stop()
+            self._watched = None
+            self._changes.note()
+
+    def close(self) -> None:
+        """End all workers, and write the results; may be called twice."""
+        with self._changes:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for watched in self._watched_before:
+                watched.stop()
+        self._own.close()
+        for watched in self._watched_before:
+            watched.thread.join(_JOIN_S)
+
+    # ------------------------------------------------------------------ parts
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("Board: used after it was closed")
+
+    def _check_own(self) -> None:
+        """Raise unless the board's own cards are shown, which alone can be changed."""
+        self._check_open()
+        if self._watched is not None:
+            raise WrongStateError(
+                f"experiment {self._watched.name!r} is watched, which has its own cards and seeds; leave it "
+                "before"
+            )
+
+    def _shown(self) -> dict[str, Card]:
+        return self._cards if self._watched is None else self._watched.cards
+
+    def _steps(self) -> StepAll:
+        return self._own.steps if self._watched is None else self._watched.steps
+
+    def _viewer_of(self, cards: Mapping[str, Card]) -> CardViewer:
+        return CardViewer(self._changes, cards, self._frames_per_s, self._looks)
+
+    def _card(self, card_id: str, among: Mapping[str, Card]) -> Card:
+        if card_id not in among:
+            raise UnknownCardError(f"there is no card {card_id!r}")
+        return among[card_id]
+
+    def _chosen(self, cards: Collection[str] | None) -> list[Card]:
+        shown = self._shown()
+        return [self._card(one, shown) for one in (shown if cards is None else cards)]
+
+    def _within(self, cards: Collection[str] | None) -> list[Card]:
+        """Return the cards that are within an episode, or about to be."""
+        chosen = self._chosen(cards)
+        found = [card for card in chosen if card.is_within or card.wanted is not None]
+        if chosen and (not found or (cards is not None and len(found) < len(chosen))):
+            card = next(card for card in chosen if card not in found)
+            raise WrongStateError(
+                f"card {card.card_id!r}: expected one within an episode, got one that is {card.status}; "
+                f"{'restart' if card.status == 'died' else 'reset'} it first"
+            )
+        return found
+
+
+def _check_rate(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"{name}: expected a number above 0, got {value!r}")

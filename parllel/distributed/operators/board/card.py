@@ -1,0 +1,259 @@
+"""What a card shows of one operator or game, and what is wished of it.
+
+    the card's thread     begins, stepped, ended, said       what has happened
+    requests              playing, permits, abandon, ...     what is wished
+    everyone              as_json                            all under the board's lock
+
+new -> starting -> ready <-> thinking -> ended, failed or died;  a reset leads from each but died to starting
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from parllel.distributed.operators.board.changes import Changes
+from parllel.distributed.operators.board.players import LAST, Players
+from parllel.distributed.operators.board.questions import Questions
+from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+
+Record = dict[str, Any]
+_MOST_CHARACTERS = 2000
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A picture of an environment.
+
+    Attributes:
+        number: grows with each picture of a card.
+        episode: its number.
+        step: how many steps the episode had.
+        png: a file of PNG.
+    """
+
+    number: int
+    episode: int
+    step: int
+    png: bytes
+
+
+class Totals:
+    """What came of the episodes of a card since it was put on the board; of a game, of its first player."""
+
+    def __init__(self) -> None:
+        self.n_ended = self.n_failed = 0
+        self._reward, self._length = 0.0, 0
+        self._tokens: int | None = None
+        self._decisions = self._understood = 0
+
+    def add(self, outcomes: list[EpisodeOutcome]) -> None:
+        """Add an episode."""
+        for outcome in outcomes:
+            if "tokens" in outcome.counts:
+                self._tokens = (self._tokens or 0) + outcome.counts["tokens"]
+            self._decisions += outcome.counts.get("decisions", 0)
+            self._understood += outcome.counts.get("understood", 0)
+        if any(outcome.status != "ended" for outcome in outcomes):
+            self.n_failed += 1
+            return
+        self.n_ended += 1
+        self._reward += outcomes[0].total_reward
+        self._length += outcomes[0].episode_length
+
+    def as_json(self) -> Record:
+        """Return JSON values."""
+        n = self.n_ended
+        return {
+            "n_ended": n,
+            "n_failed": self.n_failed,
+            "mean_reward": self._reward / n if n else None,
+            "mean_length": self._length / n if n else None,
+            "tokens": self._tokens,
+            "decisions": self._decisions,
+            "understood": self._understood,
+        }
+
+
+class Card:
+    """One operator or game on a board; all of it is used within the lock, but for what the methods take.
+
+    Args:
+        config: of the operator or game.
+        changes: the board's lock.
+
+    Attributes:
+        status, message: as shown; docs/operators_dashboard.md says what each means.
+        is_within: whether an episode has begun, and has not ended.
+        playing: whether it takes its steps by itself.
+        permits: how many steps it may take although it does not play.
+        is_stepping: whether the next step of all cards waits for it.
+        awaits_others: whether an experiment in lock step holds it until others have ended their episodes.
+        has_people: whether a person decides, in a game for one of the players.
+        abandoned: whether another episode is wished for in place of this one.
+        wanted: number and seed of the episode that is to begin.
+        frame: the newest picture.
+        questions: that people are asked; they have a lock of their own.
+        players: of a game, which have one too; None of an operator.
+    """
+
+    def __init__(self, config: OperatorConfig | MultiAgentConfig, changes: Changes) -> None:
+        self.config, self._changes = config, changes
+        self.status = "new"
+        self.message: str | None = None
+        self._since = time.time()
+        self.number: int | None = None
+        self.seed: int | None = None
+        self.is_within = self.playing = self.abandoned = False
+        self.wanted: tuple[int, int] | None = None
+        self.permits = 0
+        self.is_stepping = self.awaits_others = False
+        self.has_people = "human" in _kinds_of(config)
+        self.frame: Frame | None = None
+        self.text: str | None = None
+        self.questions = Questions(self._asked)
+        self.players = Players(config) if isinstance(config, MultiAgentConfig) else None
+        self._totals = Totals()
+        self._begin()
+
+    @property
+    def card_id(self) -> str:
+        """The operator_id."""
+        return self.config.operator_id
+
+    @property
+    def kind(self) -> str:
+        """Return "operator" or "game"."""
+        return "game" if isinstance(self.config, MultiAgentConfig) else "operator"
+
+    def _note(self) -> None:
+        with self._changes:
+            self._changes.note()
+
+    def _asked(self) -> None:
+        with self._changes:
+            if self.questions.is_open:
+                if self.status == "thinking":
+                    self.now("waiting")
+            elif self.status == "waiting":
+                self.now("thinking")
+            self._changes.note()
+
+    def now(self, status: str, message: str | None = None) -> None:
+        """Note another status."""
+        if (status, message) != (self.status, self.message):
+            if status != self.status:
+                self._since = time.time()
+            self.status = status
+            self.message = None if message is None else message[:_MOST_CHARACTERS]
+            self._changes.note()
+
+    # ------------------------------------------------------------------ what has happened
+
+    def _begin(self) -> None:
+        self._step, self._reward, self._episode_reward = 0, None, 0.0
+        self._terminated = self._truncated = False
+        self._last: Record | None = None
+        self._contradictions: tuple[str, ...] = ()
+
+    def begins(self, episode: int, seed: int) -> None:
+        """Note that an episode begins."""
+        with self._changes:
+            self._begin()
+            self.number, self.seed = episode, seed
+            self.is_within = True
+            self.now("starting")
+            self._changes.note()
+
+    def stepped(self, record: Record) -> None:
+        """Note a step, or one player's part in it."""
+        with self._changes:
+            self._step = record["step"]
+            self._reward, self._episode_reward = record["reward"], record["episode_reward"]
+            self._terminated, self._truncated = record["terminated"], record["truncated"]
+            self._last = {name: record.get(name) for name in LAST}
+            self._contradictions = record.get("contradictions", self._contradictions)
+            if self.players is not None:
+                # Of a game, the return of its first player; what each gets is in their rows.
+                self.players.record(record)
+                self._reward, self._episode_reward = None, self.players.first_total
+            self._changes.note()
+
+    def notice(self, operator_id: str, seat: str, status: str) -> None:
+        """Note that a player of a game has something else to do."""
+        if self.players is not None:
+            self.players.notice(operator_id, seat, status)
+            self._note()
+
+    def ended(self, outcomes: list[EpisodeOutcome]) -> None:
+        """Note what came of the episode."""
+        first = outcomes[0]
+        failures = list(dict.fromkeys(o.failure for o in outcomes if o.failure is not None))
+        with self._changes:
+            self.is_within = self.is_stepping = False
+            self.permits = 0
+            self._totals.add(outcomes)
+            self._terminated, self._truncated = first.terminated, first.truncated
+            self._contradictions = tuple(s for outcome in outcomes for s in outcome.contradictions)
+            if any(outcome.lost for outcome in outcomes):
+                if self.players is not None:
+                    # The workers of the others are ended with it.
+                    self.players.died([o.operator_id for o in outcomes if o.lost])
+                self.now("died", "; ".join(failures))
+            elif failures:
+                self.now("failed", "; ".join(failures))
+            else:
+                self.now("ended")
+            self._changes.note()
+
+    def leaves(self) -> None:
+        """Note that there are no more episodes."""
+        with self._changes:
+            self.is_within = self.playing = self.is_stepping = False
+            self._changes.note()
+
+    def drew(self, episode: int, step: int, png: bytes) -> None:
+        """Keep a picture, in place of the one before."""
+        with self._changes:
+            number = 1 if self.frame is None else self.frame.number + 1
+            self.frame = Frame(number, episode, step, png)
+            self._changes.note()
+
+    # ------------------------------------------------------------------ what is shown
+
+    def as_json(self) -> Record:
+        """Return what a page shows, JSON values."""
+        config = self.config
+        single = None if isinstance(config, MultiAgentConfig) else config
+        return {
+            "id": self.card_id,
+            "kind": self.kind,
+            "operator_type": None if single is None else single.operator_type,
+            "env_id": config.env_id,
+            "policy": None if single is None else single.decider,
+            "status": self.status,
+            "since": self._since,
+            "message": "; ".join(filter(None, (self.message, *self._contradictions))) or None,
+            "episode": self.number,
+            "seed": self.seed,
+            "step": self._step,
+            "reward": self._reward,
+            "episode_reward": self._episode_reward,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+            "last": self._last,
+            "totals": self._totals.as_json(),
+            "frame": None if self.frame is None else self.frame.number,
+            "text": self.text,
+            "questions": self.questions.as_json(),
+            "players": None if self.players is None else self.players.as_json(),
+        }
+
+
+def _kinds_of(config: OperatorConfig | MultiAgentConfig) -> list[str]:
+    if isinstance(config, MultiAgentConfig):
+        return [player.operator_type for player in config.players.values()]
+    return [config.operator_type]

@@ -1,0 +1,255 @@
+"""A board's own cards: put on it, taken off, reset; and the folder that keeps what they play.
+
+    requests               launch, remove, restart, reset, under the board's lock
+    threads of cards       CardPlayer; after an episode one of them may ask for the next round
+    folder                 cards and rounds are written as they change; telemetry by the threads
+
+A game is made before the lock is taken, as its library may take a second to import.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from parllel.distributed.operators.board.board_folder import BoardFolder, is_another
+from parllel.distributed.operators.board.card import Card
+from parllel.distributed.operators.board.card_gate import Pace
+from parllel.distributed.operators.board.card_player import CardPlayer
+from parllel.distributed.operators.board.card_viewer import CardViewer
+from parllel.distributed.operators.board.changes import Changes
+from parllel.distributed.operators.board.rounds import Rounds
+from parllel.distributed.operators.board.step_all import StepAll
+from parllel.distributed.operators.operator_launcher import OperatorLauncher
+from parllel.distributed.operators.protocol.check_operator import check_operator
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.errors import ParllelError, WrongStateError
+from parllel.types import Closing
+
+_JOIN_S = 30.0
+_KEEP_S = 1.0  # between two writes of rounds that follow by themselves
+AnyConfig = OperatorConfig | MultiAgentConfig
+
+
+class OwnCards(Closing):
+    """The cards of a board.
+
+    Args:
+        changes: the board's lock.
+        cards: gets them, by id.
+        folder: of the board; closed at the end.
+        pace: of cards that play.
+        viewer: gets their pictures.
+        start_timeout_s, step_timeout_s: for the replies of workers.
+
+    Attributes:
+        go_on: whether a card that plays begins its next episode by itself.
+        rounds: the seeds so far.
+        steps: of all cards.
+    """
+
+    def __init__(
+        self,
+        changes: Changes,
+        cards: dict[str, Card],
+        folder: BoardFolder,
+        pace: Pace,
+        viewer: CardViewer,
+        *,
+        start_timeout_s: float,
+        step_timeout_s: float | None,
+    ) -> None:
+        self._changes, self._cards, self._folder = changes, cards, folder
+        self._pace, self._viewer = pace, viewer
+        self._timeouts: dict[str, Any] = {
+            "start_timeout_s": start_timeout_s,
+            "step_timeout_s": step_timeout_s,
+        }
+        self.rounds = Rounds(folder.seeds)
+        self.steps = StepAll(cards)
+        self.go_on = bool(folder.state.get("go_on", False))
+        self._players: dict[str, CardPlayer] = {}
+        self._ending: list[CardPlayer] = []  # of cards that were removed
+        self._kept_s = 0.0
+        self._launcher = OperatorLauncher(
+            folder.path, telemetry_dir="telemetry", log_dir="logs", terminal=False
+        )
+
+    # ------------------------------------------------------------------ cards
+
+    def launch_kept(self) -> None:
+        """Put the cards of an earlier board on this one; what they lack is said when they are reset."""
+        for config in self._folder.configs():
+            self._launch(config, lambda: None, is_checked=False)
+            names = self._folder.variables_of(config.operator_id)
+            if names:
+                with self._changes:
+                    self._cards[config.operator_id].now(
+                        "new",
+                        f"the values of its variables {', '.join(names)} are not kept: if it needs them, "
+                        "remove it, and launch it anew",
+                    )
+
+    def launch(self, config: AnyConfig, check: Callable[[], None]) -> None:
+        """Put an operator or a game on the board.
+
+        check: called within the lock; raises if nothing can be put there now.
+
+        Raises: as `Board.launch`.
+        """
+        _check_needs(config)
+        self._launch(config, check, is_checked=True)
+
+    def _launch(self, config: AnyConfig, check: Callable[[], None], *, is_checked: bool) -> None:
+        with self._changes:
+            check()
+            self._check_ids(config)
+        # Without the lock, which all cards need for each step.
+        card = Card(config, self._changes)
+        player = self._player(card, is_checked=is_checked)
+        try:
+            with self._changes:
+                check()
+                # Another may have taken them meanwhile.
+                self._check_ids(config)
+                self._ending = [one for one in self._ending if one.thread.is_alive()]
+                before = [one.thread for one in self._ending if one.card.card_id == card.card_id]
+                self._folder.operators.setdefault(card.card_id, config.as_json())
+                self._cards[card.card_id], self._players[card.card_id] = card, player
+                player.start(after=before)
+                self._changes.note()
+                self.keep()
+        except BaseException:
+            player.close()
+            raise
+
+    def remove(self, card_id: str) -> None:
+        """Take a card off the board, and end its worker; within the lock."""
+        del self._cards[card_id]
+        player = self._players.pop(card_id)
+        player.end()
+        self._ending.append(player)
+        if not self._folder.has_played(card_id):
+            # Another operator may have its id.
+            self._folder.operators.pop(card_id, None)
+        self._changes.note()
+        self.keep()
+
+    def restart(self, card_id: str) -> None:
+        """End a card's worker, and play the seed that it had in another; within the lock."""
+        card = self._cards[card_id]
+        # An episode may have been wished for a moment ago.
+        self.steps.drop()
+        seed = card.seed if card.wanted is None else card.wanted[1]
+        self._players[card_id].restart(None if seed is None else self.rounds.new(seed))
+        self.keep()
+
+    def reset(self, seed: int | None, cards: Collection[Card]) -> None:
+        """Let cards begin an episode of the same round; within the lock."""
+        self.steps.drop()
+        wanted = self.rounds.new(seed)
+        for card in cards:
+            self._players[card.card_id].reset(wanted)
+        self._changes.note()
+        self.keep()
+
+    def begin_next(self, cards: Iterable[Card]) -> None:
+        """Let those that play nothing begin their next round; within the lock."""
+        first: tuple[int, int] | None = None
+        for card in cards:
+            if card.status not in ("new", "ended") or card.wanted is not None:
+                continue
+            if card.number is None:
+                first = first or self.rounds.new(None)
+                wanted = first
+            else:
+                wanted = self.rounds.after(card.number)
+            self._players[card.card_id].reset(wanted)
+        self.keep()
+
+    def keep(self) -> None:
+        """Write what the board is; within the lock."""
+        self._kept_s = time.monotonic()
+        state = {
+            "cards": [card.config.as_json() for card in self._cards.values()],
+            "speed": self._pace.steps_per_s,
+            "go_on": self.go_on,
+        }
+        if (state, self.rounds.seeds) != (self._folder.state, self._folder.seeds):
+            self._folder.write(state, self.rounds.seeds)
+
+    def close(self) -> None:
+        """End all workers, and write the results; once, and without the lock."""
+        with self._changes:
+            players = [*self._ending, *self._players.values()]
+            for player in self._players.values():
+                player.end()
+        # After their gates were stopped: a thread whose worker ends before would record a failure.
+        self._launcher.close()
+        for player in players:
+            player.join(_JOIN_S)
+        try:
+            with self._changes:
+                self.keep()
+            self._folder.conclude()
+        finally:
+            self._folder.close()
+
+    # ------------------------------------------------------------------ parts
+
+    def _player(self, card: Card, *, is_checked: bool) -> CardPlayer:
+        try:
+            return CardPlayer(
+                card,
+                self._changes,
+                self._pace,
+                self.steps,
+                self._viewer,
+                self._launcher,
+                self._folder.telemetry,
+                self._folder.run_id(card.card_id),
+                **self._timeouts,
+                next_round=self._next_round,
+                makes_game=is_checked,
+            )
+        except (ParllelError, ImportError, OSError) as error:
+            raise ValueError(str(error)) from error
+
+    def _next_round(self, card: Card) -> tuple[int, int] | None:
+        if not self.go_on:
+            return None
+        wanted = self.rounds.after(card.number)
+        # Of short episodes there may be hundreds a second.
+        if time.monotonic() - self._kept_s > _KEEP_S:
+            self.keep()
+        return wanted
+
+    def _check_ids(self, config: AnyConfig) -> None:
+        taken = {one for card in self._cards.values() for one in _ids(card.config)}
+        for operator_id in _ids(config):
+            if operator_id in taken:
+                raise WrongStateError(f"there is a card {operator_id!r} already; take another id")
+        before = self._folder.operators.get(config.operator_id)
+        if before is not None and is_another(config.as_json(), before):
+            raise WrongStateError(
+                f"card {config.operator_id!r}: another operator of this id has played on this board; take "
+                "another id, so that their results stay apart"
+            )
+
+
+def _check_needs(config: AnyConfig) -> None:
+    operators: Iterable[OperatorConfig] = (
+        config.players.values() if isinstance(config, MultiAgentConfig) else [config]
+    )
+    try:
+        for one in operators:
+            check_operator(one, config.env_id)
+    except (ImportError, OSError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _ids(config: AnyConfig) -> list[str]:
+    players = config.players.values() if isinstance(config, MultiAgentConfig) else ()
+    return [config.operator_id, *(player.operator_id for player in players)]

@@ -1,0 +1,219 @@
+"""An experiment of a script, played on the board's cards: held, stepped, and let go.
+
+    its thread           loads the script, plays the experiment, ends it; `look` ten times a second
+    threads of cards     pass CardGate, then the experiment's own gate
+    requests             stop, and what they wish of the cards; as_json
+
+Telemetry and results are those of the same script without a board.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parllel.distributed.operators.board.card import Card
+from parllel.distributed.operators.board.card_gate import CardGate, Pace
+from parllel.distributed.operators.board.card_viewer import CardViewer
+from parllel.distributed.operators.board.changes import Changes
+from parllel.distributed.operators.board.step_all import StepAll
+from parllel.distributed.operators.experiments.episode_gate import (
+    EpisodeGate,
+    LockStepGate,
+    StoppedError,
+)
+from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
+from parllel.distributed.operators.experiments.experiment import Experiment
+from parllel.distributed.operators.experiments.experiment_file import load_experiment
+from parllel.distributed.operators.experiments.operator_session import OperatorSession
+from parllel.distributed.operators.games.seated_players import Notice
+from parllel.distributed.operators.protocol.choosing import Choose
+from parllel.distributed.operators.trusted_runs import check_runs
+
+_MOST_CHARACTERS = 2000
+
+
+class WatchedCard(Card):
+    """The card of an operator that goes from episode to episode by itself."""
+
+    def begins(self, episode: int, seed: int) -> None:
+        """Note that an episode begins."""
+        with self._changes:
+            self.questions.admit()
+            super().begins(episode, seed)
+
+    def ended(self, outcomes: list[EpisodeOutcome]) -> None:
+        """Note what came of the episode; the next one takes permits, too."""
+        with self._changes:
+            # Those that are left let its next episode begin.
+            permits = self.permits
+            super().ended(outcomes)
+            self.is_within, self.permits = True, permits
+
+
+class WatchedGate(CardGate):
+    """Hold operators before their steps, and before all episodes but the first."""
+
+    def begin_episode(self, name: str) -> None:
+        """Wait for the board, then for the inner gate."""
+        card = self._cards[name]
+        if card.number is not None:
+            self._hold(card)
+            with self._changes:
+                # A step of all that waited for it would never end: it waits for episodes that end by steps.
+                card.awaits_others, card.is_stepping = True, False
+                self._changes.note()
+        self._inner.begin_episode(name)
+        with self._changes:
+            card.awaits_others = False
+
+    def leave(self, name: str) -> None:
+        """Note that the operator has played all of its episodes."""
+        # First the others, who may wait for it.
+        super().leave(name)
+        self._cards[name].leaves()
+
+
+class WatchedExperiment:
+    """Play the experiment of a script in a thread; it begins stopped.
+
+    Args:
+        script: file that defines it.
+        changes: the board's lock.
+        pace: of cards that play.
+        viewer: makes what gets the pictures of these cards.
+        base: where its folder is made.
+        trusted: whether scripts of runs outside the current folder may be executed.
+
+    Attributes:
+        name: of the experiment.
+        cards: by name; none before the script was read.
+        steps: of all of them.
+        is_over: whether it has ended, in whatever way.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        changes: Changes,
+        pace: Pace,
+        viewer: Callable[[Mapping[str, Card]], CardViewer],
+        base: str | os.PathLike[str],
+        *,
+        trusted: bool,
+    ) -> None:
+        self.script, self._changes, self._pace = script, changes, pace
+        self._base, self._trusted = base, trusted
+        self.cards: dict[str, Card] = {}
+        self.steps = StepAll(self.cards)
+        self.viewers = (viewer(self.cards),)
+        self.name = Path(script).stem
+        self._folder: Path | None = None
+        self._sessions: dict[str, OperatorSession] = {}
+        self._n_episodes = 0
+        self._state, self._message = "starting", ""
+        self._is_stopped = False
+        self.thread = threading.Thread(target=self._run, name=f"experiment {self.name}")
+        # What a script does before there is an experiment may have no end.
+        self.thread.daemon = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is played any more."""
+        return self._state not in ("starting", "running")
+
+    def stop(self) -> None:
+        """End it, and keep what was played; does not wait."""
+        # `look` ends it, within a tenth of a second; until then no card is to go on.
+        with self._changes:
+            self._is_stopped = True
+            for card in self.cards.values():
+                card.playing, card.permits = False, 0
+                card.questions.withdraw(StoppedError())
+            self._changes.note()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a page shows of it, within the lock."""
+        return {
+            "name": self.name,
+            "script": self.script,
+            "folder": None if self._folder is None else str(self._folder),
+            "n_episodes": self._n_episodes,
+            "n_done": sum(session.n_done for session in self._sessions.values()),
+            "n_failed": sum(session.n_failed for session in self._sessions.values()),
+            "state": self._state,
+            "message": self._message[:_MOST_CHARACTERS] or None,
+        }
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        state, message = "failed", ""
+        try:
+            with load_experiment(self.script) as experiment:
+                check_runs(experiment.operators, trusted=self._trusted)
+                self._show(experiment)
+                result = experiment.run(self._base, script=self.script, watching=self)
+            state = "ended" if result.stopped_by is None else "stopped"
+            message = "; ".join((*result.failures, *result.warnings, *result.notes))
+        except StoppedError:
+            state = "stopped"
+        # A script is foreign, and may even call `exit`.
+        except BaseException as error:
+            message = str(error) if isinstance(error, (ValueError, OSError)) else repr(error)
+        with self._changes:
+            for card in self.cards.values():
+                card.is_within = card.playing = card.is_stepping = False
+            self._state, self._message = state, message
+            self._changes.note()
+
+    def _show(self, experiment: Experiment) -> None:
+        with self._changes:
+            self.name = experiment.name
+            for config in experiment.operators:
+                self.cards[config.operator_id] = WatchedCard(config, self._changes)
+            self._changes.note()
+
+    # ------------------------------------------------------------------ what the experiment asks
+
+    def gate(self, inner: EpisodeGate) -> EpisodeGate:
+        """Return the gate of the cards, with the experiment's own after it."""
+        self.steps.lock_step = inner if isinstance(inner, LockStepGate) else None
+        return WatchedGate(
+            self._changes, self.cards, self._pace, self.steps, inner, lost=self._lost
+        )
+
+    def _lost(self, name: str) -> bool:
+        session = self._sessions.get(name)
+        return session is not None and session.lost_its_worker
+
+    def onlooker(self, name: str) -> Card:
+        """Return a card."""
+        return self.cards[name]
+
+    def choose(self, name: str) -> Choose:
+        """Return what asks the people of a card."""
+        return self.cards[name].questions.ask
+
+    def notice(self, name: str) -> Notice:
+        """Return what is called for the players of a card."""
+        return self.cards[name].notice
+
+    def starts(self, folder: Path, sessions: Sequence[OperatorSession]) -> None:
+        """Show where it is written, and how much there is to play."""
+        with self._changes:
+            self._folder, self._state = folder, "running"
+            self._sessions = {session.name: session for session in sessions}
+            self._n_episodes = sum(session.n_episodes for session in sessions)
+            for card in self.cards.values():
+                card.is_within = True
+            self._changes.note()
+
+    def look(self) -> None:
+        """Raise StoppedError once it is to be stopped."""
+        # Without the lock: it is set once, and looked at ten times a second.
+        if self._is_stopped:
+            raise StoppedError

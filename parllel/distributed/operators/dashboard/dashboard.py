@@ -1,0 +1,120 @@
+"""The server of a board: REST, WebSocket and the page, for those who have its token."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+from parllel.distributed.operators.board.board import Board
+from parllel.distributed.operators.dashboard.token_file import token_of
+from parllel.distributed.operators.dashboard.viewers import Viewers
+from parllel.distributed.operators.dashboard.wishes import Wishes
+from parllel.distributed.web.app import build_app
+from parllel.distributed.web.server_settings import ServerSettings
+from parllel.distributed.web.static_files import file_routes
+from parllel.distributed.web.web_server import WebServer
+from parllel.distributed.web.web_socket import SocketRoute
+from parllel.types import Closing
+
+_PAGE = Path(__file__).parent / "page"
+_INDEX = "index.html"
+
+
+class Dashboard(Closing):
+    """A server that shows a board and takes wishes for it; bound to its address at once.
+
+    It answers after `start()`, in a thread, or in `run()`, until a signal. The board is the caller's, who
+    closes it after the dashboard.
+
+    Args:
+        board: what is shown.
+        base: folder below which experiments are listed; default that of the board's folder.
+        trusted: whether scripts of runs are executed wherever they are, as --trust of commands has it.
+        settings: of the server; default 127.0.0.1 and a free port. Without a token, that of the board's
+            folder is used, as whoever is connected can start programs.
+
+    Attributes:
+        token: what clients send.
+
+    Raises:
+        OSError: if the address cannot be bound, or the token cannot be read.
+        ValueError: if other users can read the token.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        *,
+        base: str | os.PathLike[str] | None = None,
+        trusted: bool = False,
+        settings: ServerSettings | None = None,
+    ) -> None:
+        settings = settings or ServerSettings()
+        token = settings.token or token_of(board.folder)
+        settings = replace(settings, token=token, cookie=True)
+        self.token = token
+        folder = str(Path(board.folder).parent if base is None else base)
+        wishes = Wishes(board, folder, trusted=trusted)
+        self._server = WebServer(
+            build_app(
+                [*file_routes(page_files()), *wishes.routes()],
+                settings,
+                sockets=[SocketRoute("/api/ws", Viewers(board).serve)],
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """Where it is reached, without a slash at the end."""
+        return self._server.url
+
+    @property
+    def login_url(self) -> str:
+        """The address that lets a browser in; it holds the token."""
+        return self.url + self._login
+
+    @property
+    def _login(self) -> str:
+        return f"/?token={quote(self.token, safe='')}"
+
+    def announce(self) -> None:
+        """Print the address that lets a browser in, and a warning where other machines can connect."""
+        self._server.announce(self._login)
+
+    def start(self) -> Dashboard:
+        """Serve in a thread; return when requests are accepted.
+
+        Raises:
+            WrongStateError: if it has been started or closed before.
+        """
+        self._server.start()
+        return self
+
+    def run(self, started: Callable[[], object] = lambda: None) -> None:
+        """Serve in this thread until SIGTERM, SIGINT or `close()`, then end in order and return.
+
+        started: called when requests are accepted.
+        """
+        self._server.run(started)
+
+    def close(self) -> None:
+        """End the server in order; idempotent. The board goes on."""
+        self._server.close()
+
+    def __enter__(self) -> Dashboard:
+        return self.start()
+
+    def __repr__(self) -> str:
+        return f"Dashboard({self.url})"
+
+
+def page_files() -> dict[str, bytes]:
+    """Return the files of the page, by the path at which each is served."""
+    return {
+        "/" if path.name == _INDEX else f"/{path.name}": path.read_bytes()
+        for path in sorted(_PAGE.iterdir())
+        if path.is_file() and not path.name.startswith((".", "_"))
+    }

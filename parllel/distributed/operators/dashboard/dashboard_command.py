@@ -1,0 +1,64 @@
+"""`parllel operators dashboard`: serve a board until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from parllel.distributed.operators.board.board import Board
+from parllel.distributed.operators.dashboard.dashboard import Dashboard
+from parllel.distributed.operators.experiments.experiment_file import load_experiment
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.trusted_runs import check_runs
+from parllel.distributed.web.address import check_address
+from parllel.distributed.web.read_token import read_token
+from parllel.distributed.web.server_settings import ServerSettings
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    settings = ServerSettings(
+        host=arguments.host,
+        port=arguments.port,
+        token=None if arguments.token_file is None else read_token(arguments.token_file),
+        allowed_hosts=tuple(arguments.allow_host),
+    )
+    # Before a folder is made, and anything is started: a port that is in use is said at once.
+    check_address(settings)
+    with ExitStack() as stack:
+        board = stack.enter_context(
+            Board(
+                _operators(stack, arguments),
+                base=arguments.dir,
+                folder=arguments.board,
+                scripts=arguments.files,
+                trusted=arguments.trust,
+            )
+        )
+        dashboard = Dashboard(board, base=arguments.dir, trusted=arguments.trust, settings=settings)
+        # Not entered, as that would start it in a thread.
+        stack.callback(dashboard.close)
+
+        def started() -> None:
+            print(f"board: {board.folder}")
+            dashboard.announce()
+            if arguments.open:
+                webbrowser.open(dashboard.login_url)
+
+        dashboard.run(started)
+    return 0
+
+
+def _operators(
+    stack: ExitStack, arguments: argparse.Namespace
+) -> Sequence[OperatorConfig | MultiAgentConfig]:
+    """Return those of the script, if there is one and no board to go on with."""
+    if len(arguments.files) != 1 or arguments.board is not None:
+        return ()
+    # What it has started lives as long as the board.
+    experiment = stack.enter_context(load_experiment(arguments.files[0]))
+    check_runs(experiment.operators, trusted=arguments.trust)
+    return experiment.operators

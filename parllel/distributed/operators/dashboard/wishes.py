@@ -1,0 +1,160 @@
+"""REST: what is asked of a board.
+
+Each POST is a wish: it is checked, handed to the board, and answered with the board's state right after that.
+No answer waits for a worker; what comes of a wish is seen in later states.
+
+    status   200 taken   400 wrong fields   404 no such card or run   409 the wrong moment   503 closed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from parllel.distributed.operators.board.board import Board
+from parllel.distributed.operators.board.errors import UnknownCardError
+from parllel.distributed.operators.dashboard.request_fields import fields_of
+from parllel.distributed.operators.dashboard.state_json import state_bytes
+from parllel.distributed.operators.experiments.experiment_file import operator_from_json
+from parllel.distributed.operators.experiments.experiment_list import (
+    experiment_results,
+    list_experiments,
+)
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.operator_kinds import kinds_as_json
+from parllel.distributed.operators.trusted_runs import check_runs
+from parllel.distributed.web.app import Route
+from parllel.distributed.web.call import Call, Reply
+from parllel.distributed.web.web_error import WebError
+from parllel.errors import ClosedError, WrongStateError
+
+Wish = Callable[[dict[str, Any]], object]
+# Fields of the bodies, as `fields_of` reads them.
+_FIELDS: dict[str, dict[str, str]] = {
+    "cards": {"operator": "an object?", "game": "an object?"},
+    "remove": {"card": "text"},
+    "restart": {"card": "text"},
+    "reset": {"seed": "an integer?", "cards": "a list of ids?"},
+    "step": {"cards": "a list of ids?"},
+    "play": {"cards": "a list of ids?", "go_on": "a boolean?"},
+    "stop": {},
+    "speed": {"steps_per_s": "a number?"},
+    "act": {"card": "text", "number": "an integer", "action": "any value"},
+    "watch": {"script": "text"},
+    "unwatch": {},
+}
+
+
+class Wishes:
+    """The routes of REST for a board.
+
+    Args:
+        board: is asked, from the server's threads.
+        base: folder below which experiments are listed.
+        trusted: whether scripts of runs are executed wherever they are, see `check_runs`.
+    """
+
+    def __init__(self, board: Board, base: str, *, trusted: bool) -> None:
+        self._board = board
+        self._base = base
+        self._trusted = trusted
+
+    def routes(self) -> list[Route]:
+        """Return all routes of REST."""
+        asked = {
+            "state": self._state,
+            "frame": self._frame,
+            "kinds": lambda call: kinds_as_json(),
+            "experiments": self._experiments,
+            "results": self._results,
+        }
+        board = self._board
+        wishes: dict[str, Wish] = {
+            "cards": self._launch,
+            "remove": lambda given: board.remove(given["card"]),
+            "restart": lambda given: board.restart(given["card"]),
+            "reset": lambda given: board.reset(**given),
+            "step": lambda given: board.step(**given),
+            "play": lambda given: board.play(**given),
+            "stop": lambda given: board.stop(),
+            "speed": lambda given: board.set_speed(given.get("steps_per_s")),
+            "act": lambda given: board.act(given["card"], given["number"], given["action"]),
+            "watch": lambda given: board.watch(given["script"]),
+            "unwatch": lambda given: board.unwatch(),
+        }
+        return [
+            *(Route(f"/api/{name}", {"GET": answer}) for name, answer in asked.items()),
+            *(
+                Route(f"/api/{name}", {"POST": partial(self._take, name, wish)})
+                for name, wish in wishes.items()
+            ),
+        ]
+
+    def _take(self, name: str, wish: Wish, call: Call) -> Reply:
+        given = fields_of(call, **_FIELDS[name])
+        with refused():
+            wish(given)
+        return self._state(call)
+
+    def _state(self, call: Call) -> Reply:
+        return Reply(state_bytes(self._board.snapshot()))
+
+    def _launch(self, given: dict[str, Any]) -> None:
+        if len(given) != 1:
+            raise WebError(400, "expected 'operator' or 'game', and not both")
+        ((kind, values),) = given.items()
+        config = operator_from_json(values, "request")
+        if isinstance(config, MultiAgentConfig) is not (kind == "game"):
+            raise WebError(400, f"{kind}: expected {'' if kind == 'game' else 'no '}'players'")
+        check_runs([config], trusted=self._trusted)
+        self._board.launch(config)
+
+    def _frame(self, call: Call) -> Reply:
+        card = _asked(call, "card")
+        with refused():
+            frame = self._board.frame(card)
+        if frame is None:
+            raise WebError(404, f"card {card[:64]!r} has no frame: none was drawn yet")
+        return Reply(frame.png, content_type="image/png")
+
+    def _experiments(self, call: Call) -> dict[str, Any]:
+        with refused():
+            return {"experiments": list_experiments(self._base)}
+
+    def _results(self, call: Call) -> Reply:
+        run = _asked(call, "run")
+        with refused():
+            return Reply(state_bytes(experiment_results(self._base, run)))
+
+
+def _asked(call: Call, name: str) -> str:
+    if set(call.query) != {name}:
+        raise WebError(400, f"expected the query ?{name}=...")
+    return call.query[name]
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Turn what a board refuses into a reply, in one sentence.
+
+    Raises:
+        WebError: 400, 404, 409 or 503.
+    """
+    try:
+        yield
+    except (UnknownCardError, KeyError) as error:
+        raise WebError(404, _sentence(error)) from error
+    except ClosedError as error:
+        raise WebError(503, _sentence(error)) from error
+    except WrongStateError as error:
+        raise WebError(409, _sentence(error)) from error
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise WebError(400, _sentence(error)) from error
+
+
+def _sentence(error: BaseException) -> str:
+    # A KeyError shows its message in quotes.
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(said).split())

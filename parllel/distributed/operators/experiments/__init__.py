@@ -1,0 +1,3 @@
+"""Experiments: episodes for each seed, records, results."""
+
+__all__: list[str] = []

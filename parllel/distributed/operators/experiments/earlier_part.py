@@ -1,0 +1,184 @@
+"""What an experiment that was killed or stopped has left: the episodes that need not be played again.
+
+telemetry/<run_id>_episodes.jsonl       whole episodes are kept; of a game those with a record of each player
+telemetry/<run_id>_steps.jsonl          steps of these are kept; the rest is cut off, and played again
+telemetry/<run_id>_interrupted.jsonl    steps that were cut off and were paid for, as they count for budgets
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from parllel.distributed.operators.protocol.telemetry import (
+    EPISODES,
+    STEPS,
+    read_telemetry,
+    telemetry_path,
+)
+
+Round = tuple[int, int, int | None]
+INTERRUPTED = "interrupted"
+# What may be another when an experiment goes on; the file is noted for people to read.
+_MAY_CHANGE = ("budget", "script")
+
+
+@dataclass(frozen=True)
+class EarlierPart:
+    """What one operator or game has played.
+
+    Attributes:
+        n_done, n_failed: episodes.
+        n_steps: records of steps, of these episodes.
+        rewards: of the episodes that ended, in a game of its first player.
+        n_restarts: of its worker.
+        lost: why the worker was lost in the last episode; None if it was not.
+        used: tokens by operator_id, since its worker was started the last time.
+        paid: records of episodes and of interrupted steps, of what was paid for.
+    """
+
+    n_done: int = 0
+    n_failed: int = 0
+    n_steps: int = 0
+    rewards: tuple[float, ...] = ()
+    n_restarts: int = 0
+    lost: str | None = None
+    used: Mapping[str, int] = field(default_factory=dict)
+    paid: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+
+class _Step(msgspec.Struct):
+    episode: int
+    tokens: int | None = None
+    calls: int | None = None
+
+
+def earlier_part(folder: Path, run_id: str, rounds: Sequence[Round], n_players: int) -> EarlierPart:
+    """Return what was played of these rounds, and cut off what was not played to its end.
+
+    Args:
+        folder: of the telemetry.
+        n_players: records of each episode.
+
+    Raises:
+        ValueError: if telemetry is damaged, or of other rounds; names the file.
+    """
+    path = telemetry_path(folder, run_id, EPISODES)
+    records = list(read_telemetry(path)) if path.exists() else []
+    n_done = len(records) // n_players
+    kept = records[: n_done * n_players]
+    for i, record in enumerate(kept):
+        found = (record.get("episode"), record.get("seed"))
+        expected = rounds[i // n_players][:2] if i // n_players < len(rounds) else None
+        if found != expected:
+            raise ValueError(
+                f"{path}: line {i + 1}: expected episode and seed {expected}, got {found}; it is of another "
+                "experiment, or damaged"
+            )
+    n_steps = _cut_steps(folder, run_id, n_done)
+    if path.exists():
+        with open(path, "rb") as file:
+            end = sum(len(file.readline()) for _ in kept)
+        os.truncate(path, end)
+    interrupted = telemetry_path(folder, run_id, INTERRUPTED)
+    paid = [*kept, *(read_telemetry(interrupted) if interrupted.exists() else ())]
+    episodes = [kept[i * n_players : (i + 1) * n_players] for i in range(n_done)]
+    ended = [own for own in episodes if all(one["status"] == "ended" for one in own)]
+    last = kept[-n_players:]
+    lost = [str(record.get("failure")) for record in last if record.get("lost")]
+    return EarlierPart(
+        n_done,
+        n_done - len(ended),
+        n_steps,
+        tuple(own[0]["total_reward"] or 0.0 for own in ended),
+        last[0]["restarts"] if last else 0,
+        lost[0] if lost else None,
+        {} if lost else _used(kept),
+        tuple(paid),
+    )
+
+
+def _used(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    used: Counter[str] = Counter()
+    for record in records:
+        if record["restarts"] == records[-1]["restarts"]:
+            used[record["operator_id"]] += record.get("tokens") or 0
+    return {name: n for name, n in used.items() if n}
+
+
+def note_interrupted(folder: Path, run_id: str, record: Mapping[str, Any]) -> None:
+    """Keep the record of a decision that was paid for, of an episode that is not recorded."""
+    with open(telemetry_path(folder, run_id, INTERRUPTED), "ab") as file:
+        file.write(msgspec.json.encode(record) + b"\n")
+
+
+def _cut_steps(folder: Path, run_id: str, n_done: int) -> int:
+    """Cut off the steps of episodes that were not played to their ends; return how many are left."""
+    path = telemetry_path(folder, run_id, STEPS)
+    if not path.exists():
+        return 0
+    decode = msgspec.json.Decoder(_Step).decode
+    n_steps, end = 0, None
+    with open(path, "rb") as file:
+        at = 0
+        for step in read_telemetry(path, decode):
+            line = file.readline()
+            if step.episode >= n_done:
+                end = at
+                break
+            n_steps += 1
+            at += len(line)
+        file.seek(at)
+        rest = file.read() if end is not None else b""
+    whole = [line for line in rest.splitlines(keepends=True) if line.endswith(b"\n")]
+    steps = [(line, decode(line)) for line in whole]
+    paid = [line for line, step in steps if step.tokens is not None or step.calls is not None]
+    if paid:
+        # Before they are cut off: whoever is killed in between pays for them twice, rather than never.
+        with open(telemetry_path(folder, run_id, INTERRUPTED), "ab") as kept:
+            kept.write(b"".join(paid))
+    os.truncate(path, at)
+    return n_steps
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return in words what differs between the settings of two experiments, JSON values.
+
+    What an earlier version did not write down is not compared.
+    """
+    found: list[str] = []
+    for name in now:
+        if name in before and name not in _MAY_CHANGE and before[name] != now[name]:
+            if name == "operators":
+                found += _changed_operators(before[name], now[name])
+            else:
+                found.append(f"{name}: {before[name]!r} before, {now[name]!r} now")
+    return found
+
+
+def _changed_operators(before: Sequence[Any], now: Sequence[Any]) -> list[str]:
+    old = {one["operator_id"]: one for one in before}
+    new = {one["operator_id"]: one for one in now}
+    found = [f"operator {name!r}: none now" for name in old if name not in new]
+    found += [f"operator {name!r}: none before" for name in new if name not in old]
+    for name in new:
+        if name in old:
+            found += _changed(f"operator {name!r}", old[name], new[name])
+    return found or ["operators: in another order"]
+
+
+def _changed(where: str, before: Any, now: Any) -> list[str]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        names = dict.fromkeys([*before, *now])
+        return [
+            said
+            for name in names
+            for said in _changed(f"{where}: {name}", before.get(name), now.get(name))
+        ]
+    return [] if before == now else [f"{where}: {before!r} before, {now!r} now"]

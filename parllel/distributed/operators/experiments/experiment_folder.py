@@ -1,0 +1,272 @@
+"""The folder of an experiment: what was played, telemetry, results.
+
+config.json versions.json run.json    as those of every run; the kind is `experiment`
+telemetry/                            <name>_<operator>_steps.jsonl, <name>_<operator>_episodes.jsonl
+logs/                                 what each worker wrote to its standard error
+results.json results.png              means, intervals, differences, and a picture of them
+videos/                               on request
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from parllel.distributed.operators.experiments.earlier_part import changed_settings
+from parllel.distributed.operators.experiments.film import Film
+from parllel.distributed.operators.experiments.results import (
+    MIN_UNDERSTOOD,
+    GroupResult,
+    Source,
+    results_as_json,
+    results_of,
+)
+from parllel.distributed.operators.experiments.results_chart import draw_results
+from parllel.distributed.operators.price import Price
+from parllel.distributed.operators.protocol.telemetry import EPISODES
+from parllel.logging.replaced_file import replaced_file
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_record import RunRecord
+
+KIND = "experiment"
+
+
+class ExperimentFolder:
+    """A new folder for a run of an experiment, which is held as long as it is used in `with`.
+
+    Args:
+        base: where it is made, under the experiment's name, with a number if that is taken.
+        values: of the experiment, JSON values.
+        script: file that defines it; noted, with the state of git of its folder.
+        resume: folder of an earlier part of the experiment, which is used in place of a new one.
+
+    Raises:
+        FileNotFoundError, ValueError: if `resume` is not that of an experiment; on entering, if its settings
+            are others, each of which is named.
+        WrongStateError: on entering, if another process has it.
+        OSError: if it cannot be made or written to.
+    """
+
+    def __init__(
+        self,
+        base: str | os.PathLike[str],
+        values: Mapping[str, Any],
+        script: str | os.PathLike[str] | None = None,
+        resume: str | os.PathLike[str] | None = None,
+    ) -> None:
+        script = None if script is None else Path(script).resolve()
+        self._values = {**values, "script": None if script is None else str(script)}
+        self._source = None if script is None else script.parent
+        self._resumes = resume is not None
+        if resume is None:
+            self._run = RunFolder(base, str(values["name"]))
+        else:
+            open_experiment(resume)
+            self._run = RunFolder.open(resume)
+        self.path = self._run.path
+        self.telemetry = self.path / "telemetry"
+        self._held = ExitStack()
+
+    def __enter__(self) -> ExperimentFolder:
+        self._held.enter_context(self._run.lock())
+        if self._resumes:
+            try:
+                self._check_resumed()
+            except BaseException:
+                self._held.close()
+                raise
+            return self
+        try:
+            self._run.write_record(None, self._values, kind=KIND, source=self._source)
+        except BaseException:
+            self._held.close()
+            self._run.remove()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._held.close()
+
+    def _check_resumed(self) -> None:
+        # As a file has the settings: without tuples, for one.
+        now = json.loads(json.dumps(self._values, default=str))
+        changed = changed_settings(self._run.read_record().config, now)
+        if changed:
+            raise ValueError(
+                f"{self.path}: cannot be resumed with other settings: {'; '.join(changed)}. Set them as they "
+                "were, or start anew without resuming"
+            )
+
+    def note_resume(self, n_done: int) -> None:
+        """Record that the experiment goes on after so many episodes."""
+        budget = self._values.get("budget")
+        changed = self._run.read_record().config.get("budget") != budget
+        self._run.note_resume(n_done, {"budget": budget} if changed else {}, self._values)
+
+    def run_id(self, operator_id: str) -> str:
+        """Return the id of an operator's telemetry and log."""
+        return run_id_of(self._values, operator_id)
+
+    def conclude(
+        self,
+        stopped_by: str | None,
+        film: Film,
+        n_steps: int,
+        *,
+        draws: bool = True,
+        spent: Mapping[str, float] | None = None,
+    ) -> tuple[tuple[GroupResult, ...], tuple[str, ...], tuple[str, ...]]:
+        """Compute, draw and write what came of the experiment.
+
+        draws: whether to draw results.png.
+        spent: what was paid for; None if that is not limited.
+
+        Returns the results, a sentence for each operator that failed, and notes on what could not be drawn.
+        """
+        groups = read_results(self.path, self._values)
+        results = {"results": results_as_json(groups)}
+        with replaced_file(self.path / "results.json") as file:
+            file.write((json.dumps(results, indent=2) + "\n").encode())
+        failures = failures_of(groups, stopped=stopped_by is not None)
+        self._run.note_outcome(
+            {
+                "stopped_by": stopped_by,
+                "steps": n_steps,
+                "episodes": sum(one.ended for group in groups for one in group.operators),
+                "failed": sum(one.failed for group in groups for one in group.operators),
+                "spent": spent,
+            }
+        )
+        # Last, as all else is written if they fail.
+        notes = []
+        try:
+            if draws:
+                draw_results(self.path / "results.png", groups)
+        except ImportError as error:
+            notes.append(f"no chart: {error}")
+        notes += film.write(self.path / "videos")
+        return tuple(groups), failures, tuple(notes)
+
+
+def unfinished_part(
+    base: str | os.PathLike[str], values: Mapping[str, Any]
+) -> tuple[Path, int] | None:
+    """Return the newest folder of an experiment of these settings that was not played to its end.
+
+    Returns:
+        The folder, and how many records of episodes it has; None if there is none that nobody uses.
+    """
+    now = json.loads(json.dumps(values, default=str))
+    found = []
+    for path in Path(base).glob(f"{values['name']}*/run.json"):
+        try:
+            run = RunFolder.open(path.parent)
+            record = run.read_record()
+            if record.kind != KIND or changed_settings(record.config, now):
+                continue
+            if not run.in_use and (record.outcome is None or record.outcome.get("stopped_by")):
+                episodes = (path.parent / "telemetry").glob(f"*_{EPISODES}.jsonl")
+                n = sum(file.read_bytes().count(b"\n") for file in episodes)
+                found.append((record.created, path.parent, n))
+        except (OSError, ValueError):  # of another, or damaged: no reason not to begin
+            continue
+    return max(found)[1:] if found else None
+
+
+def read_results(folder: Path, values: Mapping[str, Any]) -> list[GroupResult]:
+    """Return the results of the telemetry in a folder; what was not played is left out.
+
+    Raises:
+        ValueError: if telemetry or the record of the experiment is damaged.
+    """
+    sources = sources_of(folder, values)
+    return results_of(
+        folder / "telemetry",
+        sources,
+        values.get("comparisons", "first"),
+        values.get("min_understood", MIN_UNDERSTOOD),
+    )
+
+
+def sources_of(folder: Path, values: Mapping[str, Any]) -> list[Source]:
+    """Return where the episodes of each operator and game of an experiment are.
+
+    Raises:
+        ValueError: if the record of the experiment is damaged.
+    """
+    try:
+        return [_source(values, operator) for operator in values["operators"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{folder / 'config.json'}: damaged: {type(error).__name__}: {error}"
+        ) from error
+
+
+def open_experiment(path: str | os.PathLike[str]) -> RunRecord:
+    """Return the record of an experiment's folder.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is another's folder, or damaged.
+    """
+    record = RunFolder.open(path).read_record()
+    if record.kind != KIND:
+        raise ValueError(
+            f"{path}: expected the folder of an experiment, got a run of kind {record.kind!r}"
+        )
+    return record
+
+
+def run_id_of(values: Mapping[str, Any], operator_id: str) -> str:
+    """Return the id of the telemetry of an operator or game."""
+    return f"{values['name']}_{operator_id}"
+
+
+def failures_of(groups: list[GroupResult], *, stopped: bool) -> tuple[str, ...]:
+    """Return a sentence for each operator that failed, or was given up."""
+    found = []
+    for group in groups:
+        for one in group.operators:
+            missing = 0 if stopped else one.asked - one.ended - one.failed
+            if one.failed or missing:
+                left = f", and {missing} not played" if missing else ""
+                first, *others = one.failures or ("nothing was played",)
+                n_others = f"{len(others)} other failure{'s' * (len(others) > 1)}"
+                more = f" (and {n_others})" if others else ""
+                found.append(
+                    f"{one.operator_id} ({group.label}): {one.failed} of {one.asked} episodes failed"
+                    f"{left}: {first}{more}"
+                )
+    return tuple(found)
+
+
+def _source(values: Mapping[str, Any], operator: Mapping[str, Any]) -> Source:
+    name, env_id = operator["operator_id"], operator["env_id"]
+    episodes = None if values["episodes"] is None else int(values["episodes"])
+    players = operator.get("players")
+    configs = [operator] if players is None else list(players.values())
+    prices = {
+        config["operator_id"]: price
+        for config in configs
+        if (price := Price.of(config.get("settings") or {})) is not None
+    }
+    if players is not None:
+        ids = tuple(player["operator_id"] for player in players.values())
+        rotates = operator.get("seats") == "rotate"
+        n = episodes * len(players) if rotates and episodes is not None else episodes
+        return Source(f"{name} ({env_id})", ids, run_id_of(values, name), n, prices)
+    group = str(env_id)
+    # The same environment with other arguments is another one.
+    if operator.get("env_kwargs"):
+        group = f"{env_id} {json.dumps(operator['env_kwargs'], sort_keys=True)}"
+    return Source(group, (name,), run_id_of(values, name), episodes, prices)

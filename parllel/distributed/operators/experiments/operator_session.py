@@ -1,0 +1,343 @@
+"""All episodes of one operator, or of one game: its worker launched, restarted, and written down.
+
+the session's thread    play: launch, episodes, restarts, telemetry
+any thread              close: ends the worker, so that a read in `play` returns
+the main thread         reads the counts, to show them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from parllel.distributed.operators.experiments.earlier_part import EarlierPart, note_interrupted
+from parllel.distributed.operators.experiments.episode_gate import (
+    EpisodeAbandonedError,
+    EpisodeGate,
+    StoppedError,
+)
+from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
+from parllel.distributed.operators.experiments.spending import Spending
+from parllel.distributed.operators.protocol.telemetry import Telemetry
+from parllel.distributed.operators.workers.worker_agent import COUNTS
+from parllel.errors import ClosedError, ParllelError, RestartsUsedUpError
+from parllel.system.processes.restart_budget import RestartBudget
+
+Record = dict[str, Any]
+_MOST_CHARACTERS = 2000  # of a failure, which may quote what a worker wrote
+
+
+class Episodes(Protocol):
+    """What plays one episode: SingleEpisodes or GameEpisodes."""
+
+    def play(
+        self,
+        handle: Any,
+        episode: int,
+        seed: int,
+        *,
+        agent_seed: int | None,
+        before_step: Callable[[], None],
+        record_step: Callable[[Record], None],
+    ) -> list[EpisodeOutcome]:
+        """Return what came of an episode, for each player."""
+        ...
+
+    def close(self) -> None:
+        """Close what is in this process."""
+        ...
+
+
+class Onlooker(Protocol):
+    """What follows a session; called by its thread."""
+
+    def begins(self, episode: int, seed: int) -> None:
+        """Note that an episode begins."""
+        ...
+
+    def stepped(self, record: Record) -> None:
+        """Note a step, or one player's part in it; with the fields of its record."""
+        ...
+
+    def ended(self, outcomes: list[EpisodeOutcome]) -> None:
+        """Note what came of the episode, unless it was abandoned."""
+        ...
+
+
+class OperatorSession:
+    """Play the episodes of one operator or game, to the last or until its restarts are used up.
+
+    Args:
+        name: of the operator or game.
+        labels: fields that all of its records have, such as `env_id`.
+        launch: starts the worker, or the workers.
+        episodes: plays one episode; closed at the end.
+        rounds: of each episode its number, the environment's seed, and that from which the agents' follow,
+            None for the same. The next is taken when the one before has ended; that may wait.
+        gate: passed before each episode and step.
+        folder: of the telemetry.
+        run_id: of the telemetry.
+        restarts: how often a worker that died or hangs is started again.
+        is_success: says of a total reward whether it is one, where the worker does not; None if nothing does.
+        onlooker: is called at each episode's beginning, step and end.
+        goes_on: whether there may be telemetry of it already, which is added to.
+        earlier: what was played of the rounds before; these are passed by.
+        spending: adds up what is paid for, and may stop all; None if nothing is limited.
+
+    Attributes:
+        n_done, n_failed: episodes so far.
+        n_steps: steps so far.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        labels: Record,
+        launch: Callable[[], Any],
+        episodes: Episodes,
+        rounds: Iterable[tuple[int, int, int | None]],
+        gate: EpisodeGate,
+        folder: Path,
+        run_id: str,
+        restarts: RestartBudget,
+        is_success: Callable[[float], bool] | None = None,
+        onlooker: Onlooker | None = None,
+        goes_on: bool = False,
+        earlier: EarlierPart | None = None,
+        spending: Spending | None = None,
+    ) -> None:
+        self.name = name
+        earlier = earlier or EarlierPart()
+        self._n_earlier, self._lost = earlier.n_done, earlier.lost
+        self._spending = spending
+        self._rounds, self._onlooker, self._goes_on = rounds, onlooker, goes_on
+        self._labels, self._launch, self._episodes = labels, launch, episodes
+        self._gate, self._restarts, self._is_success = gate, restarts, is_success
+        self._folder, self._run_id = folder, run_id
+        self._handle: Any = None
+        self._n_restarts = earlier.n_restarts
+        for _ in range(earlier.n_restarts):
+            restarts.restart("before the experiment was resumed")
+        self.n_done, self.n_failed = earlier.n_done, earlier.n_failed
+        self.n_steps = earlier.n_steps
+        self._n_contradicted, self._contradiction = 0, ""
+        # Of the episodes that ended, of the first player.
+        self._reward_sum, self._n_ended = sum(earlier.rewards), len(earlier.rewards)
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Mean total reward of the episodes that ended, in a game of its first player; None without one."""
+        return self._reward_sum / self._n_ended if self._n_ended else None
+
+    @property
+    def contradiction(self) -> str | None:
+        """What its worker said that is not what was counted, in one sentence; None if all agrees."""
+        if not self._n_contradicted:
+            return None
+        return (
+            f"{self.name} ({self._labels.get('env_id')}): {self._n_contradicted} of {self.n_done} episodes "
+            f"contradicted: {self._contradiction}"
+        )
+
+    @property
+    def n_episodes(self) -> int:
+        """How many there are to play; 0 if that is not known."""
+        return len(self._rounds) if isinstance(self._rounds, Sized) else 0
+
+    @property
+    def lost_its_worker(self) -> bool:
+        """Whether a worker was started and has ended by itself; of a game, one of its workers."""
+        handle = self._handle
+        return handle is not None and not handle.is_running
+
+    @property
+    def lost_operators(self) -> list[str]:
+        """The ids of the operators whose workers have ended by themselves: of a game some of its players."""
+        handle = self._handle
+        handles = getattr(handle, "player_handles", {self.name: handle}).values()
+        return [one.operator_id for one in handles if one is not None and not one.is_running]
+
+    def play(self) -> None:
+        """Play all episodes.
+
+        Raises:
+            OSError: if telemetry cannot be written.
+            StoppedError: if the experiment is being stopped.
+            Exception: what is a mistake of this package.
+        """
+        try:
+            with Telemetry(self._folder, self._run_id, goes_on=self._goes_on) as telemetry:
+                lost = self._lost
+                for number, seed, agent_seed in self._rounds:
+                    if number < self._n_earlier:
+                        # In lock-step the others may not be as far.
+                        self._gate.begin_episode(self.name)
+                        self._gate.end_episode(self.name)
+                        continue
+                    if lost and not self._start_again(lost):
+                        return
+                    self._gate.begin_episode(self.name)
+                    lost = self._play_one(telemetry, number, seed, agent_seed)
+                    self._gate.end_episode(self.name)
+        except ClosedError:
+            # Its worker was ended by `close`.
+            raise StoppedError from None
+        finally:
+            # First: others may wait for this operator, which is slower to end.
+            self._gate.leave(self.name)
+            self.close()
+            self._episodes.close()
+
+    def close(self) -> None:
+        """End the worker; may be called twice, and by another thread."""
+        # Read once: `play` takes it away when the worker is lost.
+        handle = self._handle
+        if handle is not None:
+            handle.close()
+
+    # ------------------------------------------------------------------ one episode
+
+    def _play_one(
+        self, telemetry: Telemetry, number: int, seed: int, agent_seed: int | None
+    ) -> str | None:
+        """Play and record an episode; return why the worker was lost, if it was."""
+        labels = {**self._labels, "episode": number, "seed": seed}
+        if agent_seed is not None:
+            labels["agent_seed"] = agent_seed
+        latencies: list[float] = []
+
+        def record_step(record: Record) -> None:
+            latencies.append(record.get("latency_s") or 0.0)
+            self._note_step(telemetry, labels, record)
+
+        if self._onlooker is not None:
+            self._onlooker.begins(number, seed)
+        try:
+            outcomes = self._outcomes(number, seed, agent_seed, record_step)
+        except EpisodeAbandonedError:
+            return None
+        if any(outcome.status != "ended" for outcome in outcomes):
+            # What fails while all is stopped has not failed by itself.
+            try:
+                self._gate.pause(0.0)
+            except StoppedError:
+                self._note_unplayed(labels, outcomes)
+                raise
+        for outcome in outcomes:
+            self._note(telemetry, labels, outcome, sum(latencies))
+        said = [one for outcome in outcomes for one in outcome.contradictions]
+        if said:
+            self._n_contradicted += 1
+            self._contradiction = self._contradiction or said[0]
+        self.n_done += 1
+        if all(outcome.status == "ended" for outcome in outcomes):
+            self._n_ended += 1
+            self._reward_sum += outcomes[0].total_reward
+        else:
+            self.n_failed += 1
+        lost = [str(outcome.failure) for outcome in outcomes if outcome.lost]
+        if lost:
+            self.close()
+            self._handle = None
+        if self._onlooker is not None:
+            self._onlooker.ended(outcomes)
+        return lost[0] if lost else None
+
+    def _outcomes(
+        self,
+        number: int,
+        seed: int,
+        agent_seed: int | None,
+        record_step: Callable[[Record], None],
+    ) -> list[EpisodeOutcome]:
+        before_step: Callable[[], None] = partial(self._gate.before_step, self.name)
+        if self._spending is not None:
+            self._spending.check(self._gate)
+            before_step = self._before_paid_step
+        if self._handle is None:
+            try:
+                self._handle = self._launch()
+            except (ParllelError, OSError) as error:
+                said = f"could not be started: {' '.join(str(error).split())}"
+                return [EpisodeOutcome("failed", 0.0, 0, failure=said, lost=True)]
+            # It may have been stopped meanwhile, by a `close` that found no worker yet.
+            self._gate.pause(0.0)
+        return self._episodes.play(
+            self._handle,
+            number,
+            seed,
+            agent_seed=agent_seed,
+            before_step=before_step,
+            record_step=record_step,
+        )
+
+    def _note_step(self, telemetry: Telemetry, labels: Record, record: Record) -> None:
+        self.n_steps += 1
+        telemetry.step({**labels, **record})
+        if self._spending is not None:
+            self._spending.add({**labels, **record})
+        if self._onlooker is not None:
+            self._onlooker.stepped(record)
+
+    def _before_paid_step(self) -> None:
+        assert self._spending is not None
+        # Again after others were waited for, who spend meanwhile.
+        self._spending.check(self._gate)
+        self._gate.before_step(self.name)
+        self._spending.check(self._gate)
+
+    def _note(
+        self, telemetry: Telemetry, labels: Record, outcome: EpisodeOutcome, latency_s: float
+    ) -> None:
+        ended = outcome.status == "ended"
+        success = outcome.success
+        if success is None and ended and self._is_success is not None:
+            success = self._is_success(outcome.total_reward)
+        record: Record = dict(labels)
+        if outcome.operator_id is not None:
+            record.update(operator_id=outcome.operator_id, player_id=outcome.player_id)
+        record.update(
+            status=outcome.status,
+            total_reward=outcome.total_reward,
+            episode_length=outcome.episode_length,
+            terminated=outcome.terminated,
+            truncated=outcome.truncated,
+            success=success,
+            restarts=self._n_restarts,
+            latency_s=latency_s,
+        )
+        if outcome.failure is not None:
+            record["failure"] = outcome.failure[:_MOST_CHARACTERS]
+        if outcome.lost:
+            record["lost"] = True
+        record.update(outcome.counts)
+        if outcome.unplayed:
+            record["unplayed"] = outcome.unplayed
+            if self._spending is not None:
+                self._spending.add({**record, **dict.fromkeys(COUNTS), **outcome.unplayed})
+        if outcome.contradictions:
+            record["contradictions"] = list(outcome.contradictions)
+        telemetry.episode(record)
+
+    def _note_unplayed(self, labels: Record, outcomes: list[EpisodeOutcome]) -> None:
+        for outcome in outcomes:
+            if outcome.unplayed:
+                record = {**labels, **outcome.unplayed}
+                if outcome.operator_id is not None:
+                    record["operator_id"] = outcome.operator_id
+                note_interrupted(self._folder, self._run_id, record)
+                if self._spending is not None:
+                    self._spending.add(record)
+
+    def _start_again(self, reason: str) -> bool:
+        """Use a restart, and wait for as long as it asks; return False if there is none left."""
+        try:
+            pause_s = self._restarts.restart(reason)
+        except RestartsUsedUpError:
+            return False
+        self._n_restarts += 1
+        self._gate.pause(pause_s)
+        return True

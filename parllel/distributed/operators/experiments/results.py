@@ -1,0 +1,469 @@
+"""What an experiment found, computed from its telemetry."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from parllel.distributed.operators.experiments.intervals import (
+    LEVEL,
+    Mean,
+    least_seeds,
+    mean_with_interval,
+    proportion_with_interval,
+)
+from parllel.distributed.operators.price import Price
+from parllel.distributed.operators.protocol.telemetry import (
+    EPISODES,
+    STEPS,
+    read_telemetry,
+    telemetry_path,
+)
+
+COMPARISONS = ("first", "pairs")
+MIN_UNDERSTOOD = 0.5  # of a language model's decisions
+NumberT = TypeVar("NumberT", int, float)
+
+
+class Episode(msgspec.Struct):
+    """What results need of the record of an episode; a foreign field is ignored."""
+
+    operator_id: str
+    episode: int
+    status: str
+    total_reward: float | None
+    episode_length: int
+    seed: int | None = None
+    agent_seed: int | None = None
+    success: bool | None = None
+    tokens: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    decisions: int | None = None
+    understood: int | None = None
+    failure: str | None = None
+
+    @property
+    def reward(self) -> float:
+        """The total reward; 0 of what has none, which has failed."""
+        return self.total_reward or 0.0
+
+    @property
+    def key(self) -> Key:
+        """What an episode of another operator has in common with it: its seeds, or else its number."""
+        if self.seed is None:
+            return -1, self.episode
+        return self.seed, -1 if self.agent_seed is None else self.agent_seed
+
+
+Key = tuple[int, int]
+# The episodes that have a key in common, in the order of their numbers.
+Episodes = dict[Key, list[Episode]]
+
+
+class _Step(msgspec.Struct):
+    operator_id: str
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the episodes of an operator, or of a game with all of its players, are.
+
+    Attributes:
+        group: what is compared with each other has the same: an environment, or a game.
+        operators: their ids.
+        run_id: of the telemetry.
+        episodes: how many were to be played; None on a board, where people begin episodes as they like.
+        prices: of tokens, by operator, where they are known.
+    """
+
+    group: str
+    operators: tuple[str, ...]
+    run_id: str
+    episodes: int | None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds from a command to its reply, over all steps."""
+
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class OperatorResult:
+    """How one operator did; means are over the episodes that ended.
+
+    Attributes:
+        total_reward, length: by episode.
+        success: how often it had any; None if nothing says what success is.
+        tokens, cost: of a language model, by episode; None if it counts none, or has no price.
+        total_tokens, total_cost: of all its episodes, those that failed too.
+        latency_s: of its steps; None if there were none.
+        asked, ended, failed: episodes; what is missing was not begun, or was interrupted. On a board
+            `asked` counts what was begun and not given up.
+        failures: what failed episodes said, each text once.
+        decisions: of a language model, in all its episodes; None of what is none.
+        understood: the part of them that was understood, from 0 to 1.
+        warnings: a sentence for each reason not to believe the results.
+    """
+
+    operator_id: str
+    total_reward: Mean
+    length: Mean
+    success: Mean | None
+    tokens: Mean | None
+    cost: Mean | None
+    total_tokens: int | None
+    total_cost: float | None
+    latency_s: Latency | None
+    asked: int
+    ended: int
+    failed: int
+    failures: tuple[str, ...]
+    decisions: int | None = None
+    understood: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The episodes that failed, for people to read; empty if none did."""
+        if not self.failed:
+            return ""
+        episodes = _count(self.ended + self.failed, "episode")
+        are = "is" if self.failed == 1 else "are"
+        return f"{self.operator_id}: {self.failed} of {episodes} failed and {are} not in its means"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much more one operator gained than another, over pairs of episodes that both ended.
+
+    Episodes with the same seed are a pair. All differences of an experiment are corrected together
+    (Bonferroni): if the operators are equal, at most 5 % of experiments call any of them clear.
+
+    Attributes:
+        total_reward: the mean difference; `n` is the number of pairs. All intervals of the experiment's
+            differences hold together with 95 %.
+        seeds: of the pairs. Pairs of one seed count as one for the interval.
+        failed: pairs that are left out, as one of their episodes failed.
+        unpaired: episodes that only one of the two has played.
+        comparisons: for how many differences the interval is corrected.
+        is_clear: whether the sign-flip test at that level calls it a difference. Where there is an interval,
+            it then leaves out zero.
+    """
+
+    operator_id: str
+    against: str
+    total_reward: Mean
+    seeds: int
+    failed: int
+    unpaired: int
+    comparisons: int
+    is_clear: bool
+
+    @property
+    def sentence(self) -> str:
+        """What was found over which pairs, for people to read."""
+        gain, least = self.total_reward, least_seeds(_level(self.comparisons))
+        found = f"no clear difference between {self.operator_id} and {self.against}"
+        if self.is_clear:
+            more = "more" if (gain.mean or 0) > 0 else "less"
+            found = f"{self.operator_id} gains {more} than {self.against}"
+        if not gain.n:
+            return f"{found}: no pairs of episodes{self._left_out}"
+        # Of enough pairs, only those that are all the same have no interval.
+        over = "over" if gain.low is not None or self.seeds < least else "in each of"
+        pairs = _count(gain.n, "pair")
+        if self.seeds < gain.n:
+            pairs += f" of {_count(self.seeds, 'seed')}"
+        if self.seeds < least:
+            pairs += f", too few: at least {least}{' seeds' * (self.seeds < gain.n)} are needed"
+        if self.comparisons > 1:
+            pairs += f", corrected for {self.comparisons} comparisons"
+        return f"{found}: {gain} {over} {pairs}{self._left_out}"
+
+    @property
+    def _left_out(self) -> str:
+        said = ""
+        if self.failed:
+            are = "is" if self.failed == 1 else "are"
+            said += f"; {_count(self.failed, 'pair')} {are} left out, as an episode failed"
+        if self.unpaired:
+            have = "has" if self.unpaired == 1 else "have"
+            said += f"; {_count(self.unpaired, 'episode')} {have} no pair"
+        return said
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """The operators of one environment, or of one game, and their differences."""
+
+    group: str
+    operators: tuple[OperatorResult, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def label(self) -> str:
+        """The group for people to read."""
+        return label_of(self.group)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Warnings, what failed of each operator, then a sentence for each difference, clear ones first."""
+        warnings = [said for one in self.operators for said in one.warnings]
+        failed = [one.sentence for one in self.operators if one.failed]
+        differences = sorted(self.differences, key=lambda one: not one.is_clear)
+        return [*warnings, *failed, *(one.sentence for one in differences)]
+
+
+def label_of(env: str) -> str:
+    """Return the name of an environment with no more than the last two parts of the path of its file."""
+    path, python, rest = env.partition(".py:")
+    return "/".join(path.split("/")[-2:]) + python + rest if python else env
+
+
+def results_of(
+    folder: Path,
+    sources: Sequence[Source],
+    comparisons: str = "first",
+    min_understood: float = MIN_UNDERSTOOD,
+) -> list[GroupResult]:
+    """Return the results of each group, in the order of the sources.
+
+    folder: of the telemetry; what is not there counts as not begun.
+
+    Args:
+        comparisons: "first", of each operator against the first of its group; "pairs", of each with each.
+        min_understood: part of a language model's decisions, below which there is a warning.
+
+    Raises:
+        ValueError: if telemetry is damaged; names the line.
+    """
+    groups: dict[str, dict[str, tuple[OperatorResult, Episodes]]] = {}
+    for source in sources:
+        episodes = _episodes(folder, source)
+        latencies = _latencies(folder, source)
+        for operator in source.operators:
+            mine = [e for e in episodes if e.operator_id == operator]
+            own = _by_key(mine)
+            price = source.prices.get(operator)
+            result = _operator_result(
+                operator, own, latencies.get(operator, []), source.episodes, price
+            )
+            result = _with_understood(result, mine, min_understood)
+            groups.setdefault(source.group, {})[operator] = result, own
+    pairs = {
+        name: _pairs({operator: own for operator, (_, own) in members.items()}, comparisons)
+        for name, members in groups.items()
+    }
+    # What has no pairs claims nothing, and needs no correction.
+    n_comparisons = max(1, sum(bool(one.gains) for of_group in pairs.values() for one in of_group))
+    return [
+        GroupResult(
+            name,
+            tuple(result for result, _ in members.values()),
+            tuple(_difference(one, n_comparisons) for one in pairs[name]),
+        )
+        for name, members in groups.items()
+    ]
+
+
+def results_as_json(groups: Sequence[GroupResult]) -> list[dict[str, Any]]:
+    """Return the results as JSON values, with what is said of them: label and sentences."""
+    return [
+        {"label": group.label, **dataclasses.asdict(group), "sentences": group.sentences}
+        for group in groups
+    ]
+
+
+def _episodes(folder: Path, source: Source) -> list[Episode]:
+    path = telemetry_path(folder, source.run_id, EPISODES)
+    if not path.exists():
+        return []
+    episodes = list(read_telemetry(path, msgspec.json.Decoder(Episode).decode))
+    for episode in episodes:
+        if episode.total_reward is None:  # JSON has no infinity and no NaN
+            episode.status = "failed"
+            episode.failure = episode.failure or "its total reward is no finite number"
+    return episodes
+
+
+def _by_key(episodes: Sequence[Episode]) -> Episodes:
+    """Return the episodes of each key in the order of their numbers."""
+    # An episode that failed may have been played again under its number; both are counted, each once.
+    newest = {(episode.episode, episode.status): episode for episode in episodes}
+    found: Episodes = {}
+    for _, episode in sorted(newest.items()):
+        found.setdefault(episode.key, []).append(episode)
+    return found
+
+
+def _latencies(folder: Path, source: Source) -> dict[str, list[float]]:
+    path = telemetry_path(folder, source.run_id, STEPS)
+    found: dict[str, list[float]] = {}
+    if path.exists():
+        for step in read_telemetry(path, msgspec.json.Decoder(_Step).decode):
+            if step.latency_s is not None:
+                found.setdefault(step.operator_id, []).append(step.latency_s)
+    return found
+
+
+def _operator_result(
+    operator: str,
+    episodes: Episodes,
+    latencies: list[float],
+    asked: int | None,
+    price: Price | None,
+) -> OperatorResult:
+    played = [e for of_key in episodes.values() for e in of_key]
+    ended = _ended(played)
+    latency = None
+    if latencies:
+        median, p95 = np.quantile(latencies, [0.5, 0.95])
+        latency = Latency(float(median), float(p95))
+    failures = [e.failure or "failed" for e in played if e.status != "ended"]
+    return OperatorResult(
+        operator,
+        _mean(ended, lambda e: e.reward) or Mean(None, None, None, 0),
+        _mean(ended, lambda e: e.episode_length) or Mean(None, None, None, 0),
+        _success(ended),
+        _mean(ended, lambda e: e.tokens),
+        _mean(ended, lambda e: _cost(e, price)),
+        _sum_of_known(e.tokens for e in played),
+        _sum_of_known(_cost(e, price) for e in played),
+        latency,
+        max(asked or 0, len({e.episode for e in played})),
+        len(ended),
+        len(failures),
+        tuple(dict.fromkeys(failures)),
+    )
+
+
+def _mean(episodes: Sequence[Episode], value_of: Callable[[Episode], float | None]) -> Mean | None:
+    """Return the mean over the episodes that have a value; None if none has."""
+    known = [(e.key, float(value)) for e in episodes if (value := value_of(e)) is not None]
+    if not known:
+        return None
+    keys, values = zip(*known, strict=True)
+    return mean_with_interval(values, seeds=keys)
+
+
+def _success(episodes: Sequence[Episode]) -> Mean | None:
+    known = [(e.key, e.success) for e in episodes if e.success is not None]
+    if not known:
+        return None
+    keys, successes = zip(*known, strict=True)
+    return proportion_with_interval(successes, seeds=keys)
+
+
+def _with_understood(
+    result: OperatorResult, episodes: Sequence[Episode], least: float
+) -> OperatorResult:
+    decisions = _sum_of_known(episode.decisions for episode in episodes)
+    if not decisions:
+        return result
+    understood = _sum_of_known(episode.understood for episode in episodes) or 0
+    said = understanding_warning(result.operator_id, understood, decisions, least)
+    return dataclasses.replace(
+        result,
+        decisions=decisions,
+        understood=understood / decisions,
+        warnings=result.warnings if said is None else (*result.warnings, said),
+    )
+
+
+def understanding_warning(
+    operator_id: str, understood: int, decisions: int, least: float
+) -> str | None:
+    """Return a sentence if too few of a language model's decisions were understood."""
+    if understood >= least * decisions:
+        return None
+    return (
+        f"{operator_id}: {understood} of {decisions} decisions were understood, less than "
+        f"{100 * least:g} %: its results say little of the model; telemetry has its answers"
+    )
+
+
+def _cost(episode: Episode, price: Price | None) -> float | None:
+    return None if price is None else price.cost(episode.prompt_tokens, episode.completion_tokens)
+
+
+def _sum_of_known(values: Iterable[NumberT | None]) -> NumberT | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+class _Pairs(NamedTuple):
+    operator_id: str
+    against: str
+    keys: list[Key]
+    gains: list[float]
+    failed: int
+    unpaired: int
+
+
+def _pairs(members: Mapping[str, Episodes], comparisons: str) -> list[_Pairs]:
+    firsts = list(members) if comparisons == "pairs" else list(members)[:1]
+    return [
+        _paired(second, members[second], first, members[first])
+        for first, second in itertools.combinations(members, 2)
+        if first in firsts
+    ]
+
+
+def _paired(name: str, mine: Episodes, against: str, theirs: Episodes) -> _Pairs:
+    found: list[tuple[Key, float]] = []
+    failed = unpaired = 0
+    # Sorted, so that the interval does not depend on which episodes ended first.
+    for key in sorted(mine.keys() | theirs.keys()):
+        own, others = mine.get(key, []), theirs.get(key, [])
+        # The k-th that ended of each: one that failed may have been played again.
+        ended = list(zip(_ended(own), _ended(others), strict=False))
+        found += [(key, one.reward - other.reward) for one, other in ended]
+        failed += min(len(own), len(others)) - len(ended)
+        unpaired += abs(len(own) - len(others))
+    keys, gains = [key for key, _ in found], [gain for _, gain in found]
+    return _Pairs(name, against, keys, gains, failed, unpaired)
+
+
+def _difference(pairs: _Pairs, comparisons: int) -> Difference:
+    level, seeds = _level(comparisons), len(set(pairs.keys))
+    gain = mean_with_interval(pairs.gains, seeds=pairs.keys, level=level)
+    if gain.low is not None and gain.high is not None:
+        is_clear = gain.low > 0 or gain.high < 0
+    else:
+        # Of enough seeds, gains that are all the same have no interval; the test rejects zero nevertheless.
+        is_clear = seeds >= least_seeds(level) and gain.mean != 0
+    return Difference(
+        pairs.operator_id,
+        pairs.against,
+        gain,
+        seeds,
+        pairs.failed,
+        pairs.unpaired,
+        comparisons,
+        is_clear,
+    )
+
+
+def _level(comparisons: int) -> float:
+    return 1 - (1 - LEVEL) / comparisons
+
+
+def _ended(episodes: Iterable[Episode]) -> list[Episode]:
+    return [e for e in episodes if e.status == "ended"]
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,83 @@
+"""What a session of one operator, or of one game, is made of, from either kind of config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, repeat
+from typing import Any
+
+from parllel.distributed.operators.experiments.operator_session import Episodes
+from parllel.distributed.operators.experiments.single_episodes import SingleEpisodes
+from parllel.distributed.operators.games.game_episodes import GameEpisodes
+from parllel.distributed.operators.games.seated_players import Notice, no_notice
+from parllel.distributed.operators.llm.llm_settings import USED
+from parllel.distributed.operators.operator_launcher import OperatorLauncher
+from parllel.distributed.operators.protocol.choosing import Choose
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.viewers import Viewer
+
+
+def episodes_of(
+    config: OperatorConfig | MultiAgentConfig,
+    *,
+    start_timeout_s: float,
+    step_timeout_s: float | None,
+    viewers: Sequence[Viewer],
+    choose: Choose | None = None,
+    notice: Notice = no_notice,
+) -> Episodes:
+    """Return what plays episodes; arguments and errors are those of SingleEpisodes and GameEpisodes."""
+    if isinstance(config, MultiAgentConfig):
+        return GameEpisodes(
+            config,
+            start_timeout_s=start_timeout_s,
+            step_timeout_s=step_timeout_s,
+            viewers=viewers,
+            choose=choose,
+            notice=notice,
+        )
+    return SingleEpisodes(
+        config,
+        start_timeout_s=start_timeout_s,
+        step_timeout_s=step_timeout_s,
+        viewers=viewers,
+        choose=choose,
+    )
+
+
+def launch_of(
+    config: OperatorConfig | MultiAgentConfig,
+    launcher: OperatorLauncher,
+    run_id: str,
+    used: Mapping[str, int] | None = None,
+) -> Callable[[], Any]:
+    """Return what starts the worker, or the workers of all players.
+
+    used: tokens by operator_id, which the first workers count for their `token_budget`.
+    """
+    if used:
+        launches = chain(
+            [launch_of(_with_used(config, used), launcher, run_id)],
+            repeat(launch_of(config, launcher, run_id)),
+        )
+        return lambda: next(launches)()
+    if isinstance(config, MultiAgentConfig):
+        return partial(launcher.launch_multiagent_operator, config, run_id)
+    return partial(launcher.launch_operator, config, run_id, interactive=True)
+
+
+def _with_used(config: Any, used: Mapping[str, int]) -> Any:
+    if isinstance(config, MultiAgentConfig):
+        players = {name: _with_used(one, used) for name, one in config.players.items()}
+        return replace(config, players=players)
+    n = used.get(config.operator_id, 0)
+    return replace(config, variables={**config.variables, USED: str(n)})
+
+
+def labels_of(config: OperatorConfig | MultiAgentConfig) -> dict[str, Any]:
+    """Return the fields that all of its records have."""
+    name = "game_id" if isinstance(config, MultiAgentConfig) else "operator_id"
+    return {name: config.operator_id, "env_id": config.env_id}

@@ -1,0 +1,271 @@
+"""Whole episodes of one operator, step by step, with a record of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from msgspec import UNSET
+
+from parllel.distributed.operators.experiments.contradictions import Contradictions
+from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
+from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
+from parllel.distributed.operators.protocol.choosing import Choose
+from parllel.distributed.operators.protocol.decision_counts import DecisionCounts
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.protocol.step_patience import step_timeout_of
+from parllel.distributed.operators.viewers import Looking, Viewer
+from parllel.distributed.operators.workers.asked_person import AskedPerson
+from parllel.errors import BadReplyError, ClosedError, LineTooLongError, ParllelError
+
+MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
+_NO_FRAME = "frame: expected an environment with the render mode"
+Record = dict[str, Any]
+
+
+class SingleEpisodes:
+    """Play the episodes of an operator that steps an environment of its own.
+
+    Args:
+        config: of the operator.
+        start_timeout_s: seconds for the reply to a reset; the first includes the start of the worker.
+        step_timeout_s: seconds for the reply to a step; default by the kind of the operator.
+        viewers: get the pictures that they want.
+        choose: asks the person of an operator of kind "human"; None leaves that to the worker, at a terminal.
+    """
+
+    def __init__(
+        self,
+        config: OperatorConfig,
+        *,
+        start_timeout_s: float,
+        step_timeout_s: float | None = None,
+        viewers: Sequence[Viewer] = (),
+        choose: Choose | None = None,
+    ) -> None:
+        self.config = config
+        self._choose = choose if config.operator_type == "human" else None
+        self._start_timeout_s = start_timeout_s
+        self._step_timeout_s = step_timeout_of([config], step_timeout_s)
+        self._viewers = viewers
+        self.draws = True  # until the worker says that its environment does not
+
+    def play(
+        self,
+        handle: OperatorProcessHandle,
+        episode: int,
+        seed: int,
+        *,
+        agent_seed: int | None = None,
+        before_step: Callable[[], None],
+        record_step: Callable[[Record], None],
+    ) -> list[EpisodeOutcome]:
+        """Play an episode and return what came of it, in a list of one.
+
+        Never raises for a worker that dies, hangs or answers an error.
+
+        Args:
+            handle: of a worker that takes commands.
+            episode: its number.
+            seed: of the environment.
+            agent_seed: from which the agent's follows; default `seed`.
+            before_step: called before each step; what it raises ends the episode, and is raised.
+            record_step: called with the fields of each step.
+        """
+        playing = _Playing(self, handle, episode, before_step, record_step)
+        try:
+            playing.begin(seed, agent_seed)
+            while not playing.ended:
+                before_step()
+                playing.step()
+        except _EpisodeFailedError as failed:
+            return [playing.outcome(str(failed))]
+        except (BadReplyError, LineTooLongError) as error:
+            # The worker lives, and its next reply can be told from this one's.
+            return [playing.outcome(_without_pid(error, handle.pid))]
+        except ClosedError:
+            raise  # of this side: the experiment is being stopped
+        except (ParllelError, OSError) as error:
+            return [playing.outcome(_without_pid(error, handle.pid), lost=True)]
+        return [playing.outcome()]
+
+    def close(self) -> None:
+        """Do nothing: the worker has the environment."""
+
+
+def _without_pid(error: Exception, pid: int) -> str:
+    # Telemetry of the same script is to be the same.
+    return " ".join(str(error).replace(f"process {pid} ", "its process ").split())
+
+
+class _EpisodeFailedError(Exception):
+    """The worker answers, but this episode cannot go on."""
+
+
+class _Playing:
+    """One episode, as far as it has come."""
+
+    def __init__(
+        self,
+        episodes: SingleEpisodes,
+        handle: OperatorProcessHandle,
+        episode: int,
+        before_step: Callable[[], None],
+        record_step: Callable[[Record], None],
+    ) -> None:
+        self._handle, self._record_step, self._episodes = handle, record_step, episodes
+        self._start_timeout_s = episodes._start_timeout_s
+        self._step_timeout_s = episodes._step_timeout_s
+        config = episodes.config
+        self._looking = Looking(episodes._viewers, config.operator_id, str(config.env_id), episode)
+        choose = episodes._choose
+        self._person = None if choose is None else AskedPerson(config, choose, handle)
+        self._max_steps = config.max_steps
+        self._length, self._reward = 0, 0.0
+        self._counts = DecisionCounts()
+        self._unplayed: Record = {}
+        self._contradictions = Contradictions()
+        self._success: bool | None = None
+        self._terminated = self._truncated = False
+
+    @property
+    def ended(self) -> bool:
+        return self._terminated or self._truncated
+
+    def begin(self, seed: int, agent_seed: int | None) -> None:
+        """Reset the environment."""
+
+        def send(frame: Any, last_frame: Any) -> None:
+            self._handle.send_reset(
+                seed, agent_seed=agent_seed, max_steps=self._max_steps, frame=frame
+            )
+
+        ready = self._answer(send, "ready", self._start_timeout_s)
+        self._contradictions.note("seed", ready.get("seed"), seed, "asked")
+        if self._person is not None:
+            self._person.see_ready(ready)
+        self._show(ready)
+
+    def step(self) -> None:
+        """Take a step and record it; after the last, read how the episode ended."""
+        began = perf_counter()
+        reply = self._stepped()
+        latency_s = perf_counter() - began
+        self._length += 1
+        reward = reply["reward"]
+        self._reward += reward
+        self._terminated, self._truncated = reply["terminated"], reply["truncated"]
+        has_ended = self.ended
+        if not has_ended and self._length == self._max_steps:
+            self._truncated = True  # a worker that knows no such limit
+        if self.ended:
+            self._contradictions.note("episode_reward", reply["episode_reward"], self._reward)
+        action = reply.get("action")
+        record: Record = {
+            "step": self._length,
+            "action": action,
+            "raw": reply.get("raw"),
+            "parsed": reply.get("parsed"),
+            "executed": action,
+            "reward": reward,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+            "episode_reward": self._reward,
+            "latency_s": latency_s,
+        }
+        if reply["step_index"] != self._length:
+            self._contradictions.note("step_index", reply["step_index"], self._length)
+            record["contradictions"] = self._contradictions.said
+        self._counts.note(reply, record)
+        if reply.get("decide_s") is not None:
+            record["decide_s"] = reply["decide_s"]
+        self._record_step(record)
+        self._show(reply, is_last=self.ended)
+        if has_ended:
+            self._end()
+        elif self._length == MOST_STEPS and not self.ended:
+            raise _EpisodeFailedError(f"no end within {MOST_STEPS:,} steps; set max_steps")
+
+    def _stepped(self) -> Record:
+        """Return the reply to a step; a person is asked for the action, and again if that was none."""
+        person, action, message = self._person, UNSET, None
+        while True:
+            if person is not None:
+                action = person.choice(message)
+            try:
+                reply = self._answer(
+                    lambda frame, last_frame, action=action: self._handle.send_step(  # type: ignore[misc]
+                        frame=frame, last_frame=last_frame, action=action
+                    ),
+                    "step",
+                    self._step_timeout_s,
+                )
+            except _EpisodeFailedError as failed:
+                message = str(failed)
+                if person is None or not person.is_refusal(message):
+                    raise
+                continue
+            if person is not None:
+                person.see_step(reply)
+            return reply
+
+    def _end(self) -> None:
+        end = self._reply("episode_end", self._step_timeout_s)
+        self._success = end.get("success")
+        self._contradictions.note("total_reward", end["total_reward"], self._reward)
+        self._contradictions.note("terminated", end["terminated"], self._terminated)
+        self._contradictions.note("truncated", end["truncated"], self._truncated)
+        # Two counts of one episode: a worker whose own is another has not played what it reports.
+        if end["episode_length"] != self._length:
+            raise _EpisodeFailedError(
+                f"expected an episode_end after {self._length} steps, got one of {end['episode_length']}"
+            )
+
+    def _reply(self, kind: str, timeout_s: float) -> Record:
+        reply = self._handle.read_response(timeout_s)
+        if reply["type"] == kind:
+            return reply
+        if reply["type"] == "error":
+            self._unplayed = self._counts.unplayed(reply)
+            raise _EpisodeFailedError(str(reply.get("message", "an error without a message")))
+        raise _EpisodeFailedError(f"expected {kind!r}, got {reply['type']!r}")
+
+    def _answer(self, send: Callable[[Any, Any], None], kind: str, timeout_s: float) -> Record:
+        """Send a command, which asks for a picture if a viewer wants one, and return the reply."""
+        wants = self._looking.ask()
+        wants_last = self._looking.asks_last
+        # The end that is known before, which is that of workers that know no such limit.
+        if wants_last and self._length + 1 == self._max_steps:
+            wants = True
+        if not self._episodes.draws:
+            wants = wants_last = False
+        send("png" if wants else None, "png" if wants_last and not wants else None)
+        try:
+            return self._reply(kind, timeout_s)
+        except _EpisodeFailedError as error:
+            # Said before anything was reset or stepped.
+            if not (wants and _NO_FRAME in str(error)):
+                raise
+        self._episodes.draws = False
+        send(None, None)
+        return self._reply(kind, timeout_s)
+
+    def _show(self, reply: Record, *, is_last: bool = False) -> None:
+        self._looking.show(self._length, reply.get("render_payload"), is_last=is_last)
+
+    def outcome(self, failure: str | None = None, *, lost: bool = False) -> EpisodeOutcome:
+        """Return what came of it."""
+        return EpisodeOutcome(
+            "ended" if failure is None else "failed",
+            self._reward,
+            self._length,
+            self._terminated,
+            self._truncated,
+            self._success,
+            failure,
+            self._counts.sums,
+            self._unplayed,
+            lost=lost,
+            contradictions=self._contradictions.said,
+        )

@@ -1,0 +1,3 @@
+"""Games of several operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,146 @@
+"""Episodes of a game that is played by operators, one process for each player."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
+from parllel.distributed.operators.games.drawing_games import no_game_ends
+from parllel.distributed.operators.games.game_of import game_of
+from parllel.distributed.operators.games.game_play import GamePlay
+from parllel.distributed.operators.games.multi_agent_operator_handle import MultiAgentOperatorHandle
+from parllel.distributed.operators.games.player_spaces import make_game_env
+from parllel.distributed.operators.games.seated_players import (
+    GameFailedError,
+    Notice,
+    Record,
+    Seat,
+    SeatedPlayers,
+    no_notice,
+)
+from parllel.distributed.operators.protocol.choosing import Choose
+from parllel.distributed.operators.protocol.frames import can_render, frame_of
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.distributed.operators.protocol.step_patience import step_timeout_of
+from parllel.distributed.operators.viewers import Looking, Viewer
+from parllel.types import Closing
+
+
+class GameEpisodes(Closing):
+    """Play episodes of one game, which is made here, with the players of a handle.
+
+    Args:
+        config: of the game.
+        start_timeout_s: seconds for all players to begin an episode; the first includes their start.
+        step_timeout_s: seconds for all answers to one question; default by the kinds of the players.
+        viewers: get the pictures that they want.
+        choose: asks the players of kind "human"; None leaves that to their workers, who ask at a terminal.
+        notice: is called when a player has something else to do.
+
+    Attributes:
+        players: the names of the seats, in the order of the game.
+
+    Raises:
+        ValueError: if the game cannot be made, or `config` has not one operator for each of its seats.
+        ImportError, FileNotFoundError: if the game's library or file is missing.
+    """
+
+    def __init__(
+        self,
+        config: MultiAgentConfig,
+        *,
+        start_timeout_s: float = 60.0,
+        step_timeout_s: float | None = None,
+        viewers: Sequence[Viewer] = (),
+        choose: Choose | None = None,
+        notice: Notice = no_notice,
+    ) -> None:
+        self._config, self._viewers = config, viewers
+        self._choose, self._notice = choose, notice
+        self._start_timeout_s = start_timeout_s
+        self._step_timeout_s = step_timeout_of(config.players.values(), step_timeout_s)
+        with no_game_ends():
+            self._game = game_of(
+                _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))
+            )
+        self.players = self._game.players
+        if set(config.players) != set(self.players):
+            self.close()
+            raise ValueError(
+                f"game {config.operator_id!r}: players: {config.env_id} expects operators for "
+                f"{list(self.players)}, got those of {sorted(config.players)}"
+            )
+
+    def seating(self, episode: int) -> dict[str, str]:
+        """Return which player of the config sits in each seat of the game, in an episode."""
+        names = list(self.players)
+        turns = episode % len(names) if self._config.seats == "rotate" else 0
+        return {names[(i + turns) % len(names)]: name for i, name in enumerate(names)}
+
+    def play(
+        self,
+        handle: MultiAgentOperatorHandle,
+        episode: int,
+        seed: int,
+        *,
+        agent_seed: int | None = None,
+        before_step: Callable[[], None] = lambda: None,
+        record_step: Callable[[Record], None] = lambda record: None,
+    ) -> list[EpisodeOutcome]:
+        """Play an episode, and return what came of it for each player, in the order of the config.
+
+        A player that dies, hangs, or answers an error ends the episode, which has failed for all of them;
+        so does a game that raises.
+
+        Args:
+            handle: of the players, by their names in the config.
+            episode: its number, by which seats are rotated.
+            seed: of the game.
+            agent_seed: from which each player's is derived, by the name of its seat; default `seed`.
+            before_step: called before each step of the game; what it raises ends the episode, and is raised.
+            record_step: called with the record of each action that was asked for.
+        """
+        config, seating = self._config, self.seating(episode)
+        seats = {seat: Seat(seat, config.players[name]) for seat, name in seating.items()}
+        seated = MultiAgentOperatorHandle(
+            config, {seat: handle.player_handles[name] for seat, name in seating.items()}
+        )
+        drawn = seed if agent_seed is None else agent_seed
+        watch = self._watch(episode)
+        players = SeatedPlayers(seated, seats, self._choose, self._notice)
+        play = GamePlay(self._game, config, players, seats, seed, drawn, record_step, watch)
+        failure: GameFailedError | None = None
+        try:
+            play.begin(self._start_timeout_s)
+            play.go_on(before_step, self._step_timeout_s)
+        except GameFailedError as error:
+            failure = error
+        seat_of = {name: seats[seat] for seat, name in seating.items()}
+        return [play.outcome(seat_of[name], failure) for name in config.players]
+
+    def _watch(self, episode: int) -> Callable[[int, bool], None]:
+        config, env = self._config, self._game.env
+        looking = Looking(self._viewers, config.operator_id, config.env_id, episode)
+
+        def show(step: int, is_last: bool) -> None:
+            if looking.ask() or (is_last and looking.asks_last):
+                payload = frame_of(env, "png") if can_render(env) else None
+                looking.show(step, payload, is_last=is_last)
+
+        return show
+
+    def close(self) -> None:
+        """Close the game; may be called twice."""
+        self._game.close()
+
+
+def _made(config: MultiAgentConfig, *, draws: bool) -> Any:
+    """Return the game; one that draws pictures, or else text, if it can."""
+    env = make_game_env(config.env_id, config.env_kwargs)
+    modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+    mode = next((mode for mode in ("rgb_array", "ansi") if mode in modes), None)
+    if not draws or getattr(env, "render_mode", None) is not None or mode is None:
+        return env
+    env.close()
+    return make_game_env(config.env_id, {**config.env_kwargs, "render_mode": mode})

@@ -1,0 +1,182 @@
+"""One episode of a game: players asked, the rule for illegal actions applied, the game stepped.
+
+game      turn(): who acts     seen(): observations, legal actions           step(actions)
+|                      |                                          ^
+players          +---- asked, and their answers waited for: see seated_players.py --+
+played, or replaced by the rule for illegal actions
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
+from parllel.distributed.operators.games.game import Game
+from parllel.distributed.operators.games.illegal_rules import Choice, choice_of
+from parllel.distributed.operators.games.seated_players import (
+    GameFailedError,
+    Record,
+    Seat,
+    SeatedPlayers,
+)
+from parllel.distributed.operators.games.sequential_game import SequentialGame
+from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.seeding import Seeds
+
+
+class GamePlay:
+    """One episode, as far as it has come.
+
+    Args:
+        game: is reset.
+        config: of the game.
+        players: in their seats.
+        seats: by name.
+        seed: of the game.
+        agent_seed: from which each player's is derived, by the name of its seat.
+        record_step: is given a record for each action that was asked for.
+        watch: called at the beginning and after each step of the game, with the number of steps, and whether
+            it was the last.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        config: MultiAgentConfig,
+        players: SeatedPlayers,
+        seats: Mapping[str, Seat],
+        seed: int,
+        agent_seed: int,
+        record_step: Callable[[Record], None],
+        watch: Callable[[int, bool], None],
+    ) -> None:
+        self._watch = watch
+        self._game, self._config, self._players = game, config, players
+        self._seats, self._record_step = seats, record_step
+        self._seed, self._agent_seed = seed, agent_seed
+        self._generator = Seeds(agent_seed).generator("illegal actions")
+        self._length = 0
+        self._is_cut = self._is_forfeit = False
+
+    def begin(self, timeout_s: float) -> None:
+        """Reset the game and all players; raise GameFailedError if one of them cannot begin."""
+        with self._of_game("reset"):
+            self._game.flags = {}
+            self._game.reset(self._seed)
+            self._watch(0, False)
+        self._players.begin(self._agent_seed, timeout_s)
+
+    def go_on(self, before_step: Callable[[], None], timeout_s: float) -> None:
+        """Play until the end, or until the limit of steps; raise GameFailedError if it cannot go on."""
+        while not self._is_forfeit:
+            with self._of_game("turn"):
+                movers = self._game.turn()
+            if not movers:
+                return
+            if self._length == self._config.max_steps:
+                self._is_cut = True
+                return
+            before_step()
+            self._players.look()
+            self._step(self._choices(movers, timeout_s))
+
+    def outcome(self, seat: Seat, failure: GameFailedError | None) -> EpisodeOutcome:
+        """Return what came of it for a player, when it is over."""
+        if failure is None:
+            self._players.note([seat.player_id], "ended")
+        terminated, truncated = self._game.flags.get(seat.player_id, (False, False))
+        unplayed = {} if failure is None else seat.counts.unplayed(seat.reply)
+        return EpisodeOutcome(
+            "ended" if failure is None else "failed",
+            seat.total,
+            self._length,
+            terminated=terminated or self._is_forfeit,
+            truncated=truncated or (self._is_cut and not terminated),
+            failure=None if failure is None else str(failure),
+            counts=seat.counts.sums,
+            unplayed=unplayed,
+            operator_id=seat.operator.operator_id,
+            player_id=seat.player_id,
+            lost=failure is not None and seat.player_id in failure.lost,
+        )
+
+    def _choices(self, movers: list[str], timeout_s: float) -> dict[str, Choice]:
+        """Ask all who act now, and return what is to be played for each."""
+        # Before the first is asked, so that none waits while others are observed.
+        with self._of_game("observe"):
+            seen = {player: self._game.seen(player) for player in movers}
+        replies = self._players.answers(
+            seen,
+            lambda player, settings: self._game.asked(player, seen[player], settings),
+            timeout_s,
+        )
+        rule, game = self._config.illegal, self._game
+        return {p: choice_of(game, p, replies[p], rule, self._generator) for p in movers}
+
+    def _step(self, choices: Mapping[str, Choice]) -> None:
+        """Step the game, unless a choice ends it; write the records."""
+        illegal = [player for player, choice in choices.items() if choice.is_illegal]
+        stops = bool(illegal) and self._config.illegal in ("forfeit", "error")
+        if not stops:
+            with self._of_game("step"):
+                rewards = self._game.step({p: choice.action for p, choice in choices.items()})
+                wrong = [p for p, reward in rewards.items() if not math.isfinite(reward)]
+                if wrong:
+                    raise ValueError(
+                        f"expected finite rewards, got {rewards[wrong[0]]} for {wrong[0]!r}"
+                    )
+                is_cut = self._length + 1 == self._config.max_steps
+                self._watch(self._length + 1, is_cut or not self._game.turn())
+        else:
+            self._is_forfeit = self._config.illegal == "forfeit"
+            rewards = dict.fromkeys(illegal, -1.0) if self._is_forfeit else {}
+            with self._of_game("step"):
+                self._watch(self._length + 1, True)
+        self._length += 1
+        for player, reward in rewards.items():
+            self._seats[player].total += reward
+        for player, choice in choices.items():
+            self._record_step(self._record(player, choice, rewards, is_played=not stops))
+        if stops and not self._is_forfeit:
+            raise GameFailedError(f"{self._players.name_of(illegal[0])}: {choices[illegal[0]].why}")
+
+    def _record(
+        self, player: str, choice: Choice, rewards: Mapping[str, float], *, is_played: bool
+    ) -> Record:
+        seat, reply = self._seats[player], choice.reply
+        seat.reply = {}
+        terminated, truncated = self._game.flags[player]
+        record: Record = {
+            "operator_id": seat.operator.operator_id,
+            "player_id": player,
+            "step": self._length,
+            "action": reply.get("action"),
+            "raw": reply.get("raw"),
+            "parsed": reply.get("parsed"),
+            "executed": self._game.action_json(player, choice.action) if is_played else None,
+            "illegal": choice.is_illegal,
+            "reward": rewards.get(player, 0.0),
+            "terminated": terminated or self._is_forfeit,
+            "truncated": truncated,
+            "episode_reward": seat.total,
+            "latency_s": reply.get("latency_s"),
+        }
+        if isinstance(self._game, SequentialGame):
+            # Others are paid for this move, too.
+            record["rewards"] = dict(rewards)
+        seat.counts.note(reply, record)
+        if reply.get("decide_s") is not None:
+            record["decide_s"] = reply["decide_s"]
+        return record
+
+    @contextmanager
+    def _of_game(self, doing: str) -> Iterator[None]:
+        """Let an error of the game be a failure of the episode."""
+        try:
+            yield
+        except Exception as error:
+            raise GameFailedError(
+                f"game {self._config.env_id!r}: {doing}: {type(error).__name__}: {error}"
+            ) from error

@@ -1,0 +1,97 @@
+"""A language model that plays chess, by a dialogue for each move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.distributed.operators.llm.answer import Answer, spent_on
+from parllel.distributed.operators.llm.chess_dialogue import ChessDialogue
+from parllel.distributed.operators.llm.llm_client import LlmClient
+from parllel.distributed.operators.llm.llm_error import LlmError
+from parllel.distributed.operators.llm.unparsed import unparsed_action
+from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
+from parllel.seeding import Seeds
+
+TURNS, ATTEMPTS = 10, 3
+
+
+class ChessModelAgent(WorkerAgent):
+    """Talk each move over with a model, which may ask for the board and the legal moves.
+
+    Args:
+        client: asked; closed with this.
+        settings: of the operator, of which it reads "turns" (answers for each move), "attempts" (wrong ones
+            that are corrected), "instructions" (text put first) and "unparsed".
+        unparsed: what is played after a dialogue without a legal move, where the settings do not say; None
+            leaves it to the game, as an illegal action.
+    """
+
+    def __init__(
+        self, client: LlmClient, settings: Mapping[str, Any], unparsed: str | None = None
+    ) -> None:
+        self._client = client
+        self._options = {
+            "attempts": settings.get("attempts", ATTEMPTS),
+            "turns": settings.get("turns", TURNS),
+            "instructions": settings.get("instructions", ""),
+        }
+        self._unparsed = settings.get("unparsed", unparsed)
+        self._space: gym.Space[Any] | None = None
+        self._generator = np.random.default_rng()
+
+    def bind(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> None:
+        """Learn the spaces."""
+        self._space = action_space
+
+    def reset(self, seed: int | None) -> None:
+        """Draw from the seed of an episode from here on; None goes on drawing."""
+        if seed is not None:
+            self._generator = Seeds(seed).generator("unparsed")
+
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        """Return the move of a dialogue; its tokens are those of all answers.
+
+        Raises:
+            ValueError: for a player of another game.
+            LlmError: if the server does not answer; if no legal move came, where that is an error.
+        """
+        fen, moves, legal = (info.get(name) for name in ("text", "legal_moves", "legal_actions"))
+        if fen is None or not moves or not legal:
+            raise ValueError(
+                "chess: expected a position and legal moves, got none; is this another game?"
+            )
+        dialogue = ChessDialogue(fen, moves, **self._options)
+        answers: list[Answer] = []
+        understood = None
+        action: Any = None
+        try:
+            while not dialogue.ended:
+                answers.append(self._client.chat(dialogue.messages))
+                dialogue.take(answers[-1].text, is_cut=answers[-1].is_cut)
+            raw, action, understood = answers[-1].text, dialogue.said, dialogue.move is not None
+            if dialogue.move is not None:
+                action = legal[moves.index(dialogue.move)]
+            elif self._unparsed is not None:
+                action = unparsed_action(self._unparsed, self._space, legal, self._generator, raw)
+        except LlmError as error:
+            answers += [] if error.answer is None else [error.answer]
+            if answers:
+                error.decision = _decision(None, answers, understood)
+            raise
+        return _decision(action, answers, understood, dialogue.move)
+
+    def close(self) -> None:
+        """Close the client; may be called twice."""
+        self._client.close()
+
+
+def _decision(
+    action: Any, answers: list[Answer], understood: bool | None, move: str | None = None
+) -> Decision:
+    return Decision(action, answers[-1].text, move, understood=understood, **spent_on(answers))

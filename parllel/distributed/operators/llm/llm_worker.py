@@ -1,0 +1,51 @@
+"""What workers of language models have in common: their settings, their client, and how both are checked."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from parllel.distributed.operators.llm.llm_client import LlmClient
+from parllel.distributed.operators.llm.llm_settings import (
+    LLM_SETTINGS,
+    check_llm_settings,
+    client_of,
+)
+from parllel.distributed.operators.llm_routing import OWN_SETTINGS
+from parllel.distributed.operators.workers.worker_main import EnvFactory, Load, Loaded
+
+# Makes what is served, given a client, the settings, the arguments, and what makes the environment.
+MakeServed = Callable[[LlmClient, dict[str, Any], argparse.Namespace, EnvFactory | None], Loaded]
+
+
+def llm_load(worker: str, make: MakeServed) -> Load:
+    """Return what loads a language model for `run_worker`.
+
+    worker: the module of `parllel.distributed.operators`, by which its own settings are known.
+
+    Raises, from what is returned:
+        ValueError: for a --policy, a setting that cannot be, and a key that is not set.
+        ImportError: if httpx2 is not installed.
+    """
+
+    def load(
+        given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
+    ) -> Loaded:
+        if given.policy is not None:
+            raise ValueError(
+                f"--policy: expected none, as settings name the model, got {given.policy!r}"
+            )
+        try:
+            check_llm_settings(settings, OWN_SETTINGS[worker])
+        except ValueError as error:
+            raise ValueError(f"settings: {error}") from None
+        return make(client_of(settings, os.environ), settings, given, env_factory)
+
+    return load
+
+
+def llm_setting_names(worker: str) -> tuple[str, ...]:
+    """Return the names of all settings that a worker of language models understands."""
+    return (*LLM_SETTINGS, *OWN_SETTINGS[worker])

@@ -1,0 +1,110 @@
+"""A language model that plays MiniGrid and BabyAI by what the agent sees, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from parllel.distributed.operators.llm.answered import answered
+from parllel.distributed.operators.llm.minigrid_view import check_view, describe_view
+from parllel.distributed.operators.llm.text_agent import TextAgent
+
+# By number: the name, what it does, and other words for it. Short ones count as a whole answer alone, as
+# sentences about what is seen are full of them.
+_ACTIONS: tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("turn left", "turn by a quarter to the left", ("turning left",), ("left",)),
+    ("turn right", "turn by a quarter to the right", ("turning right",), ("right",)),
+    (
+        "go forward",
+        "take one step ahead, if nothing is in the way",
+        ("going forward", "move forward", "moving forward", "step forward"),
+        ("forward",),
+    ),
+    ("pick up", "take the thing right in front of you", ("pickup", "picking up"), ()),
+    ("drop", "put what you carry right in front of you", ("dropping",), ()),
+    (
+        "toggle",
+        "open or close the door right in front of you, or open the box there; a locked door needs the key "
+        "of its colour",
+        ("toggling",),
+        (),
+    ),
+    ("done", "say that the mission is accomplished", (), ()),
+)
+
+
+class MiniGridAgent(TextAgent):
+    """Show what the agent sees, its mission and the names of actions; understand one name in the answer.
+
+    Args: as a TextAgent.
+    """
+
+    _names: tuple[str, ...] = ()
+
+    def bind(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> None:
+        """Learn the spaces.
+
+        Raises:
+            TypeError, ValueError: if they are not those of MiniGrid's environments.
+        """
+        super().bind(observation_space, action_space)
+        parts = getattr(observation_space, "spaces", {})
+        if not {"image", "mission"} <= set(parts):
+            raise TypeError(
+                "balrog_worker: expected observations of MiniGrid or BabyAI, with image and mission, got "
+                f"{observation_space}; operators_worker plays other environments"
+            )
+        check_view(parts["image"].shape)
+        if (
+            not isinstance(action_space, gym.spaces.Discrete)
+            or action_space.start
+            or not 1 <= action_space.n <= len(_ACTIONS)
+        ):
+            raise TypeError(
+                f"balrog_worker: expected MiniGrid's actions, Discrete({len(_ACTIONS)}) or the first of "
+                f"them, got {action_space}"
+            )
+        actions = _ACTIONS[: int(action_space.n)]
+        self._names = tuple(name for name, *_ in actions)
+        self._named = {
+            word: i for i, (name, _, others, _) in enumerate(actions) for word in (name, *others)
+        }
+        self._brief = {word: i for i, (*_, short) in enumerate(actions) for word in short}
+
+    def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
+        """Return the rules: the world, and the actions."""
+        actions = "\n".join(f"{name}: {does}" for name, does, *_ in _ACTIONS[: len(self._names)])
+        return (
+            "You act in a world of square cells, of which you see those in front of you. Your mission is: "
+            f"{observation['mission']}\n\nIn each turn you choose one of these actions:\n{actions}\n\n"
+            "Answer with the name of one action, alone in the last line."
+        )
+
+    def describe(self, observation: Any, info: Mapping[str, Any]) -> str:
+        """Return the mission and what the agent sees."""
+        view = describe_view(observation["image"], observation.get("direction"))
+        return f"Mission: {observation['mission']}\n{view}"
+
+    def parse(self, text: str, info: Mapping[str, Any]) -> int | None:
+        """Return the number of the one action that an answer names."""
+        return answered(text, self._named, self._brief)
+
+    def correction(self, text: str, info: Mapping[str, Any]) -> str:
+        """Return what the model is told after an answer that names no single action."""
+        return (
+            f"That does not name exactly one action. Answer with one of: {', '.join(self._names)}."
+        )
+
+    def instead(self, text: str, info: Mapping[str, Any]) -> Any:
+        """Return what is played when no answer was understood; "noop" is "done", which moves nothing."""
+        if self.unparsed == "noop" and "done" in self._names:
+            return self._names.index("done")
+        return super().instead(text, info)
+
+    def shown_action(self, action: Any) -> str:
+        """Return the name of an action."""
+        return self._names[int(action)]

@@ -1,0 +1,213 @@
+"""A server with the interface of a language model that answers by rules: for tests, and to try without a key.
+
+client     POST /v1/chat/completions
+server     the first Rule that fits and is not used up  -->  a completion, or what goes wrong
+test       `requests`: all that came, in its order
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from parllel.distributed.operators.llm.random_answer import random_answer
+from parllel.distributed.web.app import App, Route
+from parllel.distributed.web.call import Call, Reply
+from parllel.distributed.web.server_settings import ServerSettings
+from parllel.distributed.web.web_error import WebError
+from parllel.distributed.web.web_server import WebServer
+from parllel.distributed.wire.json_text import json_bytes
+from parllel.types import Closing
+
+Messages = Sequence[Mapping[str, str]]
+_PATH = "/v1/chat/completions"
+_SLICE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is answered to which requests.
+
+    Args:
+        text: of the answer, or a function of the messages that returns it; None for no content.
+        contains: fits requests whose last message contains this text.
+        times: how many requests it answers; None for all.
+        status: of the reply; its body has the text as an error if it is not 200.
+        headers: to add to the reply.
+        delay_s: before the reply begins.
+        body: of the reply, in place of a completion.
+        cut: bytes of the body, after which the connection breaks; 0 after the headers.
+        trickle_s: between any two bytes of the body.
+        message: fields of the message beside its content, such as tool_calls, refusal or reasoning_content.
+        finish_reason: why the answer ends: "length" at the limit of tokens.
+        usage: tokens of prompt and completion, by default the words of both; None says nothing of them.
+        echoes_key: whether the text ends with the header Authorization of the request.
+    """
+
+    text: str | Callable[[Messages], str] | None = ""
+    contains: str | None = None
+    times: int | None = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    body: bytes | None = None
+    cut: int | None = None
+    trickle_s: float = 0.0
+    message: Mapping[str, Any] = field(default_factory=dict)
+    finish_reason: str = "stop"
+    usage: tuple[int, int] | str | None = "words"
+    echoes_key: bool = False
+
+    def fits(self, messages: Messages, n_used: int) -> bool:
+        """Return whether it answers this request, after as many others."""
+        if self.times is not None and n_used >= self.times:
+            return False
+        return self.contains is None or self.contains in messages[-1]["content"]
+
+
+@dataclass(frozen=True)
+class ScriptedRequest:
+    """A request that came: its body as JSON values, and its headers of interest."""
+
+    body: Mapping[str, Any]
+    authorization: str | None
+
+    @property
+    def messages(self) -> Messages:
+        """The dialogue."""
+        messages: Messages = self.body["messages"]
+        return messages
+
+
+class ScriptedServer(Closing):
+    """Serve on 127.0.0.1 from the beginning until `close`.
+
+    Args:
+        rules: the first that fits answers; a request that none fits is answered with 404. None answers the
+            questions of this package's workers with random legal actions.
+        port: 0 takes a free one.
+
+    Attributes:
+        base_url: for an LlmClient.
+        requests: that came so far.
+
+    Example:
+        >>> with ScriptedServer([Rule("left", times=1), Rule("right")]) as server:
+        ...     answer = LlmClient("any", base_url=server.base_url).chat(messages)
+    """
+
+    def __init__(self, rules: Sequence[Rule] | None = None, *, port: int = 0) -> None:
+        self.requests: list[ScriptedRequest] = []
+        self._rules = [Rule(random_answer)] if rules is None else list(rules)
+        self._used = [0] * len(self._rules)
+        self._lock = threading.Lock()
+        # Requests of tests may hang on purpose, and are not waited for.
+        settings = ServerSettings(port=port, max_body_bytes=16 << 20, end_s=0.2)
+        routes = [Route(_PATH, {"POST": self._answer})]
+        self._server = WebServer(
+            _ScriptedApp({route.path: route for route in routes}, settings, True, {})
+        )
+        self._server.start()
+        self.base_url = f"{self._server.url}/v1"
+
+    def close(self) -> None:
+        """End the server; may be called twice."""
+        self._server.close()
+
+    async def _answer(self, call: Call) -> Reply:
+        body = call.json()
+        try:
+            messages = body["messages"]
+            _ = [message["role"] + message["content"] for message in messages]
+            model = body["model"]
+        except (KeyError, TypeError):
+            raise WebError(400, "expected a model, and messages of role and content") from None
+        key = call.header("authorization")
+        with self._lock:
+            self.requests.append(ScriptedRequest(body, key))
+            rule = self._rule(messages)
+        _MANNER.set(rule)
+        return _reply(rule, model, messages, key or "")
+
+    def _rule(self, messages: Messages) -> Rule:
+        for i, rule in enumerate(self._rules):
+            if messages and rule.fits(messages, self._used[i]):
+                self._used[i] += 1
+                return rule
+        raise WebError(404, "no rule fits")
+
+
+def _reply(rule: Rule, model: str, messages: Messages, key: str) -> Reply:
+    text = rule.text(messages) if callable(rule.text) else rule.text
+    if rule.echoes_key:
+        text = f"{text or ''} {key}"
+    headers = tuple(
+        (name.lower().encode(), value.encode("latin-1")) for name, value in rule.headers.items()
+    )
+    value: dict[str, Any] = {"error": {"message": text, "type": "scripted"}}
+    if rule.status == 200:
+        message = {"role": "assistant", "content": text, **rule.message}
+        value = {
+            "object": "chat.completion",
+            "model": model,
+            "choices": [{"index": 0, "message": message, "finish_reason": rule.finish_reason}],
+        }
+        if rule.usage is not None:
+            counts = rule.usage
+            if isinstance(counts, str):
+                asked = sum(len(message["content"].split()) for message in messages)
+                counts = (asked, len((text or "").split()))
+            value["usage"] = {"prompt_tokens": counts[0], "completion_tokens": counts[1]}
+    body = json_bytes(value) if rule.body is None else rule.body
+    return Reply(body, rule.status, headers=headers)
+
+
+# Of the request whose task this is: a reply says what is to be sent, but not how.
+_MANNER: ContextVar[Rule | None] = ContextVar("_MANNER", default=None)
+
+
+class _ScriptedApp(App):
+    """Send replies late, slowly, or in part."""
+
+    async def __call__(
+        self,
+        scope: Mapping[str, Any],
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        _MANNER.set(None)
+
+        async def send_so(message: dict[str, Any]) -> None:
+            rule = _MANNER.get()
+            if rule is None:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                await self._pause(rule.delay_s)
+                await send(message)
+            else:
+                await self._send_body(rule, message["body"], send)
+
+        await super().__call__(scope, receive, send_so)
+
+    async def _send_body(
+        self, rule: Rule, body: bytes, send: Callable[[dict[str, Any]], Awaitable[None]]
+    ) -> None:
+        whole = rule.cut is None
+        body = body[: rule.cut]
+        n = 1 if rule.trickle_s else max(len(body), 1)
+        for i in range(0, len(body), n):
+            await send({"type": "http.response.body", "body": body[i : i + n], "more_body": True})
+            await self._pause(rule.trickle_s)
+        # Without an end, the connection is closed in the middle of what was announced.
+        if whole:
+            await send({"type": "http.response.body", "body": b""})
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not beyond the end of the server."""
+        until = asyncio.get_running_loop().time() + seconds
+        while not self.ending and (left := until - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(min(left, _SLICE_S))

@@ -1,0 +1,169 @@
+"""What decides by asking a language model: observations become text, and answers actions.
+
+describe(observation, info)      --> the user's message
+prompt, messages                 --> rules, the last turns, this message
+parse(answer, info)              --> an action; None: correction(answer, info), and the model is asked again
+neither after all attempts       --> what `unparsed` says: an error, or an action of its own
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.distributed.operators.llm.answer import Answer, spent_on
+from parllel.distributed.operators.llm.answered import finished_part
+from parllel.distributed.operators.llm.llm_client import LlmClient
+from parllel.distributed.operators.llm.llm_error import LlmError
+from parllel.distributed.operators.llm.unparsed import unparsed_action
+from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
+from parllel.seeding import Seeds
+
+_HISTORY, _ATTEMPTS = 8, 2
+_BETWEEN = "\n---\n"  # answers of one decision, in `raw`
+_WAS_CUT = "Your answer was cut at the limit of tokens. Give a shorter one. "
+_NO_TEXT = "Your answer had no text. "
+_SILENCE = "(no text)"  # in a dialogue: some servers refuse messages without content
+
+
+class TextAgent(WorkerAgent):
+    """Decide by the answers of a language model.
+
+    Args:
+        client: asked; closed with this.
+        settings: of the operator, of which it reads "history" (turns shown), "instructions" (text put first),
+            "attempts" (corrections for each decision) and "unparsed": what is played when no answer was
+            understood, "error", "random" (which follows from the episode's seed), "first" or "noop".
+    """
+
+    def __init__(self, client: LlmClient, settings: Mapping[str, Any]) -> None:
+        self._client = client
+        self._instructions = str(settings.get("instructions", ""))
+        self._attempts = int(settings.get("attempts", _ATTEMPTS))
+        self.unparsed = str(settings.get("unparsed", "random"))
+        self._history: deque[tuple[str, str]] = deque(maxlen=settings.get("history", _HISTORY))
+        self.generator = np.random.default_rng()
+        self._note = ""
+        self._rules: str | None = None
+        self.action_space: gym.Space[Any] | None = None
+
+    # ------------------------------------------------------------------ for each kind of environment
+
+    @abstractmethod
+    def describe(self, observation: Any, info: Mapping[str, Any]) -> str:
+        """Return an observation as text."""
+
+    @abstractmethod
+    def parse(self, text: str, info: Mapping[str, Any]) -> Any:
+        """Return the action that an answer names, legal now; None if it names none."""
+
+    def prompt(self, observation: Any, info: Mapping[str, Any]) -> str:
+        """Return the rules, which come after the instructions; asked for at an episode's first decision."""
+        return ""
+
+    def correction(self, text: str, info: Mapping[str, Any]) -> str:
+        """Return what the model is told after an answer that was not understood."""
+        return "That names no legal action. Answer with one, and nothing else."
+
+    def instead(self, text: str, info: Mapping[str, Any]) -> Any:
+        """Return what is played when no answer was understood; raise LlmError where that is an error."""
+        legal = info.get("legal_actions")
+        return unparsed_action(self.unparsed, self.action_space, legal, self.generator, text)
+
+    def shown_action(self, action: Any) -> Any:
+        """Return an action as JSON values, for `parsed`."""
+        return action.tolist() if hasattr(action, "tolist") else action
+
+    def name_of(self, action: Any) -> str:
+        """Return an action as the model knows it."""
+        return str(self.shown_action(action))
+
+    # ------------------------------------------------------------------ the WorkerAgent
+
+    def bind(
+        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
+    ) -> None:
+        """Learn the spaces."""
+        self.action_space = action_space
+
+    def reset(self, seed: int | None) -> None:
+        """Forget the turns of the episode before."""
+        self._history.clear()
+        self._note, self._rules = "", None
+        if seed is not None:
+            self.generator = Seeds(seed).generator("unparsed")
+
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        """Ask until an answer is understood, or the attempts are used.
+
+        Raises:
+            LlmError: if the server does not answer; if no answer was understood, where that is an error.
+        """
+        shown = self._note + self.describe(observation, info)
+        if self._rules is None:
+            self._rules = self.prompt(observation, info)
+        dialogue = self.messages(shown)
+        answers: list[Answer] = []
+        understood = None
+        try:
+            action = self._ask(dialogue, info, answers)
+            understood = action is not None
+            if not understood:
+                action = self.instead(answers[-1].text, info)
+        except LlmError as error:
+            answers += [] if error.answer is None else [error.answer]
+            if answers:
+                error.decision = _decision(None, answers, understood)
+            raise
+        self._history.append((shown, answers[-1].text))
+        played = f"(Not understood; {self.name_of(action)} was played.)\n"
+        self._note = "" if understood else played
+        parsed = self.shown_action(action) if understood else None
+        return _decision(action, answers, understood, parsed)
+
+    def _ask(
+        self, dialogue: list[dict[str, str]], info: Mapping[str, Any], answers: list[Answer]
+    ) -> Any:
+        """Return the action of the first answer that is understood; None if no attempt brings one.
+
+        dialogue, answers: grow with each answer.
+        """
+        for attempt in range(self._attempts + 1):
+            answer = self._client.chat(dialogue)
+            answers.append(answer)
+            text = answer.text
+            action = self.parse(finished_part(text) if answer.is_cut else text, info)
+            if action is not None or attempt == self._attempts:
+                return action
+            problem = _WAS_CUT if answer.is_cut else "" if text.strip() else _NO_TEXT
+            correction = problem + self.correction(text, info)
+            dialogue += [_message("assistant", text), _message("user", correction)]
+        return None
+
+    def messages(self, shown: str) -> list[dict[str, str]]:
+        """Return the dialogue that ends with what is shown now."""
+        first = "\n\n".join(part for part in (self._instructions, self._rules) if part)
+        dialogue = [_message("system", first)] if first else []
+        for seen, said in self._history:
+            dialogue += [_message("user", seen), _message("assistant", said)]
+        return [*dialogue, _message("user", shown)]
+
+    def close(self) -> None:
+        """Close the client; may be called twice."""
+        self._client.close()
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content or _SILENCE}
+
+
+def _decision(
+    action: Any, answers: list[Answer], understood: bool | None, parsed: Any = None
+) -> Decision:
+    raw = _BETWEEN.join(answer.text for answer in answers)
+    return Decision(action, raw, parsed, understood=understood, **spent_on(answers))

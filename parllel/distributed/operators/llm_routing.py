@@ -1,0 +1,21 @@
+"""Which worker prompts a language model, by the environment that it plays."""
+
+from __future__ import annotations
+
+# The settings of a worker beside those that all have.
+OWN_SETTINGS: dict[str, tuple[str, ...]] = {
+    "balrog_worker": (),
+    "chess_worker": ("turns",),
+    "operators_worker": ("action_names",),
+}
+_TEXT_WORLDS = ("babyai", "minigrid")
+
+
+def llm_worker(env_id: str | None) -> str:
+    """Return the module of `parllel.distributed.operators` for an environment."""
+    name = (env_id or "").lower()
+    if "chess" in name:
+        return "chess_worker"
+    if any(world in name for world in _TEXT_WORLDS):
+        return "balrog_worker"
+    return "operators_worker"

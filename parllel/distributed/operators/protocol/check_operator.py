@@ -1,0 +1,102 @@
+"""Check that what an operator needs is there: its worker, its policy, its environment, its keys."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from parllel.distributed.operators.llm.llm_settings import check_llm_settings
+from parllel.distributed.operators.llm_routing import OWN_SETTINGS, llm_worker
+from parllel.distributed.operators.protocol.operator_config import OperatorConfig
+from parllel.distributed.operators.workers.worker_environment import missing_keys
+from parllel.errors import install_command
+from parllel.policies.env_names import check_env_name
+
+_FILE = re.compile(r"(?P<file>.+\.py)(:\w+)?")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:.*", re.DOTALL)
+_GAME = re.compile(r"\w+(/\w+)+")  # a module; ids of environments have a hyphen
+_RUN_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def check_run_id(operator_id: str, run_id: object) -> None:
+    """Raise ValueError unless it can be the name of files."""
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id) or not run_id.strip("."):
+        raise ValueError(
+            f"operator {operator_id!r}: run_id: expected 1 to 128 letters, digits, dots, underscores and "
+            f"hyphens, got {run_id!r}"
+        )
+
+
+def check_operator(config: OperatorConfig, env_id: str | None) -> None:
+    """Raise if something is missing that an operator needs.
+
+    env_id: of its environment, or of the game that it plays in.
+
+    Raises:
+        ValueError: if there is no environment of its name, or the variable of a key is not set.
+        FileNotFoundError: if a file, a folder or a program is not there.
+        ImportError: if the library of its worker is not installed.
+    """
+    name = f"operator {config.operator_id!r}"
+    if config.operator_type == "program":
+        _check_program(name, config.worker or ())
+        return
+    if env_id is None:
+        raise ValueError(f"{name}: env_id: expected the id of an environment to play, got None")
+    if config.env_id is not None:  # a player has none: its game is made before it is started
+        _check_env(name, config.env_id)
+    if config.operator_type == "llm":
+        _check_llm(name, config, env_id)
+    elif config.policy is not None:
+        _check_policy(name, config.operator_type, config.policy)
+    missing = missing_keys(config, os.environ)
+    if missing:
+        raise ValueError(f"{name}: settings: the variable {missing[0]} is not set")
+
+
+def _check_program(name: str, worker: Sequence[str]) -> None:
+    if shutil.which(worker[0]) is None:
+        raise FileNotFoundError(f"{name}: worker: there is no program {worker[0]!r} to execute")
+
+
+def _check_env(name: str, env_id: str) -> None:
+    if _GAME.fullmatch(env_id):
+        raise ValueError(
+            f"{name}: environment {env_id!r}: it is a game of several players; give them to a "
+            "MultiAgentConfig"
+        )
+    try:
+        check_env_name(env_id)
+    except (ValueError, FileNotFoundError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _check_llm(name: str, config: OperatorConfig, env_id: str) -> None:
+    try:
+        check_llm_settings(config.settings, OWN_SETTINGS[llm_worker(env_id)])
+    except ValueError as error:
+        raise ValueError(f"{name}: settings: {error}") from None
+    if find_spec("httpx2") is None:
+        raise ImportError(f"{name}: needs httpx2: {install_command('operators')}")
+
+
+def _check_policy(name: str, kind: str, policy: str) -> None:
+    match = _FILE.fullmatch(policy)
+    if match is not None:
+        if not Path(match["file"]).is_file():
+            raise FileNotFoundError(f"{name}: policy: there is no file {match['file']!r}")
+    elif kind == "rl":
+        if not Path(policy).exists():
+            raise FileNotFoundError(
+                f"{name}: policy: expected the folder of a run, or a file that CleanRL saved; there is no "
+                f"{policy!r}"
+            )
+    elif not (policy in ("random", "noop") or _SCHEME.fullmatch(policy) or Path(policy).is_dir()):
+        raise FileNotFoundError(
+            f"{name}: policy: expected random, noop, file.py:name, a URL or the folder of a run; there is "
+            f"no folder {policy!r}"
+        )

@@ -1,0 +1,183 @@
+"""Messages as lines of JSON, and back.
+
+Writing is strict: the names of `messages`, no NaN. Reading is lenient: fields that are not known are ignored,
+those that may be absent may be null, an int stands for a float, and some names that other workers use are
+understood.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import msgspec
+from msgspec import UNSET
+
+from parllel.distributed.operators.protocol.messages import (
+    AgentReady,
+    AnyCommand,
+    AnyReply,
+    Command,
+    EpisodeEnd,
+)
+from parllel.errors import ParllelError
+
+_SHOWN = 60  # characters of a line in messages
+
+
+class MessageError(ParllelError, ValueError):
+    """A line is no message, or a value cannot be written as one.
+
+    Attributes:
+        id: of the message, None if it has none or cannot be read.
+    """
+
+    def __init__(self, what: str, message_id: int | str | None = None) -> None:
+        super().__init__(what)
+        self.id = message_id
+
+
+class _EpisodeDone(EpisodeEnd, tag="episode_done"):
+    pass
+
+
+class _AgentInitialized(AgentReady, tag="agent_initialized"):
+    pass
+
+
+def _plain(value: Any) -> Any:
+    """Return a number or array of numpy, or of torch, as Python has it."""
+    if callable(getattr(value, "tolist", None)):
+        return value.tolist()
+    raise TypeError(f"got {type(value).__module__}.{type(value).__qualname__}")
+
+
+_commands = msgspec.json.Decoder(AnyCommand)
+_replies = msgspec.json.Decoder(AnyReply | _EpisodeDone | _AgentInitialized)
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_strict = json.JSONEncoder(allow_nan=False, default=_plain)
+_COMMANDS = {str(kind.__struct_config__.tag) for kind in Command.__subclasses__()}
+_REPLIES = {str(kind.__struct_config__.tag) for kind in get_args(AnyReply)}
+_ALIASES = {"episode_done": "episode_end", "agent_initialized": "agent_ready"}
+
+
+def read_command(line: bytes) -> AnyCommand:
+    """Return the command of a line.
+
+    Raises:
+        MessageError: if it is none; says what was expected.
+    """
+    try:
+        command: AnyCommand = _commands.decode(line)
+        return command
+    except (ValueError, RecursionError) as error:
+        raise _explained(line, error, "cmd", _COMMANDS) from None
+
+
+def read_reply(line: bytes) -> dict[str, Any]:
+    """Return a reply as a dict: "type", and those fields that came, under the names of this module.
+
+    Raises:
+        MessageError: if it is none; says what was expected.
+    """
+    try:
+        reply = _replies.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise _explained(line, error, "type", _REPLIES | set(_ALIASES)) from None
+    tag = str(reply.__struct_config__.tag)
+    found = {"type": _ALIASES.get(tag, tag)}
+    for name in reply.__struct_fields__:
+        value = getattr(reply, name)
+        if value is not UNSET:
+            found[name] = value
+    if "render_payload" in found or "rgb_array" in found:
+        _rename_frame(found)
+    return found
+
+
+def write_command(command: AnyCommand) -> bytes:
+    """Return a command as a line, its newline included.
+
+    Raises:
+        MessageError: for values that JSON does not have.
+    """
+    return _line(command)
+
+
+def write_reply(reply: AnyReply) -> bytes:
+    """Return a reply as a line, its newline included.
+
+    Raises:
+        MessageError: for values that JSON does not have.
+    """
+    return _line(reply)
+
+
+def _line(message: msgspec.Struct) -> bytes:
+    try:
+        line = _encode(message)
+        # What it writes for a NaN, too.
+        if b"null" in line:
+            _check_finite(message)
+    except (TypeError, ValueError, RecursionError) as error:
+        tag = message.__struct_config__.tag
+        raise MessageError(f"{tag}: expected values that JSON has: {error}") from None
+    return line + b"\n"
+
+
+def _check_finite(message: msgspec.Struct) -> None:
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if value is not UNSET:
+            try:
+                _strict.encode(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+
+
+def _rename_frame(found: dict[str, Any]) -> None:
+    """Bring a frame that came under another name to this module's."""
+    rgb = found.pop("rgb_array", None)
+    payload = found.get("render_payload")
+    if rgb is not None and payload is None:
+        payload = found["render_payload"] = {"mode": "rgb", "rgb": rgb}
+    if isinstance(payload, dict):
+        if "rgb_array" in payload:
+            payload.setdefault("rgb", payload.pop("rgb_array"))
+        if payload.get("mode") == "rgb_array":
+            payload["mode"] = "rgb"
+        rows = payload.get("rgb")
+        if isinstance(rows, list) and rows and isinstance(rows[0], list):
+            payload.setdefault("width", len(rows[0]))
+            payload.setdefault("height", len(rows))
+
+
+def _explained(line: bytes, error: Exception, key: str, known: set[str]) -> MessageError:
+    """Return what was wrong with a line, in one sentence."""
+    beginning = line[:_SHOWN].decode("utf-8", "backslashreplace")
+    value = None
+    if isinstance(error, msgspec.ValidationError):
+        # What comes after the place of this error may be no JSON at all.
+        try:
+            value = msgspec.json.decode(line)
+        except (ValueError, RecursionError) as deeper:
+            error = deeper
+    if isinstance(error, RecursionError):
+        return MessageError("expected a message, got lists nested too deeply")
+    if not isinstance(error, msgspec.ValidationError):
+        return MessageError(f"expected a line of JSON, got {beginning!r}: {error}")
+    if not isinstance(value, dict) or not isinstance(value.get(key), str):
+        return MessageError(f'expected an object with "{key}", got {beginning!r}', _id_of(value))
+    name = value[key]
+    if name not in known:
+        what = "command" if key == "cmd" else "reply"
+        return MessageError(
+            f"unknown {what} {name[:_SHOWN]!r}; expected one of {', '.join(sorted(known))}",
+            _id_of(value),
+        )
+    return MessageError(f"{name}: {error}", _id_of(value))
+
+
+def _id_of(value: Any) -> int | str | None:
+    found = value.get("id") if isinstance(value, dict) else None
+    return found if isinstance(found, (int, str)) and not isinstance(found, bool) else None

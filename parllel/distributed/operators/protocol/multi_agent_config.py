@@ -1,0 +1,102 @@
+"""A game: its environment and one operator for each player."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from parllel.distributed.operators.protocol.operator_config import (
+    OperatorConfig,
+    check_env,
+    check_id,
+    check_max_steps,
+)
+
+ILLEGAL_RULES = ("random", "first", "forfeit", "error")
+SEATS = ("fixed", "rotate")
+
+
+@dataclass(frozen=True)
+class MultiAgentConfig:
+    """One game and who plays it, checked when it is constructed; nothing is opened or started.
+
+    Args:
+        operator_id: its name, as that of an operator.
+        env_id: of the game, which all players play.
+        players: by the names that the game gives to its players. Their operators have ids of their own and
+            no `env_id`, or this one.
+        env_kwargs: arguments of the game, JSON values.
+        illegal: what becomes of an illegal action. "random" and "first": a random legal action, or the first
+            one, is played instead. "forfeit": the game ends, with -1 for the player and 0 for the others.
+            "error": the episode has failed.
+        seats: "fixed", or "rotate": all move on by one seat from episode to episode.
+        max_steps: at which an episode is cut off.
+
+    Raises:
+        TypeError, ValueError: for a value that no game can have; one sentence, which names the game.
+    """
+
+    operator_id: str
+    env_id: str
+    players: Mapping[str, OperatorConfig]
+    _: KW_ONLY
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    illegal: str = "random"
+    seats: str = "fixed"
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        check_id(self.operator_id)
+        name = f"game {self.operator_id!r}"
+        if self.env_id is None:
+            raise ValueError(f"{name}: env_id: expected the id of an environment, got None")
+        check_env(name, self.env_id, self.env_kwargs)
+        if self.illegal not in ILLEGAL_RULES:
+            rules = ", ".join(ILLEGAL_RULES)
+            raise ValueError(f"{name}: illegal: expected one of {rules}; got {self.illegal!r}")
+        if self.seats not in SEATS:
+            raise ValueError(f"{name}: seats: expected fixed or rotate, got {self.seats!r}")
+        check_max_steps(name, self.max_steps)
+        _check_players(name, self)
+        object.__setattr__(self, "players", dict(self.players))
+        object.__setattr__(self, "env_kwargs", dict(self.env_kwargs))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what may be shown and kept, as `OperatorConfig.as_json` does."""
+        return {
+            "operator_id": self.operator_id,
+            "env_id": self.env_id,
+            "env_kwargs": dict(self.env_kwargs),
+            "players": {player: config.as_json() for player, config in self.players.items()},
+            "illegal": self.illegal,
+            "seats": self.seats,
+            "max_steps": self.max_steps,
+        }
+
+
+def _check_players(name: str, config: MultiAgentConfig) -> None:
+    players = config.players
+    if not isinstance(players, Mapping) or not players:
+        raise TypeError(
+            f"{name}: players: expected a mapping of players to operators, got {players!r}"
+        )
+    taken: dict[str, str] = {}
+    for player, operator in players.items():
+        if not isinstance(player, str) or not player:
+            raise TypeError(f"{name}: players: expected names of players, got {player!r}")
+        if not isinstance(operator, OperatorConfig):
+            raise TypeError(
+                f"{name}: player {player!r}: expected an OperatorConfig, got {type(operator).__name__}"
+            )
+        if operator.env_id not in (None, config.env_id):
+            raise ValueError(
+                f"{name}: player {player!r}: expected no env_id, or {config.env_id!r}, as all play "
+                f"the same game; got {operator.env_id!r}"
+            )
+        other = taken.setdefault(operator.operator_id, player)
+        if other != player:
+            raise ValueError(
+                f"{name}: players {other!r} and {player!r} have the operator_id "
+                f"{operator.operator_id!r}; give each its own"
+            )

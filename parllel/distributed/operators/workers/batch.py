@@ -1,0 +1,187 @@
+"""An operator that plays by itself: an episode for each seed, as the protocol plays it, without a driver.
+
+this process     InteractiveRuntime  <-- commands, replies -->  the loop of `play_batch`
+telemetry        <-- a record of each step and episode          (telemetry.py)
+standard output  <-- the records of episodes
+standard error   <-- progress, and what libraries print
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from parllel.distributed.operators.experiments.results import MIN_UNDERSTOOD, understanding_warning
+from parllel.distributed.operators.protocol.decision_counts import DecisionCounts
+from parllel.distributed.operators.protocol.message_lines import read_reply, write_command
+from parllel.distributed.operators.protocol.messages import AnyCommand, Reset, Step
+from parllel.distributed.operators.protocol.protocol_streams import take_streams
+from parllel.distributed.operators.protocol.telemetry import Telemetry
+from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime, error_text
+from parllel.distributed.operators.workers.loaded_runtime import run_loaded
+from parllel.distributed.operators.workers.terminated import Terminated
+
+TELEMETRY_DIR = "var/operators/telemetry"  # as launchers have it
+MOST_STEPS = 1_000_000  # of an episode without a limit, as for play_episodes
+Record = dict[str, Any]
+
+
+def play_batch(
+    agent: Any,
+    env_factory: Callable[[], gym.Env[Any, Any]],
+    seeds: Sequence[int],
+    *,
+    run_id: str | None = None,
+    env_id: str | None = None,
+    max_steps: int | None = None,
+    telemetry_dir: str | None = None,
+    min_understood: float = MIN_UNDERSTOOD,
+) -> int:
+    """Play an episode for each seed; return the status to exit with.
+
+    It is 1 if an episode failed, nothing could begin, or too few answers of a language model were understood.
+
+    A failed episode is recorded, and the next one is played. SIGTERM and Ctrl-C end the batch: the
+    environment and the agent are closed, and the last episode has records of its steps alone.
+
+    Args:
+        agent, env_factory, env_id, max_steps: as for `serve`.
+        seeds: of the environment; the agent's are derived from them.
+        run_id: of the telemetry; default the variable OPERATOR_RUN_ID, else one made of the time.
+        telemetry_dir: default the variable TELEMETRY_DIR, else `TELEMETRY_DIR` in the current folder.
+        min_understood: part of a language model's decisions that has to be understood, from 0 to 1.
+    """
+    run_id = run_id or os.environ.get("OPERATOR_RUN_ID") or _new_id()
+    folder = telemetry_dir or os.environ.get("TELEMETRY_DIR") or TELEMETRY_DIR
+    arguments = {
+        "env_factory": env_factory,
+        "run_id": run_id,
+        "env_id": env_id,
+        "max_steps": max_steps,
+    }
+
+    def play(runtime: InteractiveRuntime, came: list[int]) -> int:
+        try:
+            telemetry = Telemetry(folder, run_id)
+        except (ValueError, OSError) as error:
+            print(f"telemetry: {error}", file=sys.stderr)
+            return 1
+        with telemetry:
+            return _Batch(runtime, telemetry, env_id, came).play(seeds, min_understood)
+
+    return run_loaded(agent, arguments, batch_failed, play)
+
+
+def batch_failed(error: BaseException, what: str = "policy") -> int:
+    """Print why a batch cannot begin; return the status to exit with, 1."""
+    print(f"Failed to load {what}: {error_text(error)}", file=sys.stderr)
+    return 1
+
+
+class _Batch:
+    """Episodes, one after the other."""
+
+    def __init__(
+        self,
+        runtime: InteractiveRuntime,
+        telemetry: Telemetry,
+        env_id: str | None,
+        came: list[int],
+    ) -> None:
+        self._runtime, self._telemetry = runtime, telemetry
+        self._env_id, self._came = env_id, came
+        self._operator_id = os.environ.get("OPERATOR_ID") or telemetry.run_id
+
+    def play(self, seeds: Sequence[int], min_understood: float) -> int:
+        """Play all of them; return the exit status."""
+        out, n_failed = take_streams(), 0
+        decisions = understood = 0
+        for number, seed in enumerate(seeds):
+            record = self._episode(number, seed)
+            n_failed += record["status"] == "failed"
+            out.write(self._telemetry.episode(record))
+            result = record.get("failure") or f"return {record['total_reward']:g}"
+            done = f"episode {number + 1} of {len(seeds)}, seed {seed}"
+            print(f"{done}: {result}, {record['episode_length']} steps", file=sys.stderr)
+            decisions += record.get("decisions", 0)
+            understood += record.get("understood", 0)
+        name = self._operator_id
+        warning = understanding_warning(name, understood, decisions, min_understood)
+        if warning is not None:
+            print(warning, file=sys.stderr)
+        return 1 if n_failed or warning is not None else 0
+
+    def _episode(self, number: int, seed: int) -> Record:
+        """Play an episode; return its record."""
+        found: Record = {"status": "failed", "total_reward": 0.0, "episode_length": 0}
+        found.update(terminated=False, truncated=False, success=None, restarts=0, latency_s=0.0)
+        (reply,) = self._ask(Reset(seed=seed))
+        self._env_id = reply.get("env_id", self._env_id)  # unless the reset failed
+        counts = DecisionCounts()
+        labels: Record = {"operator_id": self._operator_id, "env_id": self._env_id}
+        labels.update(episode=number, seed=seed)
+        while reply["type"] != "error":
+            if found["terminated"] or found["truncated"]:
+                return {**labels, **found, "status": "ended"}
+            if found["episode_length"] == MOST_STEPS:
+                reply = {"message": f"no end within {MOST_STEPS:,} steps; give --max-steps"}
+                break
+            begun = time.perf_counter()
+            reply, *end = self._ask(Step())
+            if reply["type"] == "step":
+                self._add(labels, found, counts, reply, time.perf_counter() - begun)
+                found.update(counts.sums)
+            if end:
+                found["success"] = end[0].get("success")
+        unplayed = counts.unplayed(reply)
+        if unplayed:
+            found.update(counts.sums, unplayed=unplayed)
+        return {**labels, **found, "failure": reply["message"]}
+
+    def _add(
+        self,
+        labels: Record,
+        found: Record,
+        counts: DecisionCounts,
+        reply: Record,
+        latency_s: float,
+    ) -> None:
+        """Record a step, and add it to what is found of its episode."""
+        found.update(
+            total_reward=reply["episode_reward"],
+            episode_length=reply["step_index"],
+            terminated=reply["terminated"],
+            truncated=reply["truncated"],
+        )
+        found["latency_s"] += latency_s
+        record: Record = {
+            **labels,
+            "step": reply["step_index"],
+            "action": reply["action"],
+            "raw": reply.get("raw"),
+            "parsed": reply.get("parsed"),
+            "executed": reply["action"],
+            "reward": reply["reward"],
+            "terminated": reply["terminated"],
+            "truncated": reply["truncated"],
+            "episode_reward": reply["episode_reward"],
+            "latency_s": latency_s,
+            "decide_s": reply["decide_s"],
+        }
+        counts.note(reply, record)
+        self._telemetry.step(record)
+
+    def _ask(self, command: AnyCommand) -> list[Record]:
+        if self._came:  # while the agent or the environment caught all exceptions
+            raise Terminated
+        lines = self._runtime.answer(write_command(command))
+        return [read_reply(line) for line in lines.splitlines()]
+
+
+def _new_id() -> str:
+    return f"batch-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"

@@ -1,0 +1,135 @@
+r"""A player of PettingZoo's chess: random moves, a function of position and legal moves, or a language model.
+
+python -m parllel.distributed.operators.workers.chess_worker \
+    --policy file.py:name --seeds 0:50
+python -m parllel.distributed.operators.workers.chess_worker \
+    --settings='{"model": "qwen3", "provider": "ollama"}' --seeds 0:4
+
+With --interactive it is a player of games that run elsewhere; otherwise it plays against random moves, white
+for even seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from parllel.distributed.operators.llm.llm_settings import LLM_SETTINGS
+from parllel.distributed.operators.llm_routing import OWN_SETTINGS
+from parllel.distributed.operators.workers.baseline_agents import RandomAgent
+from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
+from parllel.distributed.operators.workers.worker_main import (
+    EnvFactory,
+    Loaded,
+    run_worker,
+    worker_parser,
+)
+
+if TYPE_CHECKING:
+    from parllel.distributed.operators.llm.llm_client import LlmClient
+
+CHESS = "pettingzoo/classic/chess_v6"
+_WORKER = "chess_worker"
+_FILE = re.compile(r"(?P<file>.+\.py)(:(?P<name>\w+))?")
+
+
+class ChessAgent(WorkerAgent):
+    """Let a function choose moves in the words of chess players.
+
+    Args:
+        choose: called with the position in FEN and the legal moves in UCI; returns a move in UCI.
+    """
+
+    def __init__(self, choose: Callable[[str, Sequence[str]], str]) -> None:
+        self._choose = choose
+
+    def decide(self, observation: Any, info: Mapping[str, Any]) -> Decision:
+        """Return the function's move; one that is not legal is left to the rule of the game.
+
+        Raises:
+            ValueError: for a player of another game.
+        """
+        fen, moves, legal = (info.get(name) for name in ("text", "legal_moves", "legal_actions"))
+        if fen is None or not moves or not legal:
+            raise ValueError(
+                "chess: expected a position and legal moves, got none; is this another game?"
+            )
+        said = self._choose(fen, list(moves))
+        if said not in moves:
+            return Decision(str(said), raw=str(said))
+        return Decision(legal[moves.index(said)], raw=said, parsed=said)
+
+
+def load(
+    given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
+) -> Loaded:
+    """Return what chooses moves: the model that the settings name, else what `--policy` names.
+
+    Raises:
+        ValueError: if that is nothing that plays chess; for settings that cannot be.
+        FileNotFoundError: if there is no such file.
+    """
+    if given.env_id not in (None, CHESS):
+        raise ValueError(f"--env-id: expected {CHESS} or none, got {given.env_id!r}")
+    if not given.interactive:
+        given.env_id = CHESS  # for the records
+    if settings:
+        # Here, as other players need none of it.
+        from parllel.distributed.operators.llm.llm_worker import llm_load
+
+        return llm_load(_WORKER, _model)(given, settings, env_factory)
+    return Loaded(_agent(given.policy), None if given.interactive else against_random)
+
+
+def against_random() -> gym.Env[Any, Any]:
+    """Return a game of chess against random moves."""
+    # Here, as players of games that run elsewhere do without it.
+    from parllel.distributed.operators.games.player_spaces import make_game_env
+    from parllel.distributed.operators.workers.game_against_random import GameAgainstRandom
+
+    return GameAgainstRandom(make_game_env(CHESS))
+
+
+def _agent(policy: str | None) -> WorkerAgent:
+    if policy == "random":
+        return RandomAgent()
+    match = _FILE.fullmatch(policy or "")
+    if match is None:
+        raise ValueError(
+            f"--policy: expected random, file.py or file.py:name, got {policy!r}; policy_worker takes "
+            "policies that act on observations"
+        )
+    # Here, as it imports three times as much as random moves need.
+    from parllel.policies.policy_file import policy_in_file
+
+    return ChessAgent(policy_in_file(Path(match["file"]), match["name"]))
+
+
+def _model(
+    client: LlmClient,
+    settings: dict[str, Any],
+    given: argparse.Namespace,
+    env_factory: EnvFactory | None,
+) -> Loaded:
+    from parllel.distributed.operators.llm.chess_agent import ChessModelAgent
+
+    if given.interactive:
+        # What is illegal is left to the rule of the game.
+        return Loaded(ChessModelAgent(client, settings), None)
+    return Loaded(ChessModelAgent(client, settings, "random"), against_random)
+
+
+def main() -> int:
+    """Run this worker."""
+    parser = worker_parser(_WORKER, "Play PettingZoo's chess.")
+    return run_worker(parser, load, settings=(*LLM_SETTINGS, *OWN_SETTINGS[_WORKER]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

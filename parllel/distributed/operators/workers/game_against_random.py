@@ -1,0 +1,83 @@
+"""A game of turns as the environment of one player, for workers that play by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.distributed.operators.games.game_of import game_of
+from parllel.seeding import Seeds
+from parllel.types import Tree
+
+
+class GameAgainstRandom(gym.Env[Any, Any]):
+    """Play one seat of a game; in the others random legal moves are played.
+
+    The seat is that of the seed: with two players, the first for even seeds. Info has what a player of a game
+    is told: "legal_actions", "text", and more by the game; after a win "is_success".
+
+    Args:
+        env: an AEC environment whose players have the same spaces; closed with this one.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self._game = game_of(env)
+        first = self._game.players[0]
+        self.observation_space = env.observation_space(first)
+        self.action_space = env.action_space(first)
+        self.metadata = env.metadata
+        self.render_mode = env.render_mode
+        self._seat = first
+        self._generator = np.random.default_rng(0)
+        self._total = 0.0
+        self._seen: Tree = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Tree, dict[str, Any]]:
+        """Begin an episode; without a seed, it draws one."""
+        super().reset(seed=seed)
+        episode = int(self.np_random.integers(2**32)) if seed is None else seed
+        self._seat = self._game.players[episode % len(self._game.players)]
+        self._generator = Seeds(episode).generator("others")
+        self._total = 0.0
+        self._game.reset(episode)
+        self._let_others_move()
+        return self._observation()
+
+    def step(self, action: Any) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
+        """Play a move, and those of the others until this player's next turn."""
+        reward = self._game.step({self._seat: action}).get(self._seat, 0.0)
+        reward += self._let_others_move()
+        self._total += reward
+        terminated, truncated = self._game.flags[self._seat]
+        observation, info = self._observation()
+        if terminated or truncated:
+            info["is_success"] = self._total > 0
+        return observation, reward, terminated, truncated, info
+
+    def _let_others_move(self) -> float:
+        """Play the others' moves, and return what this player got for them."""
+        reward = 0.0
+        while (movers := self._game.turn()) and movers != [self._seat]:
+            self._game.seen(movers[0])
+            action = self._game.draw_action(movers[0], self._generator)
+            reward += self._game.step({movers[0]: action}).get(self._seat, 0.0)
+        return reward
+
+    def _observation(self) -> tuple[Tree, dict[str, Any]]:
+        if not self._game.turn():
+            return self._game.env.observe(self._seat), {}
+        seen = self._game.seen(self._seat)
+        info = {"legal_actions": seen.legal, "text": seen.text, **seen.info}
+        return self._game.env.observe(self._seat), info
+
+    def render(self) -> Any:
+        """Return a picture, if the game draws any."""
+        return self._game.env.render()
+
+    def close(self) -> None:
+        """Close the game."""
+        self._game.close()

@@ -1,0 +1,330 @@
+"""The worker's side of the protocol: an environment and an agent, driven by commands.
+
+no episode  -- reset --> playing -- step --> playing ... -- step, episode_end --> ended
+ended, failed  -- reset --> playing;  a step is refused
+playing  -- the environment raises --> failed;  the agent raises --> playing, as nothing has moved
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from msgspec import UNSET
+
+from parllel.distributed.operators.protocol.frames import (
+    can_render,
+    check_can_render,
+    frame_of,
+    text_frame,
+)
+from parllel.distributed.operators.protocol.given_action import GivenAction
+from parllel.distributed.operators.protocol.message_lines import (
+    MessageError,
+    read_command,
+    write_reply,
+)
+from parllel.distributed.operators.protocol.messages import (
+    PROTOCOL,
+    EpisodeEnd,
+    Error,
+    InitAgent,
+    Ping,
+    Pong,
+    Ready,
+    Reset,
+    SelectAction,
+    Step,
+    Stepped,
+    Stop,
+    Stopped,
+)
+from parllel.distributed.operators.workers.player_runtime import (
+    PlayerRuntime,
+    agent_seed,
+    show_decision,
+)
+from parllel.distributed.operators.workers.terminated import Terminated
+from parllel.distributed.operators.workers.worker_agent import (
+    Decision,
+    checked_decision,
+    worker_agent_of,
+)
+from parllel.types import reward_of
+
+_LONGEST = 2000  # characters of an error's message, and of an observation as text
+_LONGEST_SPACE = 200
+
+
+class InteractiveRuntime:
+    """Answer commands, one line each, after `bind`.
+
+    Args:
+        agent: a WorkerAgent, a Policy, or a function of an observation.
+        env_factory: makes the environment, in `make_env`; None for a player alone.
+        run_id, env_id: for `ready`; default of the latter the environment's own.
+        max_steps: of an episode, unless a reset gives another number.
+
+    Attributes:
+        ended: whether a `stop` was answered.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        env_factory: Callable[[], gym.Env[Any, Any]] | None = None,
+        *,
+        run_id: str = "",
+        env_id: str | None = None,
+        max_steps: int | None = None,
+    ) -> None:
+        self.ended = False
+        self._agent = worker_agent_of(agent)
+        self._player = PlayerRuntime(self._agent)
+        self._run_id, self._env_id, self._max_steps = run_id, env_id, max_steps
+        self._env: gym.Env[Any, Any] | None = None
+        self._playing = False
+        self._decided: Decision | None = None  # while it is played
+        self._why_not = "step: send reset first"
+        self._handlers: dict[type, Callable[[Any], Any]] = {
+            Step: self._step,
+            Reset: self._reset,
+            Stop: self._stop,
+            Ping: lambda command: Pong(),
+            InitAgent: self._player.init_agent,
+            SelectAction: self._player.select_action,
+        }
+        self._env_factory = env_factory
+
+    def make_env(self) -> None:
+        """Make the environment, if there is to be one."""
+        if self._env_factory is not None:
+            self._env = self._env_factory()
+            if self._env_id is None:
+                spec = self._env.spec
+                self._env_id = spec.id if spec is not None else type(self._env.unwrapped).__name__
+
+    def bind(self) -> None:
+        """Tell the agent the environment's spaces, after making it if that was not done."""
+        if self._env is None:
+            self.make_env()
+        if self._env is not None:
+            self._given = GivenAction(self._env.action_space)
+            self._agent.bind(self._env.observation_space, self._env.action_space)
+
+    # ------------------------------------------------------------------ commands
+
+    def answer(self, line: bytes) -> bytes:
+        """Return the replies to a line, as lines. Whatever goes wrong is a reply."""
+        message_id: Any = UNSET
+        try:
+            command = read_command(line)
+            message_id = command.id
+            replies = self._handlers[type(command)](command)
+            if type(replies) is tuple:
+                first, last = replies
+                first.id = last.id = message_id
+                return write_reply(first) + write_reply(last)
+            replies.id = message_id
+            return write_reply(replies)
+        except (KeyboardInterrupt, Terminated):
+            raise
+        # An environment or agent that calls `exit` has failed, no more; and what is written in Rust may raise
+        # a BaseException of its own.
+        except BaseException as error:
+            if isinstance(error, MessageError) and error.id is not None:
+                message_id = error.id
+            return self.refusal(error, message_id)
+
+    def refusal(self, error: BaseException, message_id: Any = UNSET) -> bytes:
+        """Return the line that reports an error; the traceback of what was executed goes to the log."""
+        if not isinstance(error, MessageError):
+            print_traceback(error)
+        reply = Error(message=error_text(error), id=message_id)
+        # What a language model was paid for, although nothing came of it.
+        decision = getattr(error, "decision", None) or self._decided
+        if isinstance(decision, Decision):
+            with suppress(TypeError):  # an agent's own, of values that JSON has not
+                show_decision(checked_decision(decision), reply)
+        self._decided = None
+        return write_reply(reply)
+
+    def _reset(self, command: Reset) -> Ready:
+        env = self._environment("reset")
+        seed = command.seed if isinstance(command.seed, int) else None
+        limit = command.max_steps if isinstance(command.max_steps, int) else self._max_steps
+        if command.frame and not self._agent.takes_actions:
+            check_can_render(env)
+        self._playing, self._why_not = False, "step: the reset failed; send another"
+        self._observation, self._info = env.reset(seed=seed)
+        own = command.agent_seed
+        self._agent.reset(agent_seed(own if isinstance(own, int) else seed))
+        ready = Ready(
+            run_id=self._run_id,
+            env_id=self._env_id,
+            seed=seed,
+            observation_shape=_shape(env.observation_space),
+            protocol=PROTOCOL,
+            action_space=_action_space(env.action_space),
+        )
+        names = action_names(env)
+        if names is not None:
+            ready.action_names = names
+        self._caption(env, ready)
+        if command.frame:
+            ready.render_payload = self._frame(env, str(command.frame))
+        self._n, self._total = 0, 0.0
+        self._limit = math.inf if limit is None else limit
+        self._playing = True
+        return ready
+
+    def _step(self, command: Step) -> Stepped | tuple[Stepped, EpisodeEnd]:
+        if not self._playing:
+            self._environment("step")
+            raise MessageError(self._why_not)
+        env: Any = self._env
+        if command.frame and not self._agent.takes_actions:
+            check_can_render(env)
+        begun = time.perf_counter()
+        if command.action is UNSET:
+            decision = checked_decision(self._agent.decide(self._observation, self._info))
+        elif self._agent.takes_actions:
+            decision = Decision(self._action_brought(command.action))
+        else:
+            raise MessageError("step: action: expected none, as this operator decides itself")
+        took = time.perf_counter() - begun
+        self._decided = decision
+        action = self._given.of(decision.action)
+        # Before the step, which cannot be undone.
+        shown = self._given.to_json(action)
+        self._playing, self._why_not = False, "step: the environment failed; send reset"
+        self._observation, reward, terminated, truncated, self._info = env.step(action)
+        reward, terminated = reward_of(reward, str(self._env_id)), bool(terminated)
+        if not math.isfinite(reward):
+            raise ValueError(f"the environment's reward: expected a finite number, got {reward}")
+        self._n += 1
+        self._total += reward
+        truncated = bool(truncated) or (self._n >= self._limit and not terminated)
+        step = Stepped(
+            step_index=self._n,
+            action=shown,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            episode_reward=self._total,
+            decide_s=took,
+        )
+        show_decision(decision, step)
+        self._caption(env, step)
+        if command.frame:
+            step.render_payload = self._frame(env, str(command.frame))
+        self._decided = None
+        if not (terminated or truncated):
+            self._playing = True
+            return step
+        # Not refused where nothing is drawn: whether the episode ends was not known when it was asked for.
+        if not command.frame and command.last_frame and self._shows(env):
+            step.render_payload = self._frame(env, str(command.last_frame))
+        self._why_not = "step: the episode has ended; send reset"
+        return step, self._episode_end(terminated, truncated)
+
+    def _caption(self, env: gym.Env[Any, Any], reply: Ready | Stepped) -> None:
+        # What MiniGrid asks for, which its pictures do not show.
+        mission = getattr(env.unwrapped, "mission", None) if self._agent.takes_actions else None
+        if isinstance(mission, str):
+            reply.text = mission
+
+    def _shows(self, env: gym.Env[Any, Any]) -> bool:
+        return self._agent.takes_actions or can_render(env)
+
+    def _frame(self, env: gym.Env[Any, Any], mode: str) -> dict[str, Any]:
+        if self._agent.takes_actions and not can_render(env):
+            # A person has to see something to choose by.
+            return text_frame(str(self._observation)[:_LONGEST])
+        return frame_of(env, mode)
+
+    def _action_brought(self, values: Any) -> Any:
+        try:
+            return self._given.from_json(values)
+        except ValueError as error:
+            raise MessageError(f"step: action: {error}") from None
+
+    def _episode_end(self, terminated: bool, truncated: bool) -> EpisodeEnd:
+        end = EpisodeEnd(
+            total_reward=self._total,
+            episode_length=self._n,
+            terminated=terminated,
+            truncated=truncated,
+        )
+        for name in ("is_success", "success"):
+            said = self._info.get(name) if isinstance(self._info, Mapping) else None
+            if isinstance(said, (bool, int, float, np.generic)):
+                end.success = bool(said)
+        return end
+
+    def _stop(self, command: Stop) -> Stopped:
+        self.ended = True
+        return Stopped()
+
+    def _environment(self, doing: str) -> gym.Env[Any, Any]:
+        if self._env is None:
+            raise MessageError(f"{doing}: this worker is a player; send init_agent")
+        return self._env
+
+    def close(self) -> None:
+        """Close the environment and the agent, each whatever the other does; may be called twice."""
+        env, self._env = self._env, None
+        self._playing = False
+        try:
+            if env is not None:
+                env.close()
+        finally:
+            self._agent.close()
+
+
+def print_traceback(error: BaseException) -> None:
+    """Write the traceback of an exception to standard error, the worker's log."""
+    with suppress(Exception):  # as if that is closed
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def error_text(error: BaseException) -> str:
+    """Return an exception as one text for a reply, without its traceback."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be made)"
+    if not isinstance(error, MessageError):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
+
+
+def _shape(space: gym.Space[Any]) -> list[int] | None:
+    return None if space.shape is None else [int(n) for n in space.shape]
+
+
+def _action_space(space: gym.Space[Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {"text": str(space)[:_LONGEST_SPACE]}
+    if isinstance(space, gym.spaces.Discrete):
+        shown.update(n=int(space.n), start=int(space.start))
+    return shown
+
+
+def action_names(env: Any) -> list[str] | None:
+    """Return what environments of Atari and MiniGrid call their actions; None for most others."""
+    inner: Any = getattr(env, "unwrapped", env)
+    meanings = getattr(inner, "get_action_meanings", None)
+    if callable(meanings):
+        return [str(name) for name in meanings()]
+    kinds = getattr(inner, "actions", None)
+    if isinstance(kinds, type) and issubclass(kinds, enum.Enum):
+        return [kind.name for kind in kinds]
+    return None

@@ -1,0 +1,88 @@
+r"""Baselines, and language models in any environment or game.
+
+python -m parllel.distributed.operators.workers.operators_worker \
+    --env-id CartPole-v1 --policy random --seeds 0:50
+python -m parllel.distributed.operators.workers.operators_worker \
+    --env-id FrozenLake-v1 --settings '{"model": "gpt-5-mini"}'
+
+--policy is random, noop, or file.py:name. Without it, a language model decides, which --settings name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+from parllel.distributed.operators.llm.llm_settings import LLM_SETTINGS
+from parllel.distributed.operators.llm_routing import OWN_SETTINGS
+from parllel.distributed.operators.workers.baseline_agents import NoopAgent, RandomAgent
+from parllel.distributed.operators.workers.worker_main import (
+    EnvFactory,
+    Loaded,
+    run_worker,
+    worker_parser,
+)
+
+if TYPE_CHECKING:
+    from parllel.distributed.operators.llm.llm_client import LlmClient
+
+_FILE = re.compile(r".+\.py(:\w+)?")
+
+
+def load(
+    given: argparse.Namespace, settings: dict[str, Any], env_factory: EnvFactory | None
+) -> Loaded:
+    """Return the baseline that `--policy` names, or the language model of the settings.
+
+    Raises:
+        ValueError: if neither is named, or both.
+    """
+    policy = given.policy
+    if settings:
+        # Here, as baselines start in a third of the time without it.
+        from parllel.distributed.operators.llm.llm_worker import llm_load
+
+        return llm_load("operators_worker", _model)(given, settings, env_factory)
+    if policy == "random":
+        return Loaded(RandomAgent(), env_factory)
+    if policy == "noop":
+        return Loaded(NoopAgent(), env_factory)
+    if policy is None or not _FILE.fullmatch(policy):
+        raise ValueError(
+            f"--policy: expected random, noop, file.py or file.py:name, got {policy!r}; policy_worker takes "
+            "other specifications, and --settings name a language model"
+        )
+    # Here, as it imports three times as much as random actions need.
+    from parllel.distributed.operators.workers.policy_worker import specified_agent
+
+    return Loaded(specified_agent(policy), env_factory)
+
+
+def _model(
+    client: LlmClient,
+    settings: dict[str, Any],
+    given: argparse.Namespace,
+    env_factory: EnvFactory | None,
+) -> Loaded:
+    from parllel.distributed.operators.llm.env_agent import EnvAgent
+    from parllel.distributed.operators.workers.text_view import TextView
+
+    if env_factory is None:
+        return Loaded(EnvAgent(client, settings), None)
+    view = TextView(env_factory, given.env_id, given.env_kwargs, prefers_text=True)
+    return Loaded(EnvAgent(client, settings, view), view.make)
+
+
+def main() -> int:
+    """Run this worker."""
+    parser = worker_parser("operators_worker", "Play with a baseline or a language model.")
+    parser.add_argument(
+        "--random", action="store_const", const="random", dest="policy", help="as --policy random"
+    )
+    return run_worker(parser, load, settings=(*LLM_SETTINGS, *OWN_SETTINGS["operators_worker"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""An environment as text, for people at terminals and for language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from parllel.distributed.operators.workers.interactive_runtime import action_names
+from parllel.policies.env_names import env_named, file_of, takes_render_mode
+
+
+class TextView:
+    """Make an environment, and show it as text: what it draws as "ansi", or MiniGrid's own text.
+
+    Args:
+        make_env: makes it as it was named.
+        env_id, env_kwargs: its name. If they choose no render mode, it is made with "ansi" where it has that.
+        prefers_text: whether it is so where it draws pictures, too.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[], gym.Env[Any, Any]],
+        env_id: str,
+        env_kwargs: Mapping[str, Any],
+        *,
+        prefers_text: bool,
+    ) -> None:
+        self._make_env, self._prefers_text = make_env, prefers_text
+        self._env_id = env_id
+        self._make_text: Callable[[], gym.Env[Any, Any]] | None = None
+        # A function of a file may take no mode, and has chosen one itself.
+        if "render_mode" not in env_kwargs and file_of(env_id) is None:
+            self._make_text = env_named(env_id, {**env_kwargs, "render_mode": "ansi"})
+        self._env: gym.Env[Any, Any] | None = None
+
+    @property
+    def env(self) -> gym.Env[Any, Any]:
+        """The environment that was made last."""
+        assert self._env is not None
+        return self._env
+
+    def make(self) -> gym.Env[Any, Any]:
+        """Make the environment."""
+        env = self._make_env()
+        has_text = "ansi" in (env.metadata.get("render_modes") or ())
+        wants_text = has_text and (self._prefers_text or not env.render_mode)
+        if self._make_text is not None and wants_text and takes_render_mode(self._env_id):
+            env.close()
+            env = self._make_text()
+        self._env = env
+        return env
+
+    def text(self) -> str | None:
+        """Return the environment as text; None if it has none."""
+        inner: Any = self.env.unwrapped
+        if self.env.render_mode == "ansi":
+            return str(self.env.render())
+        if callable(getattr(inner, "pprint_grid", None)):
+            return f"{inner.pprint_grid()}\n{getattr(inner, 'mission', '')}"
+        return None
+
+    def view(self) -> tuple[str | None, Sequence[str] | None]:
+        """Return the environment as text, and the names of its actions; None for what it lacks."""
+        return self.text(), self.names()
+
+    def names(self) -> list[str] | None:
+        """Return the names of the actions; None if they have none."""
+        return action_names(self.env)

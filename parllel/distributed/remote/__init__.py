@@ -1,0 +1,51 @@
+"""Agents that act in episodes, here or behind a URL, and the episodes that they play.
+
+Raises:
+    ImportError: if a library of the extra is not installed; names it.
+"""
+
+from parllel.distributed.remote import libraries as _libraries  # noqa: F401
+from parllel.distributed.remote.agent import Agent
+from parllel.distributed.remote.agent_context import AgentContext
+from parllel.distributed.remote.agent_settings import AgentSettings
+from parllel.distributed.remote.build_agent import build_agent, kind_of
+from parllel.distributed.remote.environment import Environment, make
+from parllel.distributed.remote.episode_runner import EpisodeRunner
+from parllel.distributed.remote.evaluate import evaluate
+from parllel.distributed.remote.failure import AgentFailure
+from parllel.distributed.remote.games import (
+    Game,
+    Position,
+    Seat,
+    environments,
+    import_module_of_user,
+    register,
+)
+from parllel.distributed.remote.http_client import HttpError
+from parllel.distributed.remote.protobuf_agent import ProtobufAgent
+from parllel.distributed.remote.remote_policy import RemoteError, RemotePolicy
+from parllel.distributed.remote.url_agent import UrlAgent
+
+__all__ = [
+    "Agent",
+    "AgentContext",
+    "AgentFailure",
+    "AgentSettings",
+    "Environment",
+    "EpisodeRunner",
+    "Game",
+    "HttpError",
+    "Position",
+    "ProtobufAgent",
+    "RemoteError",
+    "RemotePolicy",
+    "Seat",
+    "UrlAgent",
+    "build_agent",
+    "environments",
+    "evaluate",
+    "import_module_of_user",
+    "kind_of",
+    "make",
+    "register",
+]

@@ -1,0 +1,153 @@
+"""Four in a row, or any other number, on a board of any size."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from parllel.distributed.remote.games.connectx_board import lowest_free, wins
+from parllel.distributed.remote.games.game import Game
+from parllel.distributed.remote.games.negamax import best_column
+from parllel.distributed.remote.games.position import Position
+
+_COLORS = ("#ffffff", "#1c7ed6", "#e8590c")
+_LARGEST = 2_500  # cells of a board: a replay holds it once for each of them
+
+
+class ConnectX(Game):
+    """Two agents drop checkers into columns, one after the other; the first with enough in a row wins."""
+
+    specification: Mapping[str, Any] = {
+        "name": "connectx",
+        "title": "ConnectX",
+        "description": "Connect four, or any other number, in a row.",
+        "version": "1.0.1",
+        "agents": [2],
+        "configuration": {
+            "actTimeout": {"default": 2},
+            "columns": {
+                "description": "Columns of the board.",
+                "type": "integer",
+                "minimum": 1,
+                "default": 7,
+            },
+            "rows": {
+                "description": "Rows of the board.",
+                "type": "integer",
+                "minimum": 1,
+                "default": 6,
+            },
+            "inarow": {
+                "description": "How many checkers in a row win.",
+                "type": "integer",
+                "minimum": 1,
+                "default": 4,
+            },
+        },
+        "reward": {
+            "description": "1 for a win, -1 for a loss, 0 for a tie and before the end.",
+            "enum": [-1, 0, 1],
+            "type": ["number", "null"],
+            "default": 0,
+        },
+        "observation": {
+            "board": {
+                "description": "All cells, row by row from the top: 0 empty, else the mark.",
+                "type": "array",
+                "items": {"type": "integer", "minimum": 0, "maximum": 2},
+                "shared": True,
+                "default": [],
+            },
+            "mark": {
+                "description": "The agent's own mark.",
+                "enum": [1, 2],
+                "defaults": [1, 2],
+            },
+        },
+        "action": {
+            "description": "The column to drop a checker into.",
+            "type": "integer",
+            "minimum": 0,
+            "default": 0,
+        },
+        "status": {"defaults": ["ACTIVE", "INACTIVE"]},
+    }
+
+    def start(self, position: Position) -> None:
+        """Clear the board."""
+        cells = self.configuration["rows"] * self.configuration["columns"]
+        if cells > _LARGEST:
+            raise ValueError(f"connectx: expected a board of at most {_LARGEST} cells, got {cells}")
+        position.shared["board"] = [0] * cells
+
+    def step(self, position: Position) -> None:
+        """Drop a checker."""
+        (mover,) = position.active
+        seat = position.seats[mover]
+        columns, rows = self.configuration["columns"], self.configuration["rows"]
+        board, column, mark = position.shared["board"], seat.action, seat.observation["mark"]
+        # 1.0 is an integer to a JSON schema.
+        if type(column) is not int or not 0 <= column < columns:
+            position.refuse(mover, f"expected a column from 0 to {columns - 1}, got {column!r}")
+            return
+        row = lowest_free(board, column, columns, rows)
+        if row < 0:
+            position.refuse(mover, f"column {column} is full")
+            return
+        board[row * columns + column] = mark
+        if wins(board, row, column, columns, rows, self.configuration["inarow"]):
+            position.end({mover: 1, 1 - mover: -1})
+        elif all(board):
+            position.end()
+        else:
+            position.turn(1 - mover)
+
+    def check(self, position: Position) -> None:
+        """Refuse boards of another size, and two seats that act at once."""
+        cells = self.configuration["rows"] * self.configuration["columns"]
+        board = position.shared["board"]
+        if len(board) != cells or any(type(cell) is not int for cell in board):
+            raise ValueError(f"board: expected {cells} cells of 0, 1 and 2, got {len(board)}")
+        if [seat.observation["mark"] for seat in position.seats] != [1, 2]:
+            raise ValueError("mark: expected 1 for the first agent and 2 for the second")
+        if len(position.active) > 1:
+            raise ValueError("status: expected at most one ACTIVE agent, got two")
+
+    def text(self, position: Position) -> str:
+        """Return the board."""
+        columns: int = self.configuration["columns"]
+        board = position.shared["board"]
+        line = "+---" * columns + "+\n"
+        rows = [board[i : i + columns] for i in range(0, len(board), columns)]
+        return line + line.join(f"| {' | '.join(map(str, row))} |\n" for row in rows) + line
+
+    def picture(self, position: Position) -> str:
+        """Return the board."""
+        columns, rows = self.configuration["columns"], self.configuration["rows"]
+        cells = "".join(
+            f'<circle cx="{20 * (i % columns) + 10}" cy="{20 * (i // columns) + 10}" r="8" '
+            f'fill="{_COLORS[cell]}"/>'
+            for i, cell in enumerate(position.shared["board"])
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {20 * columns} {20 * rows}">'
+            f'<rect width="{20 * columns}" height="{20 * rows}" fill="#343a40"/>{cells}</svg>'
+        )
+
+
+def random_column(observation: Any, configuration: Any) -> int:
+    """Choose a column that is not full."""
+    board = observation["board"]
+    return random.choice([c for c in range(configuration["columns"]) if not board[c]])
+
+
+def negamax(observation: Any, configuration: Any) -> int:
+    """Choose the best column as far as it sees, four moves ahead; one of the best at random."""
+    columns, rows = configuration["columns"], configuration["rows"]
+    return best_column(
+        list(observation["board"]), observation["mark"], columns, rows, configuration["inarow"]
+    )
+
+
+ConnectX.agents = {"random": random_column, "negamax": negamax}

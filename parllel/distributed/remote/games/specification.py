@@ -1,0 +1,286 @@
+"""What the specification of a game says, with what all games have, and the checks it stands for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jsonschema
+
+from parllel.distributed.remote.games.game import Game
+from parllel.distributed.remote.games.marks import hidden_fields
+from parllel.distributed.remote.games.position import STATUSES, Position, Seat
+from parllel.distributed.remote.plain_values import plain
+
+# What is added to every game that does not say otherwise.
+_CONFIGURATION: dict[str, Any] = {
+    "episodeSteps": {
+        "description": "The most steps of an episode, the first state included.",
+        "type": "integer",
+        "minimum": 1,
+        # A replay is in memory as a whole: with small observations this is 200 MB.
+        "maximum": 100_000,
+        "default": 1000,
+    },
+    "actTimeout": {
+        "description": "Seconds for an action, before time is taken from remainingOverageTime.",
+        "type": "number",
+        "minimum": 0,
+        "default": 1,
+    },
+    "runTimeout": {
+        "description": "Seconds for an episode, which is not completed after that.",
+        "type": "number",
+        "minimum": 0,
+        "default": 1200,
+    },
+    "agentTimeout": {
+        "description": "Seconds that an agent may take beyond actTimeout, in all of an episode.",
+        "type": "number",
+        "minimum": 0,
+        "default": 60,
+    },
+    "maxLogLength": {
+        "description": "Characters of each output of an agent that are kept in each step.",
+        "type": "integer",
+        "minimum": 0,
+        "default": 10000,
+    },
+    "seed": {
+        "description": "Of all randomness of the first episode; null draws one.",
+        "type": ["integer", "null"],
+        "minimum": 0,
+        "default": None,
+    },
+}
+_OBSERVATION: dict[str, Any] = {
+    "remainingOverageTime": {
+        "description": "Seconds that are left of agentTimeout; an agent that takes more is out by TIMEOUT.",
+        "type": "number",
+        "shared": False,
+        "default": 60,
+    },
+    "step": {
+        "description": "Number of the step.",
+        "type": "integer",
+        "shared": True,
+        "minimum": 0,
+        "default": 0,
+    },
+}
+_REWARD = {"description": "Reward so far.", "type": ["number", "null"], "default": 0}
+_SIMPLE = {"type", "minimum", "maximum", "default", "description", "title"}
+
+
+class Specification:
+    """A complete specification, with compiled checks.
+
+    Args:
+        given: of a game; what all games have is added.
+
+    Attributes:
+        values: JSON values, as a replay holds them.
+        shared: names of the fields of observations that all agents see.
+        hidden: fields of observations that no agent sees.
+
+    Raises:
+        ValueError: if it lacks a name or numbers of agents, a schema is none, or `shared` or `hidden` stands
+            where it has no effect.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.values = values = copy.deepcopy(dict(given))
+        name = values.get("name")
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"specification.name: expected a name, got {name!r}")
+        numbers = values.get("agents")
+        if not isinstance(numbers, list) or not numbers or not all(_is_count(n) for n in numbers):
+            raise ValueError(
+                f"specification.agents of {name}: expected a list of numbers of agents, got {numbers!r}"
+            )
+        values.setdefault("title", name)
+        values.setdefault("description", values["title"])
+        values.setdefault("version", "1.0.0")
+        values["configuration"] = _merged(_CONFIGURATION, values.get("configuration", {}))
+        values["observation"] = _merged(_OBSERVATION, values.get("observation", {}))
+        values.setdefault("reward", dict(_REWARD))
+        values.setdefault("action", {})
+        values.setdefault("info", {})
+        values.setdefault("status", {})
+        try:
+            self.hidden = hidden_fields(values)
+        except ValueError as error:
+            raise ValueError(f"specification of {name}: {error}") from None
+        self.shared = frozenset(
+            field for field, schema in values["observation"].items() if schema.get("shared")
+        )
+        self._configuration = _validator(name, {"properties": values["configuration"]})
+        self._action = _validator(name, values["action"])
+        self._row = _validator(name, _row_schema(values))
+        self._quick = _quick_check(values["action"])
+
+    @property
+    def name(self) -> str:
+        """The name of the game."""
+        return str(self.values["name"])
+
+    def configure(self, configuration: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return a configuration with all defaults; names that the specification lacks are kept.
+
+        Raises:
+            ValueError: names what is not as its schema says.
+        """
+        values = {} if configuration is None else plain(dict(configuration))
+        for field, schema in self.values["configuration"].items():
+            if "default" in schema:
+                values.setdefault(field, plain(schema["default"]))
+        error = jsonschema.exceptions.best_match(self._configuration.iter_errors(values))
+        if error is not None:
+            raise ValueError(f"{self.name}: configuration{_where(error)}: {_what(error)}")
+        return values
+
+    def check_number(self, n_agents: int) -> None:
+        """Raise ValueError if so many agents cannot play."""
+        if n_agents not in self.values["agents"]:
+            expected = " or ".join(str(number) for number in self.values["agents"])
+            raise ValueError(f"{self.name}: expected {expected} agents, got {n_agents}")
+
+    def action_error(self, action: Any) -> str | None:
+        """Return what is wrong with an action; None if it is one."""
+        # The compiled schema takes 20 us even for an integer.
+        if self._quick is not None and self._quick(action):
+            return None
+        error = jsonschema.exceptions.best_match(self._action.iter_errors(action))
+        return None if error is None else f"action{_where(error)}: {_what(error)}"
+
+    def position(self, n_agents: int, configuration: Mapping[str, Any]) -> Position:
+        """Return a position whose seats have the defaults."""
+        observation = self.values["observation"]
+        shared = {f: _default(observation[f], 0) for f in observation if f in self.shared}
+        seats = []
+        for number in range(n_agents):
+            own = {f: _default(observation[f], number) for f in observation if f not in self.shared}
+            own["remainingOverageTime"] = configuration["agentTimeout"]
+            seats.append(
+                Seat(
+                    {field: value for field, value in own.items() if value is not _NONE},
+                    self.default_action(number),
+                    _or_none(_default(self.values["reward"], number)),
+                    status
+                    if (status := _default(self.values["status"], number)) is not _NONE
+                    else "ACTIVE",
+                )
+            )
+        return Position(seats, {f: value for f, value in shared.items() if value is not _NONE})
+
+    def default_action(self, number: int) -> Any:
+        """Return what the agent of a seat plays if it has no action; None if the schema has no default."""
+        return _or_none(_default(self.values["action"], number))
+
+    def check_row(self, row: Any, number: int) -> list[dict[str, Any]]:
+        """Return a step of a replay from elsewhere, with defaults for what it lacks.
+
+        Raises:
+            ValueError: names what is not as the schemas say.
+        """
+        where = f"{self.name}: steps[{number}]"
+        if not isinstance(row, list) or len(row) not in self.values["agents"]:
+            numbers = " or ".join(str(n) for n in self.values["agents"])
+            raise ValueError(f"{where}: expected a list of the states of {numbers} agents")
+        made = []
+        for seat, state in enumerate(row):
+            if not isinstance(state, dict):
+                raise ValueError(f"{where}: expected objects, got {type(state).__name__}")
+            defaults: dict[str, Any] = {
+                "action": None,
+                "reward": _or_none(_default(self.values["reward"], seat)),
+                "info": {},
+                "observation": {},
+                "status": "ACTIVE",
+            }
+            made.append(plain({**defaults, **state}))
+        error = jsonschema.exceptions.best_match(self._row.iter_errors(made))
+        if error is not None:
+            raise ValueError(f"{where}{_where(error)}: {_what(error)}")
+        return made
+
+
+_NONE = object()
+# Of classes whose specification is their own: a check of all schemas takes milliseconds.
+_known: WeakKeyDictionary[type[Game], tuple[Mapping[str, Any], Specification]] = WeakKeyDictionary()
+
+
+def specification_of(game: Game) -> Specification:
+    """Return the complete specification of a game; games of a class may share it."""
+    given, kind = game.specification, type(game)
+    known = _known.get(kind)
+    if known is not None and known[0] is given:
+        return known[1]
+    made = Specification(given)
+    if getattr(kind, "specification", None) is given:
+        _known[kind] = (given, made)
+    return made
+
+
+def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas of fields: of those that all games have, a game may change a part."""
+    return {**common, **{field: {**common.get(field, {}), **own[field]} for field in own}}
+
+
+def _default(schema: Mapping[str, Any], number: int) -> Any:
+    """Return the default of a field for one seat: of a list `defaults` its own, or the last one."""
+    if "defaults" in schema:
+        defaults: list[Any] = schema["defaults"]
+        return plain(defaults[min(number, len(defaults) - 1)])
+    return plain(schema["default"]) if "default" in schema else _NONE
+
+
+def _or_none(value: Any) -> Any:
+    return None if value is _NONE else value
+
+
+def _is_count(number: Any) -> bool:
+    return type(number) is int and number >= 1
+
+
+def _row_schema(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a step of a replay."""
+    properties = {
+        "action": {"anyOf": [{"type": "null"}, values["action"]]},
+        "reward": {"type": ["number", "null"]},
+        "info": {"type": "object"},
+        "observation": {"type": "object", "properties": values["observation"]},
+        "status": {"enum": list(STATUSES)},
+    }
+    return {"type": "array", "items": {"type": "object", "properties": properties}}
+
+
+def _quick_check(schema: Mapping[str, Any]) -> Callable[[Any], bool] | None:
+    """Return a check that says True for most of the valid numbers, and False for all others."""
+    if schema.get("type") not in ("integer", "number") or not set(schema) <= _SIMPLE:
+        return None
+    kinds = (int,) if schema["type"] == "integer" else (int, float)
+    least, most = schema.get("minimum", float("-inf")), schema.get("maximum", float("inf"))
+    return lambda action: type(action) in kinds and least <= action <= most
+
+
+def _validator(name: str, schema: Mapping[str, Any]) -> Any:
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"specification of {name}: {error.message}") from None
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _where(error: Any) -> str:
+    """Return the path of a value that is wrong, as it would be written in Python."""
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
+    )
+
+
+def _what(error: Any) -> str:
+    message = str(error.message)
+    return message if len(message) <= 200 else f"{message[:200]}..."

@@ -1,0 +1,172 @@
+"""The process of one agent: its code is executed once, then it acts until the pipe ends.
+
+    parent                                           this process
+    brief: what to execute, limits ------------->    set up, execute, answer whether there is an agent
+    [number, observations, configuration] ------>    call the agent for each
+    <----- [number, answers]                         an answer is [action] or [status, reason]
+    SharedText <-- what Python prints                (also if the process is killed in the middle)
+    OutputPipes <- what all else prints
+
+All messages are those of `parllel.distributed.wire`, in both directions: what the agent's code writes into
+the pipe is data to the parent, which checks it, and never a pickle.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+from parllel.distributed.remote.agent_output import AgentOutput
+from parllel.distributed.remote.agent_settings import AgentSettings
+from parllel.distributed.remote.call_agent import ask, failure_of, number_of_arguments
+from parllel.distributed.remote.failure import AgentFailure
+from parllel.distributed.remote.policy_call import PolicyCall
+from parllel.distributed.remote.shared_text import SharedText
+from parllel.distributed.wire.limits import Limits
+from parllel.distributed.wire.message import decode, encode
+from parllel.policies.policy import Policy
+from parllel.policies.policy_file import policy_in_file, policy_in_module
+from parllel.policies.policy_loading import load_policy
+from parllel.policies.specification import policy_of
+from parllel.system.processes.orphans import environment_mark
+
+_SOURCE = "<agent>"
+_TRUSTED = Limits(nbytes=1 << 31, items=1 << 31)  # what the parent sends
+Answers = Callable[[list[Any], dict[str, Any]], list[Any]]
+
+
+def run_agent(
+    connection: Connection, message: bytes, inherited: tuple[SharedText, tuple[Connection, ...]]
+) -> None:
+    """Act until the pipe ends.
+
+    message: holds `kind`, `text` (path or source), `name` (of the function, or None), `configuration`,
+        `memory_limit_bytes` (or None), `variables` (patterns to keep) and `most_bytes` (of a reply).
+    inherited: what is printed goes there.
+    """
+    pid = os.getpid()
+    brief = decode(message, _TRUSTED)
+    output = AgentOutput(*inherited)
+    # Where there is a fork server they never came here; elsewhere a process starts with all of its parent's,
+    # of which some may be the token of a server.
+    kept = AgentSettings(variables=(*brief["variables"], *environment_mark("")))
+    for name in os.environ.keys() - kept.environment(os.environ).keys():
+        del os.environ[name]
+    _limit_memory(brief["memory_limit_bytes"])
+    errors = sys.stderr
+    try:
+        answers, recurrent = _load(brief)
+        first: list[Any] = [0, recurrent]
+    except BaseException as error:
+        first = [0, *_problem(error, errors)]
+    # A fork of the agent's that returned from its code: this process alone may speak.
+    if os.getpid() != pid:
+        os._exit(0)
+    connection.send_bytes(encode(first))
+    if len(first) == 2:
+        _serve(connection, answers, brief, output)
+
+
+def _serve(
+    connection: Connection, answers: Answers, brief: dict[str, Any], output: AgentOutput
+) -> None:
+    pid = os.getpid()
+    configuration, most_bytes = brief["configuration"], brief["most_bytes"]
+    while True:
+        try:
+            message = connection.recv_bytes()
+        except (EOFError, OSError):
+            return
+        number, observations, changed = decode(message, _TRUSTED)
+        if changed is not None:
+            configuration = changed
+        output.begin()
+        made = answers(observations, configuration)
+        if os.getpid() != pid:  # as above
+            os._exit(0)
+        # Before the answer, at which the parent takes what was printed: later it would be the next act's.
+        output.flush()
+        connection.send_bytes(_reply(number, made, most_bytes))
+
+
+def _reply(number: int, made: list[Any], most_bytes: int) -> bytes:
+    answers = [
+        [answer.status, answer.reason] if isinstance(answer, AgentFailure) else [answer]
+        for answer in made
+    ]
+    message = encode([number, answers])
+    # The parent would take it for an attack, and end this process.
+    if len(message) > most_bytes:
+        failure = ["INVALID", f"returned more than {most_bytes} bytes"]
+        message = encode([number, [failure] * len(made)])
+    return message
+
+
+def _limit_memory(nbytes: int | None) -> None:
+    if nbytes is None:
+        return
+    import resource
+
+    # On Linux the private memory that can be written to, mapped memory included, and so neither libraries
+    # nor address space that is only reserved, of which RLIMIT_AS makes gigabytes for torch alone.
+    limit = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    resource.setrlimit(limit, (nbytes, nbytes))
+
+
+# ---------------------------------------------------------------------- the agent's code
+
+
+def _load(brief: dict[str, Any]) -> tuple[Answers, bool]:
+    """Return what answers a batch, and whether it remembers episodes."""
+    kind, text, name = brief["kind"], brief["text"], brief["name"]
+    if kind == "run":
+        thing: Any = load_policy(text)
+    elif kind == "file":
+        file = Path(text)
+        # First: what stands beside the file goes before what is installed, as when a script is run.
+        sys.path.insert(0, str(file.resolve().parent))
+        thing = policy_in_file(file, name)
+    else:
+        thing = policy_in_module(_module_of(text), _SOURCE, name)
+    if isinstance(thing, type) and issubclass(thing, Policy):
+        thing = policy_of(thing)
+    if isinstance(thing, Policy):
+        call = PolicyCall(thing)
+        return lambda observations, _: call.asked(observations, sys.stderr), thing.recurrent
+    n_arguments = number_of_arguments(thing)
+
+    def answers(observations: list[Any], configuration: dict[str, Any]) -> list[Any]:
+        return [
+            _asked(thing, n_arguments, observation, configuration) for observation in observations
+        ]
+
+    return answers, False
+
+
+def _asked(thing: Any, n_arguments: int, observation: Any, configuration: dict[str, Any]) -> Any:
+    try:
+        return ask(thing, n_arguments, observation, configuration, sys.stderr)
+    except KeyboardInterrupt as error:  # the agent's own: nobody interrupts this process
+        return failure_of(error, sys.stderr)
+
+
+def _module_of(source: str) -> ModuleType:
+    module = ModuleType("parllel_agent")
+    sys.modules[module.__name__] = module  # where dataclasses and pickle look for it
+    # For the lines of tracebacks.
+    linecache.cache[_SOURCE] = (len(source), None, source.splitlines(keepends=True), _SOURCE)
+    exec(compile(source, _SOURCE, "exec"), vars(module))
+    return module
+
+
+def _problem(error: BaseException, errors: TextIO) -> tuple[str, str]:
+    """Return the class and the text of what went wrong when the agent was made."""
+    failure = failure_of(error, errors)
+    kind, _, text = failure.reason.partition(": ")
+    return kind, text

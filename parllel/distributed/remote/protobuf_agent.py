@@ -1,0 +1,110 @@
+"""An agent on a server, asked over HTTP with protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parllel.distributed.remote.failure import AgentFailure
+from parllel.distributed.remote.http_client import HttpClient, HttpError
+from parllel.distributed.remote.proto.messages import read_response, request_bytes
+from parllel.distributed.remote.remote_reply import action_in, patience_s, printed_in
+from parllel.distributed.wire.json_text import parse_json
+from parllel.distributed.wire.wire_error import WireError
+from parllel.types import Closing
+
+CONTENT_TYPE = "application/x-protobuf"
+ENDPOINT = "process_turn"
+
+
+class ProtobufAgent(Closing):
+    """Ask the server at a URL to act, by `process_turn(observation, configuration)`.
+
+    Args:
+        raw: a dict with "type": "proto" or "proto_config", and the URL as "url" or in "proto_config".
+        environment_name: for messages.
+        session: of the server's agents, by name; None for its only one.
+
+    Raises:
+        ValueError: if there is no URL.
+
+    Each call returns an action or an AgentFailure. Floats travel with 32 bits. Several threads may call it.
+    """
+
+    def __init__(
+        self, raw: Mapping[str, Any], environment_name: str, *, session: str | None = None
+    ) -> None:
+        self._client = HttpClient(url_of(raw))
+        self._environment_name = environment_name
+        self._headers = {"Content-Type": CONTENT_TYPE}
+        if session is not None:
+            self._headers["Parllel-Session"] = session
+
+    @property
+    def url(self) -> str:
+        """The URL without user and password."""
+        return self._client.shown
+
+    def __call__(self, observation: Any, configuration: Mapping[str, Any]) -> Any:
+        """Return the action for an observation; waits for its time, what is left of overage, and a second."""
+        return self.answers([observation], configuration)[0][0]
+
+    def answers(
+        self, observations: list[Any], configuration: Mapping[str, Any]
+    ) -> tuple[list[Any], str, str]:
+        """Return an action or AgentFailure for each observation, and what was printed: see `UrlAgent`."""
+        replies = [self._act(observation, configuration) for observation in observations]
+        actions = [r if isinstance(r, AgentFailure) else action_in(r) for r in replies]
+        printed = [printed_in(reply) for reply in replies]
+        return actions, "".join(out for out, _ in printed), "".join(error for _, error in printed)
+
+    def _act(self, observation: Any, configuration: Mapping[str, Any]) -> Any:
+        seconds = patience_s([observation], configuration)
+        try:
+            body = request_bytes(ENDPOINT, [observation, dict(configuration)], {})
+            status, kind, data = self._client.post(body, self._headers, seconds)
+            if status != 200:
+                return AgentFailure("ERROR", f"{self.url}: {_refusal(status, kind, data)}")
+            return read_response(data)
+        except TimeoutError as error:
+            return AgentFailure("TIMEOUT", str(error))
+        except HttpError as error:
+            return AgentFailure("ERROR", str(error))
+        except WireError as error:
+            return AgentFailure("ERROR", f"{self.url}: {error}")
+
+    def close(self) -> None:
+        """Close its connections; may be called twice."""
+        self._client.close()
+
+
+def url_of(raw: Mapping[str, Any]) -> str:
+    """Return the URL of a protobuf specification.
+
+    Raises:
+        ValueError: if there is none, or there are two.
+    """
+    config = raw.get("proto_config")
+    inner = config.get("url") if isinstance(config, Mapping) else None
+    given = raw.get("url")
+    if given and inner and given != inner:
+        raise ValueError(
+            'protobuf agent: expected one URL, got another as "url" than in "proto_config"'
+        )
+    url = given or inner
+    if not isinstance(url, str) or not url:
+        raise ValueError(
+            'protobuf agent: expected a URL as "url", or as "url" in "proto_config", got neither'
+        )
+    return url
+
+
+def _refusal(status: int, kind: str, data: bytes) -> str:
+    """Return what a reply with another status than 200 says."""
+    said = None
+    try:
+        reply = read_response(data) if kind == CONTENT_TYPE else parse_json(data)
+        said = reply.get("error") if isinstance(reply, Mapping) else None
+    except WireError:
+        pass
+    return f"answered with status {status}" + ("" if said is None else f": {said}")

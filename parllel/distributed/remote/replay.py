@@ -1,0 +1,65 @@
+"""What a finished or unfinished episode looks like in a file.
+
+The format is the one of kaggle-environments: `schema_version` 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from parllel.distributed.remote.games.episode import Row
+from parllel.distributed.remote.plain_values import plain
+from parllel.version import __version__
+
+_IN_SPECIFICATION = (
+    *("action", "agents", "configuration", "info", "observation", "reward", "status"),
+)
+
+
+def replay_of(
+    specification: Mapping[str, Any],
+    *,
+    episode_id: str,
+    configuration: Mapping[str, Any],
+    info: Mapping[str, Any],
+    steps: Sequence[Row],
+) -> dict[str, Any]:
+    """Return a replay; its steps are those that were given.
+
+    An episode that was stopped has no rewards: those so far are in its steps.
+    """
+    last = steps[-1]
+    is_stopped = bool(info.get("stopped"))
+    return {
+        "id": episode_id,
+        "name": specification["name"],
+        "title": specification["title"],
+        "description": specification["description"],
+        "version": specification["version"],
+        "module_version": __version__,
+        "configuration": plain(dict(configuration)),
+        "specification": {k: v for k, v in specification.items() if k in _IN_SPECIFICATION},
+        "steps": list(steps),
+        "rewards": [None if is_stopped else state["reward"] for state in last],
+        "statuses": [state["status"] for state in last],
+        "schema_version": 1,
+        "info": plain(dict(info)),
+    }
+
+
+def checked_logs(logs: Any, n_steps: int) -> list[list[dict[str, Any]]]:
+    """Return logs from elsewhere: for each step a list of objects, one for each agent that has one.
+
+    Raises:
+        ValueError: if they are something else.
+    """
+    if not logs:
+        return [[] for _ in range(n_steps)]
+    rows = plain(logs)
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and all(isinstance(log, dict) for log in row) for row in rows
+    ):
+        raise ValueError("logs: expected a list of objects for each step")
+    made: list[list[dict[str, Any]]] = rows
+    return made

@@ -1,0 +1,111 @@
+"""An environment from the seat of one agent, for loops that train it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from parllel.distributed.remote.agent import Agent
+from parllel.distributed.remote.attributes import with_attributes
+from parllel.distributed.remote.episode_runner import EpisodeRunner, Played
+from parllel.errors import WrongStateError
+from parllel.types import Closing
+
+
+class Trainable(Played, Protocol):
+    """The part of an `Environment` that a trainer uses."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def initialize_agents(self, agents: Sequence[Any]) -> list[Agent | None]: ...
+
+    def runner(self, agents: Sequence[Agent | None]) -> EpisodeRunner: ...
+
+    def reset(self, n_agents: int | None = None) -> Any: ...
+
+    def step(self, actions: Sequence[Any], logs: Sequence[Any] = ()) -> Any: ...
+
+    def release(self, found: Sequence[Agent | None], agents: Sequence[Any]) -> None: ...
+
+
+class Trainer(Closing):
+    """Step an environment by the actions of one agent, while the others act by themselves.
+
+    Args:
+        environment: that they play in; its steps and logs are those of the episode.
+        agents: one for each seat, None for the one that is trained. Those of specifications are made anew for
+            each episode.
+
+    Raises:
+        ValueError: unless exactly one of them is None.
+    """
+
+    def __init__(self, environment: Trainable, agents: Sequence[Any]) -> None:
+        free = [number for number, raw in enumerate(agents) if raw is None]
+        if len(free) != 1:
+            raise ValueError(
+                f"train: expected None for exactly one agent, the one that is trained, got {len(free)} of "
+                f"{len(agents)}"
+            )
+        self._environment, self._raw = environment, list(agents)
+        (self._seat,) = free
+        self._reward: float | None = None
+        self._runner: EpisodeRunner | None = None
+        self._agents: list[Agent | None] = []
+
+    def reset(self) -> Any:
+        """Begin an episode, and return what the agent observes when it is its turn."""
+        self.close()
+        environment = self._environment
+        self._agents = environment.initialize_agents(self._raw)
+        self._runner = environment.runner(self._agents)
+        environment.reset(len(self._raw))
+        self._play_on()
+        self._reward = self._state["reward"]
+        return self._observation()
+
+    def step(self, action: Any) -> tuple[Any, float | None, bool, dict[str, Any]]:
+        """Play an action, and let the others act until it is the agent's turn again.
+
+        Returns:
+            What the agent observes then; how its reward has changed, None if it failed; whether its part of
+            the episode is over; and the `info` of its state, such as the reason of a failure.
+
+        Raises:
+            WrongStateError: before `reset`, and once its part is over.
+        """
+        if self._runner is None or self._state["status"] != "ACTIVE":
+            raise WrongStateError("train: the episode is over, or has not begun; call reset")
+        self._play(action)
+        self._play_on()
+        state, before = self._state, self._reward
+        self._reward = reward = state["reward"]
+        change = None if reward is None else reward - (before or 0)
+        return self._observation(), change, state["status"] != "ACTIVE", dict(state["info"])
+
+    def close(self) -> None:
+        """End the agents that it has made. Idempotent."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+            self._environment.release(self._agents, self._raw)
+
+    @property
+    def _state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._environment.state[self._seat]
+        return state
+
+    def _observation(self) -> Any:
+        return with_attributes(self._environment.observation(self._seat))
+
+    def _play(self, action: Any = None) -> None:
+        assert self._runner is not None
+        actions, logs = self._runner.act()
+        actions[self._seat] = action
+        self._environment.step(actions, logs)
+
+    def _play_on(self) -> None:
+        """Let the others act until it is the agent's turn, or its part is over."""
+        while not self._environment.done and self._state["status"] == "INACTIVE":
+            self._play()

@@ -1,0 +1,3 @@
+"""Pieces of experience: cut, packed, sent, stored, and joined to batches."""
+
+__all__: list[str] = []

@@ -1,0 +1,121 @@
+"""A batch of a sampler as numpy trees, from which fragments copy their rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays.array import Array
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.batches import moving
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_leaves, named_map
+from parllel.distributed.rollouts.fragments.running_fragment import copied
+from parllel.types import Tree
+
+
+class BatchRows:
+    """Views of a batch, or of each batch that the same memory is filled with.
+
+    Args:
+        samples: [T, B], with a padding row of observations.
+        recurrent: whether the columns end with their episodes, as those of RecurrentSampler do.
+
+    Attributes:
+        samples: the argument of that name.
+        stays: whether the views show the next batch too, once the sampler has filled it.
+        fields: what fragments store, [T, B, ...] by name; `env.observation` is [T + 1, B, ...].
+        done, truncated: [T, B] bool.
+        initial_rnn_state: [1, B, ...] or None.
+
+    Raises:
+        ValueError: if the samples lack what fragments need.
+    """
+
+    def __init__(self, samples: Samples, *, recurrent: bool) -> None:
+        env, agent = samples.env, samples.agent
+        self.samples = samples
+        leaves = [leaf for _, leaf in buffer_leaves(samples)]
+        # Stacks of frames are put together anew for each batch.
+        self.stays = not moving(buffer_arrays(samples)) and all(
+            isinstance(leaf, (Array, np.ndarray)) and not isinstance(leaf, LazyFramesArray)
+            for leaf in leaves
+        )
+        self.done: NDArray[np.bool_] = np.asarray(env.done)
+        self.truncated: NDArray[np.bool_] = np.asarray(env.truncated)
+        self.T, self.B = self.done.shape
+        self._check(samples, recurrent)
+        self.fields = stored_fields(samples)
+        self.initial_rnn_state = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
+        self._valid = np.asarray(env.valid) if recurrent else None
+        self._next: Tree = None
+        if not recurrent:
+            self._next = named_map(np.asarray, getattr(env, "next_observation", None))
+
+    @property
+    def n_rows(self) -> NDArray[np.intp]:
+        """How many rows were stepped in each column, [B]."""
+        # Environments never start again within a batch, so the rows that were stepped come first.
+        return np.full(self.B, self.T) if self._valid is None else self._valid.sum(axis=0)
+
+    def rnn_state(self, column: int) -> Tree:
+        """Return the recurrent state of a column before row 0, None if there is none."""
+        state = self.initial_rnn_state
+        return None if state is None else named_map(lambda leaf: leaf[0, column], state)
+
+    def final_observation(self, t: int, column: int) -> Tree:
+        """Return a copy of the last observation of the episode that ended at a place.
+
+        Raises:
+            ValueError: if the samples do not hold it.
+        """
+        if self._next is None:
+            raise ValueError(
+                "samples: expected a field env.next_observation, which holds the last observations of "
+                "truncated episodes, got none; allocate_samples(next_observation=True) makes it"
+            )
+        return copied(named_map(lambda leaf: leaf[t, column], self._next))
+
+    def _check(self, samples: Samples, recurrent: bool) -> None:
+        # Their columns end with their episodes, or not; cut in the other way, steps would join that do not.
+        valid = getattr(samples.env, "valid", None)
+        if (valid is not None) != recurrent:
+            expected, got = ("a", "none") if recurrent else ("no", "one")
+            raise ValueError(
+                f"samples: expected {expected} field env.valid for FragmentCutter(recurrent={recurrent}), "
+                f"got {got}; RecurrentSampler's samples have it, and are cut with recurrent=True"
+            )
+
+
+def stored_fields(samples: Samples) -> dict[str, Tree]:
+    """Return views of what fragments store, [T, B, ...] by name; `env.observation` has a row more.
+
+    `agent.observation` is None if it is `env.observation`.
+    """
+    env, agent = samples.env, samples.agent
+    seen = getattr(agent, "observation", None)
+    if seen is not None and same_memory(seen, env.observation):
+        seen = None
+    return {
+        # With the padding row, the observation after the batch.
+        "env.observation": named_map(
+            lambda leaf: np.asarray(leaf[0 : len(leaf) + 1]), env.observation
+        ),
+        "env.reward": named_map(np.asarray, env.reward),
+        "env.terminated": named_map(np.asarray, env.terminated),
+        "env.truncated": named_map(np.asarray, env.truncated),
+        "env.env_info": named_map(np.asarray, getattr(env, "env_info", None)),
+        "agent.action": named_map(np.asarray, agent.action),
+        "agent.agent_info": named_map(np.asarray, getattr(agent, "agent_info", None)),
+        "agent.observation": named_map(np.asarray, seen),
+    }
+
+
+def same_memory(one: Tree, other: Tree) -> bool:
+    """Return whether two fields are the same memory."""
+    ours, theirs = dict(buffer_leaves(one)), dict(buffer_leaves(other))
+    # Views of one place are equal Arrays.
+    return ours.keys() == theirs.keys() and all(
+        leaf is theirs[path] or (isinstance(leaf, Array) and leaf == theirs[path])
+        for path, leaf in ours.items()
+    )

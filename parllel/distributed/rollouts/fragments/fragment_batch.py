@@ -1,0 +1,248 @@
+"""The buffer of a batch whose columns are fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays.array import Array
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.allocation import add_fields
+from parllel.buffers.batches import moving
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_arrays, buffer_leaves, buffer_map
+from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
+from parllel.types import BatchSpec, Tree
+
+# What only fragments have; samples of other samplers have at most the first.
+_OWN: dict[str, Any] = {
+    "env.valid": False,
+    "env.first": False,
+    "env.aborted": False,
+    "env.version": np.int64(0),
+}
+_OBSERVATION, _SEEN, _STATE = "env.observation", "agent.observation", "agent.initial_rnn_state"
+# Defaults have been applied before a fragment is cut, and are in the buffer from the start.
+_CONSTANT = "env.env_info_default"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The last observation of an episode that goes on after row `row` of a column, but not in the batch."""
+
+    row: int
+    column: int
+    observation: Tree
+
+
+class FragmentBatch:
+    """Copy fragments into the columns of a buffer, once, and mark what is no experience.
+
+    A fragment that is shorter than the batch ends like a truncated episode, in `env.truncated` and
+    `env.done` of its last row, unless the episode has ended there: nothing that comes after belongs to it.
+    `env.valid` is false from there on, and all fields are zero except the first such row of
+    `env.observation`, which holds the observation after the fragment.
+
+    Args:
+        samples: [T, B], as `allocate_samples` makes them; `env.valid`, `env.first`, `env.aborted` and
+            `env.version` are added where they are missing.
+        batch_spec: T and B.
+
+    Attributes:
+        samples: with these fields.
+
+    Raises:
+        ValueError: for a buffer of several batches or of stacks of frames, or a field that neither fragments
+            nor transforms fill.
+    """
+
+    def __init__(self, samples: Samples, batch_spec: BatchSpec) -> None:
+        arrays = buffer_arrays(samples)
+        if moving(arrays) or any(isinstance(array, LazyFramesArray) for array in arrays):
+            raise ValueError(
+                "samples: expected a buffer of one batch whose observations are stored whole; allocate it "
+                "without n_batches, switching and frames"
+            )
+        there = dict(buffer_leaves(samples))
+        missing = {path: value for path, value in _OWN.items() if path not in there}
+        self.samples: Samples = add_fields(samples, missing, batch_spec, dtype=_types(missing))
+        self._T, self._B = batch_spec.T, batch_spec.B
+        # Without the padding row, but with it for observations.
+        self._targets: dict[str, NDArray[Any]] = {}
+        self._states: dict[str, NDArray[Any]] = {}
+        # What the agent saw, where this is not `env.observation`: it is copied after the transforms.
+        self._seen: dict[str, NDArray[Any]] = {}
+        # All that is computed here, and rows T, which must be zero after a fragment that has ended.
+        self._derived: list[NDArray[Any]] = []
+        self._after: list[NDArray[Any]] = []
+        self._sort(dict(buffer_leaves(self.samples)))
+        self._observed = [path for path in self._targets if _below(path, _OBSERVATION)]
+
+    def _sort(self, leaves: dict[str, Any]) -> None:
+        raw = {leaf.block.key for path, leaf in leaves.items() if _below(path, _OBSERVATION)}
+        for path, leaf in leaves.items():
+            if not isinstance(leaf, Array) or _below(path, _CONSTANT):
+                continue
+            if _below(path, _OBSERVATION):
+                self._targets[path] = np.asarray(leaf[0 : len(leaf) + 1])
+                continue
+            if _below(path, _SEEN):
+                if leaf.block.key in raw:
+                    continue
+                self._seen[path] = np.asarray(leaf)
+            if _below(path, _STATE):
+                self._states[path] = np.asarray(leaf)
+                continue
+            if _below(path, "env.next_observation") or _below(path, "agent.noise"):
+                raise ValueError(
+                    f"samples: {path}: fragments do not fill this field; allocate the samples without it"
+                )
+            if leaf.padding:
+                self._after.append(np.asarray(leaf[leaf.last + 1]))
+            # What the agent sees may be allocated by hand.
+            if leaf.block.writer or path in self._seen:
+                self._derived.append(np.asarray(leaf))
+            else:
+                self._targets[path] = np.asarray(leaf)
+
+    def put(self, fragments: Sequence[SampleFragment]) -> list[Cut]:
+        """Fill the columns with B fragments; return the observations that must be evaluated, by row.
+
+        Raises:
+            ValueError: for a fragment of more than T rows, or with other fields than the samples.
+        """
+        cuts = []
+        for column, fragment in enumerate(fragments):
+            try:
+                cuts += self._put(fragment, column)
+            except ValueError as error:
+                raise ValueError(f"{fragment!r}: {error}") from None
+        # As samplers order them, so that rounding does not depend on who evaluates.
+        return sorted(cuts, key=lambda cut: (cut.row, cut.column))
+
+    def _put(self, fragment: SampleFragment, column: int) -> list[Cut]:
+        n, T = fragment.n_steps, self._T
+        if n > T:
+            raise ValueError(f"expected at most T={T} steps; cut with fragment_length={T}")
+        if ("observation" in fragment.agent._fields) is not bool(self._seen):
+            with_or_without = "with" if self._seen else "without"
+            raise ValueError(
+                f"agent.observation: expected it from workers {with_or_without} step transforms, as the "
+                "trainer's sampler; give both the same"
+            )
+        leaves = dict(buffer_leaves(NamedTuple(env=fragment.env, agent=fragment.agent)))
+        leaves["env.valid"] = np.ones(n, bool)
+        for path, target in self._targets.items():
+            leaf = _checked(path, leaves, target.shape[2:], target.dtype)
+            target[:n, column] = leaf[:n]
+            target[n:, column] = 0
+        for path, target in self._seen.items():  # before anything is transformed
+            _checked(path, leaves, target.shape[2:], target.dtype)
+        following = dict(buffer_leaves(fragment.next_observation, _OBSERVATION))
+        for path in self._observed:
+            target = self._targets[path]
+            target[n, column] = _checked(path, following, target.shape[2:], target.dtype, rows=0)
+        for path, target in self._states.items():
+            target[0, column] = _checked(path, leaves, target.shape[2:], target.dtype, rows=0)
+        return self._cuts(fragment, n, column)
+
+    def _cuts(self, fragment: SampleFragment, n: int, column: int) -> list[Cut]:
+        """Return where values of final observations are needed, and cut off a fragment that is short."""
+        truncated, done = self._targets["env.truncated"], self._targets["env.done"]
+        last = n - 1
+        # The next observation is that of a reset, unless a fragment ends with its episode.
+        episodic = "valid" in fragment.env._fields
+        cuts = []
+        for row in np.flatnonzero(truncated[:, column]).tolist():
+            observation = fragment.final_observations.get(row)
+            if observation is None and episodic:
+                observation = fragment.next_observation
+            if observation is None:
+                raise ValueError(
+                    f"final_observations: expected one of row {row}, which is truncated"
+                )
+            cuts.append(Cut(row, column, observation))
+        if n < self._T and not done[last, column]:
+            truncated[last, column] = done[last, column] = True
+            cuts.append(Cut(last, column, fragment.next_observation))
+        return cuts
+
+    def put_seen(self, fragments: Sequence[SampleFragment]) -> None:
+        """Write what the agents of the workers saw, in place of what it looks like by present statistics.
+
+        Their log probabilities and values are of that. Call it after the transforms.
+        """
+        for column, fragment in enumerate(fragments):
+            leaves = dict(buffer_leaves(fragment.agent, "agent")) if self._seen else {}
+            for path, target in self._seen.items():
+                target[: fragment.n_steps, column] = leaves[path][: fragment.n_steps]
+
+    @contextmanager
+    def without(self, columns: Sequence[int]) -> Iterator[None]:
+        """Let `env.valid` be false in some columns for a while."""
+        valid = self._targets["env.valid"]
+        kept = valid[:, columns]
+        valid[:, columns] = False
+        try:
+            yield
+        finally:
+            valid[:, columns] = kept
+
+    def stacked(self, cuts: Sequence[Cut]) -> Tree:
+        """Return the observations of cuts as one tree [N, ...], in the types of the samples."""
+        return buffer_map(
+            lambda array, *leaves: np.stack(leaves).astype(array.dtype, copy=False),
+            self.samples.env.observation,
+            *(cut.observation for cut in cuts),
+        )
+
+    def clear_rest(self) -> None:
+        """Zero, in columns that ended early, what transforms and the agent have written after the end."""
+        valid = self._targets["env.valid"]
+        short = ~valid[-1]
+        if short.any():
+            for field in self._derived:
+                field[~valid] = 0
+            for row in self._after:
+                row[short] = 0
+
+
+def _below(path: str, field: str) -> bool:
+    return path == field or path.startswith(f"{field}.")
+
+
+def _types(fields: dict[str, Any]) -> dict[str, Any]:
+    # Versions would be stored in fewer bits else.
+    return {path: np.int64 for path in fields if path == "env.version"}
+
+
+def _checked(
+    path: str,
+    leaves: dict[str, NDArray[Any]],
+    cell: tuple[int, ...],
+    dtype: np.dtype[Any],
+    rows: int = 1,
+) -> NDArray[Any]:
+    """Return a leaf of a fragment.
+
+    rows: 1 if it has a dimension of rows, 0 if not.
+
+    Raises:
+        ValueError: if there is none, or it does not fit the samples.
+    """
+    leaf = leaves.get(path)
+    if leaf is None:
+        raise ValueError(f"expected the field {path} of the samples, got {sorted(leaves)}")
+    # numpy would broadcast a wrong shape, and cut off fractions.
+    if leaf.shape[rows:] != cell or not np.can_cast(leaf.dtype, dtype, "same_kind"):
+        raise ValueError(
+            f"{path}: expected {dtype} cells {list(cell)} as in the samples, got {leaf.dtype} "
+            f"{list(leaf.shape[rows:])}"
+        )
+    return leaf

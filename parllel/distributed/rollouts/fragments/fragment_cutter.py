@@ -1,0 +1,272 @@
+"""Cut the steps of environments into fragments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.buffers.samples import Samples
+from parllel.distributed.rollouts.arguments import check_count, check_integer, check_kind
+from parllel.distributed.rollouts.fragments.batch_rows import BatchRows
+from parllel.distributed.rollouts.fragments.fragment_layout import FragmentLayout
+from parllel.distributed.rollouts.fragments.running_fragment import RunningFragment, copied
+from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
+from parllel.distributed.rollouts.single_rows import SingleRows
+from parllel.distributed.rollouts.step_record import StepRecord
+from parllel.types import Tree
+
+
+@dataclass
+class _Stream:
+    """Where the steps of one environment have got to."""
+
+    epoch: int = 0
+    sequence: int = 0
+    # Whether the next step has none before it.
+    first: bool = True
+    running: RunningFragment | None = None
+
+
+class FragmentCutter:
+    """Cut the steps of environments into fragments, whoever steps them and in whatever order.
+
+    Give it single steps of environments by `add_step`, rows of a ReadySchedule's buffer by `add_row`, or the
+    batches of a sampler by `add_batch`. All give the same fragments for the same steps. Each value is copied
+    once, to the memory of its fragment.
+    One thread at a time may use it.
+
+    A fragment goes on over the ends of episodes. With `recurrent` it ends with its episode: it has
+    `fragment_length` rows all the same, and `env.valid` marks those that were stepped.
+
+    Args:
+        fragment_length: steps in a fragment.
+        producer: name of the worker, unlike that of all others that fill the same buffer.
+        recurrent: whether the agent has a recurrent state, and batches are those of RecurrentSampler.
+        incarnation: of the producer, see `SampleFragment`.
+
+    Raises:
+        TypeError: if the length is no whole number, or the name no text.
+        ValueError: if the length is less than one, or there is no name.
+    """
+
+    def __init__(
+        self,
+        fragment_length: int,
+        *,
+        producer: str = "local",
+        recurrent: bool = False,
+        incarnation: str = "",
+    ) -> None:
+        check_kind("producer", producer, str)
+        if not producer:
+            raise ValueError("producer: expected a name, got ''")
+        self.fragment_length = check_count("fragment_length", fragment_length)
+        self.producer = producer
+        self.incarnation = incarnation
+        self.recurrent = recurrent
+        # Of the first step: all others must be like it.
+        self._layout: FragmentLayout | None = None
+        # Of the samples that came last, if it holds for what they are filled with next.
+        self._batch: BatchRows | None = None
+        self._single: SingleRows | None = None
+        self._leaves: list[NDArray[Any]] = []
+        self._streams: dict[int, _Stream] = {}
+
+    def add_step(self, step: StepRecord) -> SampleFragment | None:
+        """Take in one step; return the fragment that it completes, if it does.
+
+        Raises:
+            ValueError: if the step's values are not like those of the steps before, or a truncated episode
+                has no `final_observation`.
+        """
+        stream = self._stream(step.environment)
+        fields = {
+            "env.observation": step.observation,
+            "env.reward": step.reward,
+            "env.terminated": step.terminated,
+            "env.truncated": step.truncated,
+            "env.env_info": step.env_info,
+            "agent.action": step.action,
+            "agent.agent_info": step.agent_info,
+            "agent.observation": step.agent_observation,
+        }
+        layout = self._layout = self._layout or FragmentLayout(
+            fields, cell=0, length=self.fragment_length
+        )
+        running = stream.running = stream.running or self._begin(layout, step.rnn_state)
+        final = step.final_observation
+        self._check_final(step.environment, bool(step.truncated), final)
+        running.put_step(
+            layout.leaves_of(fields),
+            layout.observation_of(step.next_observation),
+            first=stream.first,
+            version=step.version,
+        )
+        done = bool(step.terminated or step.truncated)
+        return self._end_step(step.environment, stream, done, bool(step.truncated), final)
+
+    def add_row(
+        self,
+        rows: SingleRows,
+        t: int,
+        column: int,
+        version: int,
+        *,
+        final_observation: Tree = None,
+        rnn_state: Tree = None,
+    ) -> SampleFragment | None:
+        """Take in the step at a place of a buffer, as `add_step` takes in its record, but at less cost.
+
+        Raises:
+            ValueError: as `add_step`.
+        """
+        stream = self._stream(column)
+        if rows is not self._single:
+            self._layout = self._layout or FragmentLayout(
+                rows.fields, cell=2, length=self.fragment_length
+            )
+            self._single, self._leaves = rows, self._layout.leaves_of(rows.fields)
+        assert self._layout is not None
+        if stream.running is None:
+            stream.running = self._begin(self._layout, rnn_state)
+        truncated = bool(rows.truncated[t, column])
+        self._check_final(column, truncated, final_observation)
+        stream.running.put_row(self._leaves, t, column, first=stream.first, version=version)
+        done = bool(rows.done[t, column])
+        return self._end_step(column, stream, done, truncated, final_observation)
+
+    def _check_final(self, environment: int, truncated: bool, final: Tree) -> None:
+        if truncated and final is None and not self.recurrent:
+            raise ValueError(
+                f"environment {environment}: expected final_observation with the last step of a "
+                "truncated episode, got None"
+            )
+
+    def _end_step(
+        self, environment: int, stream: _Stream, done: bool, truncated: bool, final: Tree
+    ) -> SampleFragment | None:
+        """Note how a step ended that was written; return the fragment if it is complete."""
+        running = stream.running
+        assert running is not None
+        if done and final is not None:
+            # With a memory nothing of the next episode follows, so the place after the last row is free.
+            if self.recurrent:
+                running.put_after(final)
+            elif truncated:
+                running.final_observations[running.rows - 1] = copied(final)
+        stream.first = done
+        if running.left == 0 or (done and self.recurrent):
+            return self._finish(environment, stream)
+        return None
+
+    def add_batch(self, samples: Samples, version: int) -> list[SampleFragment]:
+        """Take in the rows of a batch; return the fragments that they complete, by environment.
+
+        The column is the number of the environment. Where episodes are truncated the samples need
+        `env.next_observation`. What batch transforms wrote is not taken over.
+
+        version: of the weights that the batch was sampled with.
+
+        Raises:
+            ValueError: if the samples lack what fragments need, or, with `recurrent`, have another number
+                of rows than `fragment_length`.
+        """
+        check_integer("version", version)
+        batch = self._batch
+        if batch is None or batch.samples is not samples:
+            batch = BatchRows(samples, recurrent=self.recurrent)
+            self._batch = batch if batch.stays else None
+        # The recurrent state is known before row 0 only.
+        if self.recurrent and self.fragment_length != batch.T:
+            raise ValueError(
+                f"samples: expected batches of fragment_length={self.fragment_length} rows for a recurrent "
+                f"agent, got {batch.T}"
+            )
+        layout = self._layout = self._layout or FragmentLayout(
+            batch.fields, cell=2, length=self.fragment_length
+        )
+        leaves, n_rows = layout.leaves_of(batch.fields), batch.n_rows.tolist()
+        first = np.empty_like(batch.done)
+        # Row 0 may continue the batch before; within it, episodes begin where others ended.
+        first[0] = [self._stream(column).first for column in range(batch.B)]
+        first[1:] = batch.done[:-1]
+        cut_short = not self.recurrent and bool(batch.truncated.any())
+        finished = []
+        for column in range(batch.B):
+            stream, n, t = self._stream(column), n_rows[column], 0
+            while t < n:
+                running = stream.running
+                if running is None:
+                    running = stream.running = self._begin(layout, batch.rnn_state(column))
+                rows = slice(t, min(n, t + running.left))
+                if cut_short:
+                    self._keep_final(batch, rows, column, running)
+                running.put_rows(leaves, column, rows, first=first, version=version)
+                t = rows.stop
+                if running.left == 0 or (self.recurrent and t == n):
+                    finished.append(self._finish(column, stream))
+            if n:
+                stream.first = bool(batch.done[n - 1, column])
+        return finished
+
+    @staticmethod
+    def _keep_final(batch: BatchRows, rows: slice, column: int, running: RunningFragment) -> None:
+        """Copy the last observations of truncated episodes."""
+        for end in batch.truncated[rows, column].nonzero()[0].tolist():
+            after = batch.final_observation(rows.start + end, column)
+            running.final_observations[running.rows + end] = after
+
+    def _begin(self, layout: FragmentLayout, rnn_state: Tree) -> RunningFragment:
+        return RunningFragment(
+            layout,
+            padded=self.recurrent,
+            initial_rnn_state=rnn_state if self.recurrent else None,
+        )
+
+    def break_off(self, environment: int, *, keep: bool = True) -> SampleFragment | None:
+        """End the steps of an environment here; return what was begun of a fragment.
+
+        The next step begins a new epoch, and is `first` even in the middle of an episode. In the fragment
+        that is returned, `env.aborted` is true for the last step, unless that ended its episode. With
+        `recurrent` False it is shorter than others.
+
+        keep: False drops what was begun, because it has become too old, for example.
+        """
+        stream = self._stream(environment)
+        fragment = None
+        if keep and stream.running is not None and stream.running.rows:
+            fragment = self._finish(environment, stream, aborted=not stream.first)
+        stream.running = None
+        # Also where nothing was begun: a gap between two whole fragments shows in their epochs alone.
+        stream.epoch, stream.sequence, stream.first = stream.epoch + 1, 0, True
+        return fragment
+
+    def position(self, environment: int) -> tuple[int, int, int]:
+        """Return epoch, sequence number and row of the next step of an environment."""
+        stream = self._stream(environment)
+        rows = 0 if stream.running is None else stream.running.rows
+        return stream.epoch, stream.sequence, rows
+
+    def oldest_version(self, environment: int) -> int | None:
+        """Return the lowest version in what was begun of a fragment, None if nothing was."""
+        running = self._stream(environment).running
+        return None if running is None or running.rows == 0 else running.oldest_version
+
+    def _stream(self, environment: int) -> _Stream:
+        stream = self._streams.get(environment)
+        if stream is None:
+            stream = self._streams[environment] = _Stream()
+        return stream
+
+    def _finish(
+        self, environment: int, stream: _Stream, *, aborted: bool = False
+    ) -> SampleFragment:
+        assert stream.running is not None
+        key = (self.producer, environment, stream.epoch, stream.sequence)
+        fragment = stream.running.finish(key, aborted=aborted, incarnation=self.incarnation)
+        stream.running = None
+        stream.sequence += 1
+        return fragment

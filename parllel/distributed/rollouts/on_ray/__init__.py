@@ -1,0 +1,35 @@
+"""Rollout workers on Ray: on one machine or on many.
+
+    trainer     RayRollouts --- weights, stop ----> RolloutManager (actor) --- starts, watches ---+
+                RayEpisodeStatistics <--- episodes -- statistics actor <---------------+          |
+                RayReplayBuffer <--- fragments ------ buffer actor <--- fragments --+  |          v
+                                                                            RolloutWorkerWrapper (actors)
+
+Raises:
+    ImportError: if Ray is not installed, or is too old.
+"""
+
+from parllel.errors import install_command as _install_command
+
+try:
+    import ray as _ray
+except ModuleNotFoundError as error:
+    if error.name != "ray":
+        raise
+    raise ImportError(
+        f"parllel.distributed.rollouts.on_ray needs Ray: {_install_command('rollouts')}"
+    ) from error
+
+if tuple(int(part) for part in _ray.__version__.split(".")[:2]) < (2, 40):
+    raise ImportError(
+        f"parllel.distributed.rollouts.on_ray: expected Ray 2.40 or newer, got {_ray.__version__}: "
+        "pip install --upgrade ray"
+    )
+
+from parllel.distributed.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
+from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.distributed.rollouts.on_ray.ray_rollouts import RayRollouts
+from parllel.distributed.rollouts.on_ray.ray_session import RaySession
+from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
+
+__all__ = ["RayEpisodeStatistics", "RayReplayBuffer", "RayRollouts", "RaySession", "WorkerOptions"]

@@ -1,0 +1,109 @@
+"""Episodes of workers on Ray, on their way to the log."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import cloudpickle
+import ray
+
+from parllel.cages.traj_info import TrajInfo
+from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
+from parllel.distributed.rollouts.on_ray.answers import answer
+from parllel.distributed.rollouts.on_ray.ray_tie import RayTie
+from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
+from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
+from parllel.errors import WorkerDiedError
+from parllel.types import Closing
+
+
+class StatisticsActor:
+    """Keep packed episodes until the trainer takes them, unopened: their classes may be a script's."""
+
+    def __init__(self, capacity: int) -> None:
+        end_with_raylet()
+        self._waiting: deque[bytes] = deque(maxlen=capacity)
+
+    def report(self, packed: bytes) -> None:
+        """Take episodes, as `pack` returns them."""
+        self._waiting.append(packed)
+
+    def drain(self) -> list[bytes]:
+        """Return all since the last call."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
+
+
+class RayEpisodeStatistics(EpisodeStatistics, Closing):
+    """EpisodeStatistics of the trainer, which gets the episodes of workers in other processes.
+
+    They come through an actor on the node of the process that makes this; `drain` waits for nothing. If the
+    actor dies, Ray starts it again: the episodes that were in it are missing in the log then.
+
+    Args:
+        capacity: most episodes that wait for `drain`.
+
+    Attributes:
+        actor: what workers report to.
+    """
+
+    def __init__(self, capacity: int = 100_000) -> None:
+        super().__init__(capacity)
+        self._tie = RayTie()
+        self.actor: Any = start_actor(
+            StatisticsActor, capacity, num_cpus=0, max_restarts=-1, scheduling_strategy=here()
+        )
+        self._drained: Any = None  # what the actor has been asked for
+        self._closed = False
+
+    def drain_tasks(self) -> list[tuple[str, TrajInfo]]:
+        """Return the episodes that have arrived since the last call, each with its task."""
+        # Without Ray there is nothing more to come.
+        if not self._closed and self._tie.holds:
+            self._collect()
+        return super().drain_tasks()
+
+    def _collect(self) -> None:
+        if self._drained is None:
+            self._drained = self.actor.drain.remote()
+        if not ray.wait([self._drained], timeout=0)[0]:
+            return
+        reference, self._drained = self._drained, self.actor.drain.remote()
+        try:
+            for packed in answer(reference, "RayEpisodeStatistics", "drain"):
+                for task, trajs in cloudpickle.loads(packed).items():
+                    self.report(trajs, task)
+        except WorkerDiedError:
+            pass  # it is being started again, and the next call asks it
+
+    def close(self) -> None:
+        """End the actor; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._drained = None
+            if self._tie.holds:
+                ray.kill(self.actor)
+
+
+class EpisodeReporter:
+    """Send the episodes of one worker to the actor, and keep them while that is being started again."""
+
+    def __init__(self, statistics: EpisodeStatistics, actor: Any) -> None:
+        self._statistics, self._actor = statistics, actor
+        self._unsent: bytes | None = None
+
+    def send(self) -> None:
+        """Send what there is; wait for the acknowledgement, so that no more than this is on its way."""
+        if self._unsent is None:
+            by_task: dict[str, list[TrajInfo]] = {}
+            for task, traj in self._statistics.drain_tasks():
+                by_task.setdefault(task, []).append(traj)
+            # By our own cloudpickle, see `RayRollouts`.
+            self._unsent = cloudpickle.dumps(by_task) if by_task else None
+        if self._unsent is not None:
+            with suppress(WorkerDiedError):
+                answer(self._actor.report.remote(self._unsent), "EpisodeStatistics", "report")
+                self._unsent = None

@@ -1,0 +1,206 @@
+"""The workers of a run on Ray, as the trainer sees them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from contextlib import suppress
+from typing import Any
+
+import cloudpickle
+import ray
+
+from parllel.distributed.rollouts.on_ray.answers import LATE_S, START_S, answer
+from parllel.distributed.rollouts.on_ray.publication import fingerprint_of
+from parllel.distributed.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
+from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.distributed.rollouts.on_ray.ray_tie import RayTie
+from parllel.distributed.rollouts.on_ray.resources import check_room, free_resources
+from parllel.distributed.rollouts.on_ray.rollout_manager import Failure, RolloutManager
+from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
+from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
+from parllel.distributed.rollouts.published_parts import PublishedLayout
+from parllel.distributed.rollouts.rollouts import Rollouts
+from parllel.distributed.rollouts.worker_place import BuildWorker
+from parllel.distributed.rollouts.worker_status import WorkerStatus
+from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
+from parllel.system.processes.exceptions import raise_packed
+from parllel.types import State
+
+# How long one question for news waits at the manager.
+_NEWS_S = 3600.0
+
+
+class RayRollouts(Rollouts):
+    """Start workers on the nodes of a Ray cluster, and have them watched.
+
+    `build` is packed by our own cloudpickle before Ray carries it: Ray's copy of it pickles by name what a
+    resumed script has by value, and its workers could not import that. Workers look for modules where this
+    process does, as far as their nodes have the same folders.
+
+    Args:
+        build: puts a worker together where it is to run.
+        n_workers: how many.
+        buffer, statistics: what workers send fragments and episodes to; not closed with this.
+        options: resources and restarts of each worker.
+
+    Raises:
+        ValueError: if the cluster does not have the resources.
+        TypeError: if `buffer` or `statistics` cannot be reached from other processes.
+    """
+
+    def __init__(
+        self,
+        build: BuildWorker,
+        n_workers: int,
+        buffer: RayReplayBuffer,
+        statistics: RayEpisodeStatistics,
+        options: WorkerOptions | None = None,
+    ) -> None:
+        options = options or WorkerOptions()
+        _check(n_workers, buffer, statistics)
+        check_room(n_workers, options)
+        self._options = options
+        self._layout: PublishedLayout | None = None
+        self._version: int | None = None
+        self._news: Any = None
+        # What the manager has been asked for, and what it said before.
+        self._asked: Any = None
+        self._statuses: list[WorkerStatus] = []
+        self._n_news, self._closed = 0, False
+        self._tie = RayTie()
+        self._manager: Any = start_actor(
+            RolloutManager,
+            # The empty name stands for the present folder, which is another where workers are.
+            cloudpickle.dumps(
+                ([os.path.abspath(path) for path in sys.path], cloudpickle.dumps(build))
+            ),
+            n_workers,
+            options,
+            buffer,
+            statistics.actor,
+            num_cpus=0,
+            # The report of each worker waits there for news, and the trainer's calls must not wait for it.
+            max_concurrency=n_workers + 100,
+            scheduling_strategy=here(),
+        )
+        try:
+            self._ask("start", wait_s=START_S)
+        except BaseException:  # Ctrl-C too: no one has this object to close it
+            self._end_manager()
+            raise
+
+    def load_weights(self, weights: State, version: int) -> bool:
+        """Publish weights; workers fetch them when they can, each for itself."""
+        self._check_open("load_weights")
+        self.check()
+        if self._layout is None:
+            self._layout = self._first_layout()
+        self._layout.check(weights)
+        if self._version is not None and version <= self._version:
+            return False
+        loaded: bool = self._ask("publish", weights, version, fingerprint_of(weights))
+        self._version = version
+        return loaded
+
+    def _first_layout(self) -> PublishedLayout:
+        """Wait until a worker is built, or has failed to be."""
+        # Later than the manager's own, whose error says more.
+        timeout_s = self._options.start_timeout_s + LATE_S
+        left_s = timeout_s
+        while left_s > 0:
+            layout: PublishedLayout | None = self._ask("layout", min(1.0, left_s), wait_s=1.0)
+            if layout is not None:
+                return layout
+            self.check()
+            left_s -= 1.0
+        ended = [status for status in self.ask_statuses() if status.reason]
+        hint = f"; {ended[-1].name} ended: {ended[-1].reason}" if ended else ""
+        raise WorkerTimeoutError(
+            f"RayRollouts: expected a worker to be built within {timeout_s:g} s, got "
+            f"none; {free_resources()}, and each worker is to have {self._options.cpus:g} CPUs and "
+            f"{self._options.gpus:g} GPUs{hint}"
+        )
+
+    def check(self) -> None:
+        """Raise what ended a worker; warn of workers that are not started again."""
+        if self._closed:
+            return
+        self._tie.check("RayRollouts: check")
+        if self._news is None:
+            self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
+        while ray.wait([self._news], timeout=0)[0]:
+            notice = answer(self._news, "RolloutManager", "notice")
+            self._n_news += notice is not None
+            self._news = self._manager.notice.remote(self._n_news, _NEWS_S)
+            if notice is None:
+                continue
+            if isinstance(notice, Failure):
+                raise_packed(notice.error, f"{notice.worker} on Ray")
+            warnings.warn(notice, RuntimeWarning, stacklevel=2)
+
+    def statuses(self) -> list[WorkerStatus]:
+        """Return what each start of a worker said last, as far as it has arrived here."""
+        if not self._closed and self._tie.holds:
+            if self._asked is None:
+                self._asked = self._manager.statuses.remote(fresh=False)
+            elif ray.wait([self._asked], timeout=0)[0]:
+                asked, self._asked = self._asked, None
+                # A manager that died is what `check` raises.
+                with suppress(WorkerError):
+                    self._statuses = answer(asked, "RolloutManager", "statuses")
+        return self._statuses
+
+    def ask_statuses(self) -> list[WorkerStatus]:
+        """Ask each worker that runs, and wait for the answers.
+
+        Raises:
+            ClosedError: after `close`.
+            WorkerError: if the manager does not answer.
+        """
+        self._check_open("ask_statuses")
+        self._tie.check("RayRollouts: ask_statuses")
+        reference = self._manager.statuses.remote(fresh=True)
+        self._statuses = answer(reference, "RolloutManager", "statuses")
+        return self._statuses
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Stop all workers, kill those that do not end in time, and end the manager; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            # A manager that is dead has taken its workers with it.
+            with suppress(WorkerError):
+                self._statuses = self._ask("stop", timeout_s, wait_s=timeout_s)
+        finally:
+            # After Ctrl-C too: what it had started ends with it.
+            self._end_manager()
+
+    def _end_manager(self) -> None:
+        if self._tie.holds:
+            ray.kill(self._manager)
+
+    def _ask(self, method: str, *arguments: Any, wait_s: float = 0.0) -> Any:
+        self._tie.check(f"RayRollouts: {method}")
+        reference = getattr(self._manager, method).remote(*arguments)
+        return answer(reference, "RolloutManager", method, wait_s + LATE_S)
+
+    def _check_open(self, doing: str) -> None:
+        if self._closed:
+            raise ClosedError(f"RayRollouts: {doing}: the workers are closed")
+
+
+def _check(n_workers: int, buffer: object, statistics: object) -> None:
+    if n_workers < 1:
+        raise ValueError(f"RayRollouts: n_workers: expected at least 1, got {n_workers}")
+    for name, value, kind in (
+        ("buffer", buffer, RayReplayBuffer),
+        ("statistics", statistics, RayEpisodeStatistics),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"RayRollouts: {name}: expected a {kind.__name__}, which other processes can reach, got a "
+                f"{type(value).__name__}"
+            )

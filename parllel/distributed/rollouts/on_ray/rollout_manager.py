@@ -1,0 +1,335 @@
+"""Start workers, watch them, start them again, and tell them of new weights.
+
+    trainer   publish, statuses, stop -->  RolloutManager  <-- report, answered by newer weights --  workers
+              notice <-- answered once a worker has raised, or is given up
+
+One event loop does all of it. Each worker has a coroutine that waits for the end of its `run`: a death is
+noticed when Ray notices it, without polling. Workers belong to this actor, and die with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayError
+
+from parllel.distributed.rollouts.on_ray.answers import LATE_S, why
+from parllel.distributed.rollouts.on_ray.publication import Publication
+from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
+from parllel.distributed.rollouts.on_ray.rollout_worker_wrapper import RolloutWorkerWrapper
+from parllel.distributed.rollouts.on_ray.start_actor import start_actor
+from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
+from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
+from parllel.distributed.rollouts.published_parts import PublishedLayout
+from parllel.distributed.rollouts.worker_place import worker_name
+from parllel.distributed.rollouts.worker_status import WorkerStatus
+from parllel.errors import RestartsUsedUpError
+from parllel.system.processes.exceptions import pack_exception
+from parllel.system.processes.restart_budget import RestartBudget
+from parllel.types import State
+
+# Each costs the event loop some milliseconds: of a thousand workers, each reports every ten seconds.
+_REPORTS_PER_S = 100.0
+_LONGEST_REPORT_S = 10.0
+# How long an actor may take to say how it is.
+_ANSWER_S = 2.0
+# Of starts that are over, all that are described each by itself: a run of weeks may have thousands.
+_MOST_ENDS = 300
+
+
+class Failure(NamedTuple):
+    """What ended a worker for good: its name, and the error packed by `pack_exception`."""
+
+    worker: str
+    error: bytes
+
+
+class RolloutManager:
+    """Supervise the wrappers of one run.
+
+    Args:
+        build: as for `RolloutWorkerWrapper`.
+        n_workers: how many there are to be.
+        options: of each.
+        buffer: where fragments go.
+        statistics: the actor that gets episodes.
+    """
+
+    def __init__(
+        self,
+        build: bytes,
+        n_workers: int,
+        options: WorkerOptions,
+        buffer: RayReplayBuffer,
+        statistics: Any,
+    ) -> None:
+        end_with_raylet()
+        self._build, self._n_workers, self._options = build, n_workers, options
+        self._buffer, self._statistics = buffer, statistics
+        self._actors: dict[int, Any] = {}
+        self._placed: set[int] = set()  # workers whose present actor runs somewhere
+        # By name, in the order of their starts.
+        self._statuses: dict[str, WorkerStatus] = {}
+        self._added: dict[str, int] = {}  # fragments in the buffer, by name
+        self._earlier: WorkerStatus | None = None  # the sum of the oldest ends
+        # Failures, and texts to warn of.
+        self._notices: list[Failure | str] = []
+        self._publication: Publication | None = None
+        self._layout: PublishedLayout | None = None
+        self._changed = asyncio.Event()
+        self._stopping = False
+
+    # ------------------------------------------------------------------ what the trainer calls
+
+    async def start(self) -> None:
+        """Start all workers, and return at once."""
+        self._here = ray.get_runtime_context().current_actor
+        self._tasks = [asyncio.create_task(self._keep(n)) for n in range(self._n_workers)]
+
+    async def publish(self, weights: State, version: int, fingerprint: str) -> bool:
+        """Let workers have newer weights; return False, and do nothing, if they are not newer."""
+        if self._publication is not None and version <= self._publication.version:
+            return False
+        self._publication = Publication.of(weights, version, fingerprint)
+        self._wake()
+        return True
+
+    async def layout(self, timeout_s: float) -> PublishedLayout | None:
+        """Return what the workers can be given, once the first is built; None if the time is up."""
+        await self._wait(lambda: self._layout is not None, timeout_s)
+        return self._layout
+
+    async def notice(self, number: int, timeout_s: float) -> Failure | str | None:
+        """Return the notice of a number, once there is one; None if the time is up."""
+        await self._wait(lambda: len(self._notices) > number, timeout_s)
+        return self._notices[number] if len(self._notices) > number else None
+
+    async def statuses(self, *, fresh: bool) -> list[WorkerStatus]:
+        """Return what there is to say of each start of a worker.
+
+        fresh: whether those that run are asked now, instead of what they said some tenths of a second ago.
+        """
+        if fresh:
+            asked = [_answered(actor.status.remote()) for actor in self._actors.values()]
+            for found in await asyncio.gather(*asked):
+                if found is not None:
+                    self._note(found)
+        # The trainer hears of a dead buffer from its workers.
+        added: dict[str, int] | None = await _answered(self._buffer.actor.added.remote())
+        self._added = self._added if added is None else added
+        settled = [_settled(one, self._added.get(name, 0)) for name, one in self._statuses.items()]
+        earlier = [] if self._earlier is None else [self._earlier]
+        # Their last fragments have arrived or are lost by now, so that the sum stays as it is.
+        for one in [one for one in settled if one.phase == "died"][:-_MOST_ENDS]:
+            del self._statuses[one.name]
+            self._earlier = one if self._earlier is None else self._earlier.plus(one)
+        return [*earlier, *settled]
+
+    async def stop(self, timeout_s: float) -> list[WorkerStatus]:
+        """End all workers, those by force that do not end in time; return what there is to say of them."""
+        self._stopping = True
+        self._wake()
+        actors = list(self._actors.values())
+        for number, actor in self._actors.items():
+            if number in self._placed:
+                actor.stop.remote()
+            else:
+                ray.kill(actor)  # it could not answer
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        for actor in [*actors, *self._actors.values()]:
+            ray.kill(actor)
+        for name, status in self._statuses.items():
+            if status.phase in ("starting", "running"):
+                self._end(name, "died", f"killed, as it did not end within {timeout_s:g} s of stop")
+        return await self.statuses(fresh=False)
+
+    # ------------------------------------------------------------------ what workers call
+
+    async def report(
+        self, status: WorkerStatus, layout: PublishedLayout | None, known: int, wait_s: float
+    ) -> Publication | None:
+        """Note what a worker has done; wait for weights newer than those it knows, and return them.
+
+        wait_s: for how long at the least; longer, if there are many workers.
+        """
+        wait_s = max(wait_s, min(self._n_workers / _REPORTS_PER_S, _LONGEST_REPORT_S))
+        self._note(status)
+        if layout is not None and self._layout is None:
+            self._layout = layout
+            self._wake()
+        await self._wait(lambda: self._newer_than(known) or self._stopping, wait_s)
+        return self._publication if self._newer_than(known) else None
+
+    def _newer_than(self, known: int) -> bool:
+        return self._publication is not None and self._publication.version > known
+
+    def _note(self, status: WorkerStatus) -> None:
+        # What was on its way when a worker died says less than what is known of its end.
+        before = self._statuses.get(status.name)
+        if before is not None and before.phase not in ("starting", "running"):
+            return
+        self._statuses[status.name] = status
+        for number, reason in status.parked.items():
+            if before is None or number not in before.parked:
+                self._tell(f"{status.name}: {reason}")
+
+    # ------------------------------------------------------------------ supervision
+
+    async def _keep(self, number: int) -> None:
+        """Supervise a worker; what goes wrong here must not stay in a task that no one looks at."""
+        try:
+            await self._supervise(number)
+        except Exception as error:
+            self._tell(Failure(worker_name(number, 1), pack_exception(error)))
+
+    async def _supervise(self, number: int) -> None:
+        options, start = self._options, 0
+        budget = RestartBudget(options.restarts, options.within_s)
+        while not self._stopping:
+            start += 1
+            name = worker_name(number, start)
+            self._statuses[name] = WorkerStatus(name)
+            try:
+                end = await self._run(number, name)
+                if start > 1 and end is not None and end.kind == "raised":
+                    # The first start worked, so the script is right: this one met with something that may
+                    # have passed by the next, such as a full disk.
+                    self._tell(f"{name} raised, and is started again: {end.text}")
+                    raise _EndedError(f"it raised {end.text}")
+            except _EndedError as ended:
+                if self._stopping:
+                    return
+                self._end(name, "died", str(ended))
+                try:
+                    pause_s = budget.restart(f"{name}: {ended}")
+                except RestartsUsedUpError as used_up:
+                    self._park(name, str(used_up))
+                    return
+                await self._wait(lambda: self._stopping, pause_s)
+            else:
+                if end is not None and end.kind == "parked":
+                    self._park(name, end.text)
+                    return
+                self._end(name, "ended", "")
+                if end is not None:
+                    self._tell(Failure(name, end.error))
+                return
+
+    async def _run(self, number: int, name: str) -> WorkerEnd | None:
+        """Start a worker and wait for its end; return what it raised.
+
+        Raises:
+            _EndedError: if it died, or could not be started.
+        """
+        options = self._options
+        wrapper = start_actor(
+            RolloutWorkerWrapper,
+            self._build,
+            name,
+            self._buffer,
+            self._statistics,
+            self._here,
+            num_cpus=options.cpus,
+            num_gpus=options.gpus,
+            # The thread of `run`, and two for calls that must be answered meanwhile.
+            max_concurrency=3,
+            scheduling_strategy="SPREAD",
+        )
+        self._actors[number] = wrapper
+        self._placed.discard(number)
+        try:
+            self._note(
+                await asyncio.wait_for(_awaited(wrapper.status.remote()), options.start_timeout_s)
+            )
+            self._placed.add(number)
+            end: WorkerEnd | None = await wrapper.run.remote()
+            # The last word, with what was sent while it closed.
+            if (status := await _answered(wrapper.status.remote(), LATE_S)) is not None:
+                self._note(status)
+            if end is not None and end.kind == "unbuilt":
+                # At once, as there may be no worker at all until the restarts are used up.
+                self._tell(f"{name} could not be built: {end.text}")
+                raise _EndedError(f"it could not be built: {end.text}")
+            return end
+        except asyncio.TimeoutError:
+            raise _EndedError(
+                f"no node had {options.cpus:g} CPUs and {options.gpus:g} GPUs for it within "
+                f"{options.start_timeout_s:g} s"
+            ) from None
+        except RayError as death:
+            raise _EndedError(why(death)) from None
+        finally:
+            # What it had reserved is for another. And an actor that Ray cannot reach raises as a dead one
+            # does: it must not work on beside the one that takes its place.
+            ray.kill(wrapper)
+
+    def _end(self, name: str, phase: str, reason: str) -> None:
+        self._statuses[name] = replace(self._statuses[name], phase=phase, reason=reason)
+
+    def _park(self, name: str, reason: str) -> None:
+        self._end(name, "parked", reason)
+        self._tell(f"{name} is parked: {reason}")
+        parked = [status for status in self._statuses.values() if status.phase == "parked"]
+        if len(parked) == self._n_workers:
+            error = RestartsUsedUpError(f"all workers are parked: {reason}")
+            self._tell(Failure(name, pack_exception(error)))
+
+    def _tell(self, notice: Failure | str) -> None:
+        self._notices.append(notice)
+        self._wake()
+
+    # ------------------------------------------------------------------ waiting
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until a condition holds, or the time is up."""
+        deadline = monotonic() + timeout_s
+        while not condition() and (left_s := deadline - monotonic()) > 0:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left_s)
+
+
+class _EndedError(Exception):
+    """A worker has died, or could not be started."""
+
+
+async def _awaited(reference: Any) -> Any:
+    """Return what a reference leads to: asyncio wants a coroutine."""
+    return await reference
+
+
+async def _answered(reference: Any, timeout_s: float = _ANSWER_S) -> Any:
+    """Return what a reference leads to; None if its actor is dead, or does not answer in time."""
+    # One that is stopped, or on a node that is cut off, must not hold up what is said of all others.
+    with suppress(RayError, asyncio.TimeoutError):
+        return await asyncio.wait_for(_awaited(reference), timeout_s)
+    return None
+
+
+def _settled(status: WorkerStatus, added: int) -> WorkerStatus:
+    """Return the status of a worker that has ended with a ledger that adds up.
+
+    Its last report may be older than its last fragments. How many arrived is known from the buffer; what had
+    been made besides, as far as it had been reported, is lost.
+    """
+    if status.phase in ("starting", "running") or not (status.counts or added):
+        return status
+    counts = {**dict.fromkeys(("produced", "stale", "rejected", "lost"), 0), **status.counts}
+    elsewhere = counts["stale"] + counts["rejected"] + counts["lost"]
+    produced = max(counts["produced"], added + elsewhere)
+    lost = counts["lost"] + produced - added - elsewhere
+    return replace(
+        status,
+        counts={**counts, "produced": produced, "accepted": added, "lost": lost, "queued": 0},
+    )

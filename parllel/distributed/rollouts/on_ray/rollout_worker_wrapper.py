@@ -1,0 +1,148 @@
+"""One rollout worker in an actor.
+
+    manager  run          -->  worker's thread:   build, act, step, cut --> sender thread --> RayReplayBuffer
+             report       <--  follower's thread: what the worker has done, then wait for newer weights
+             publication  -->                     fetch, copy, load_weights --> worker's thread
+             stop         -->  (a third thread, so that it is answered whatever the others wait for)
+
+The follower alone talks with the manager. An error on one thread ends the others; `run` returns it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import ExitStack
+from typing import Any
+
+import cloudpickle
+import ray
+
+from parllel.distributed.rollouts.arguments import check_kind
+from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
+from parllel.distributed.rollouts.on_ray.answers import LATE_S, answer
+from parllel.distributed.rollouts.on_ray.publication import Publication
+from parllel.distributed.rollouts.on_ray.ray_episode_statistics import EpisodeReporter
+from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
+from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
+from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
+from parllel.distributed.rollouts.rollout_worker import RolloutWorker
+from parllel.distributed.rollouts.worker_place import BuildWorker, WorkerPlace
+from parllel.distributed.rollouts.worker_status import WorkerStatus
+
+# How long the manager keeps a report waiting for newer weights, so how old its picture of a worker can be.
+REPORT_S = 0.5
+
+
+class RolloutWorkerWrapper:
+    """Build a worker, run it, and keep it supplied with weights.
+
+    Args:
+        build: `sys.path` of the trainer and a `BuildWorker`, packed by our own cloudpickle.
+        name: of the worker.
+        buffer: where its fragments go.
+        statistics: the actor that gets its episodes.
+        manager: the actor that started this one.
+    """
+
+    def __init__(
+        self, build: bytes, name: str, buffer: RayReplayBuffer, statistics: Any, manager: Any
+    ) -> None:
+        end_with_raylet()
+        self._build, self._name, self._buffer = build, name, buffer
+        self._manager = manager
+        self._episodes = EpisodeStatistics()
+        self._reporter = EpisodeReporter(self._episodes, statistics)
+        self._worker: RolloutWorker | None = None
+        self._weights_came, self._stopping = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        node = ray.get_runtime_context().get_node_id()
+        self._where = f"node {node[:8]}, pid {os.getpid()}"
+
+    # ------------------------------------------------------------------ what the manager calls
+
+    def run(self) -> WorkerEnd | None:
+        """Work until `stop`; return what went wrong, None if nothing did."""
+        try:
+            with ExitStack() as stack:
+                self._worker = self._built(stack)
+                follower = threading.Thread(target=self._follow, name="follower", daemon=True)
+                follower.start()
+                stack.callback(follower.join, LATE_S)
+                stack.callback(self._stopping.set)  # before it is waited for
+                # Without them it would make experience with weights that are not the trainer's. The follower
+                # ends this wait if the manager does not answer any more.
+                self._weights_came.wait()
+                if not self._stopping.is_set():
+                    self._worker.run()
+        except BaseException as error:
+            # What the follower met with comes first: the worker was stopped by it.
+            return WorkerEnd.of(self._error or error, built=self._worker is not None)
+        return None if self._error is None else WorkerEnd.of(self._error, built=True)
+
+    def _built(self, stack: ExitStack) -> RolloutWorker:
+        place = WorkerPlace(self._name, self._buffer, self._episodes, stack)
+        # Unpacked here, so that what its modules raise is reported as an error of the worker.
+        worker = _unpacked(self._build)(place)
+        check_kind("RayRollouts: build: its result", worker, RolloutWorker)
+        stack.enter_context(worker)
+        # What is known of a worker, and what arrived of it, are brought together by the name.
+        if (found := worker.status().name) != self._name:
+            raise ValueError(
+                f"RayRollouts: build: expected a worker with producer=place.name, {self._name!r}, got "
+                f"{found!r}"
+            )
+        return worker
+
+    def stop(self) -> None:
+        """Let `run` return after the present turn."""
+        self._stopping.set()
+        if self._worker is not None:
+            self._worker.stop()
+        self._weights_came.set()
+
+    def status(self) -> WorkerStatus:
+        """Return what the worker has done by now."""
+        worker = self._worker
+        status = WorkerStatus(self._name) if worker is None else worker.status()
+        status.where = self._where
+        return status
+
+    # ------------------------------------------------------------------ the follower
+
+    def _follow(self) -> None:
+        assert self._worker is not None
+        known = 0
+        try:
+            layout = self._worker.published_layout
+            if layout is None:
+                self._worker.handler.agent.models()  # raises
+            while not self._stopping.is_set():
+                self._reporter.send()
+                # The layout is of interest to the first publication alone.
+                reference = self._manager.report.remote(
+                    self.status(), None if known else layout, known, REPORT_S
+                )
+                publication = answer(reference, self._name, "report", REPORT_S + LATE_S)
+                if publication is not None:
+                    self._load(publication)
+                    known = publication.version
+            self._reporter.send()
+        except BaseException as error:
+            self._error = error
+            self.stop()
+
+    def _load(self, publication: Publication) -> None:
+        assert self._worker is not None
+        # Copied there; this reference to the object store ends with the call.
+        self._worker.load_weights(publication.fetch(), publication.version)
+        self._weights_came.set()
+
+
+def _unpacked(packed: bytes) -> BuildWorker:
+    """Return the function that builds the worker; its modules are looked for where the trainer does."""
+    path, build = cloudpickle.loads(packed)
+    sys.path += [folder for folder in path if folder not in sys.path]
+    function: BuildWorker = cloudpickle.loads(build)
+    return function

@@ -1,0 +1,172 @@
+"""A buffer whose columns are at different rows, each at its own.
+
+    transform        --> agent.observation[t, b]    of the columns b that act, each at its own row t
+    agent: gather    <-- agent.observation[t, b]
+    agent: write     --> action[t, b], agent_info[t, b]
+    cage of b        --> reward[t, b], flags, info; observation[t + 1, b]
+    record           <-- all of row t, and observation[t + 1, b]
+
+A column belongs to its cage from the start of a row to its end, and to this side otherwise. After the last
+row `wrap` copies the observation to row 0. Without transforms `agent.observation` is `env.observation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.arrays.lazy_frames import LazyFramesArray
+from parllel.buffers.paths import dotted, leaf_paths, part_at
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_leaves, buffer_map, named_map
+from parllel.distributed.rollouts.fragments.batch_rows import stored_fields
+from parllel.distributed.rollouts.step_record import StepRecord
+from parllel.transforms.field_checks import check_fields
+from parllel.transforms.naming import note_transform
+from parllel.transforms.transform import StepTransform
+from parllel.types import Tree
+
+
+class SingleRows:
+    """Views of samples, made once.
+
+    Args:
+        samples: [T, B], with a padding row of observations; T can be 1.
+        step_transforms: applied in order to a place before the agent sees it; they are bound here.
+
+    Attributes:
+        T, B: of the samples.
+        fields: what fragments store, see `stored_fields`.
+        done, truncated: [T, B] bool; for several agents `done` is that of all of them.
+
+    Raises:
+        ValueError: for lazy frames, which only samplers can fill, and if samples and transforms do not fit.
+    """
+
+    def __init__(self, samples: Samples, step_transforms: Sequence[StepTransform] = ()) -> None:
+        env, agent = samples.env, samples.agent
+        for path, leaf in buffer_leaves(env.observation, "env.observation"):
+            # A copy would be made of it, which no cage writes to.
+            if isinstance(leaf, LazyFramesArray):
+                raise ValueError(
+                    f"{path}: expected whole stacks of frames for a ReadySchedule, got frames that are "
+                    "stored once; allocate_samples(frames=0) makes stacks"
+                )
+        check_fields(samples, step_transforms)
+        fields = stored_fields(samples)
+        if fields["agent.observation"] is not None and not step_transforms:
+            raise ValueError(
+                "agent.observation: expected env.observation itself, as there are no step transforms, got "
+                "another field; allocate the samples without transforms, or give the same here"
+            )
+        self._transforms = list(step_transforms)
+        for transform in self._transforms:
+            transform.bind(samples)
+        self.samples = samples
+        self.fields = fields
+        self.done: NDArray[np.bool_] = np.asarray(env.done)
+        self.truncated: NDArray[np.bool_] = np.asarray(env.truncated)
+        self.T, self.B = self.done.shape
+        seen = fields["agent.observation"]
+        self._observation = fields["env.observation"]
+        self._seen = self._observation if seen is None else seen
+        self._state_like = named_map(np.asarray, getattr(agent, "initial_rnn_state", None))
+
+    def gather(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Tree:
+        """Return copies [N, ...] of the observations at places, as the agent is to see them."""
+        return named_map(lambda leaf: leaf[rows, columns], self._seen)
+
+    def transform(self, t: int, columns: slice) -> None:
+        """Write what the agent is to see at a row."""
+        for transform in self._transforms:
+            try:
+                transform.transform_step(self.samples, t, columns)
+            except Exception as error:
+                note_transform(error, transform, f"transform_step, row {t}")
+                raise
+
+    def forget(self, columns: slice) -> None:
+        """Let transforms know that episodes begin in some columns which do not continue what was there."""
+        for transform in self._transforms:
+            transform.forget(np.arange(columns.start, columns.stop))
+
+    def write(
+        self, rows: NDArray[np.intp], columns: NDArray[np.intp], action: Tree, agent_info: Tree
+    ) -> None:
+        """Write what the agent answered for as many places, [N or more, ...]; what is more is dropped.
+
+        Raises:
+            ValueError: if a field has no part in it, or one of another shape.
+        """
+        n = len(rows)
+        for name, value in (
+            ("agent.action", action),
+            ("agent.agent_info", agent_info),
+        ):
+            for path, leaf in leaf_paths(self.fields[name]):
+                try:
+                    part = np.asarray(part_at(value, path))[:n]
+                except KeyError as error:
+                    raise ValueError(
+                        f"{dotted(path, name)}: the samples have this field but the agent returned {value!r}"
+                    ) from error
+                if part.shape != (n, *leaf.shape[2:]):
+                    raise ValueError(
+                        f"{dotted(path, name)}: expected shape {(n, *leaf.shape[2:])}, the agent returned "
+                        f"{part.shape}"
+                    )
+                # Checked above, as numpy would broadcast one answer over all environments.
+                leaf[rows, columns] = part
+
+    def states(self, state: Tree) -> Tree:
+        """Return recurrent states of the agent, numpy [N, ...], in the types of the samples."""
+        if self._state_like is None:
+            return state
+        return buffer_map(lambda like, leaf: leaf.astype(like.dtype), self._state_like, state)
+
+    def stored(self, observation: Tree) -> Tree:
+        """Return one observation, as an environment returned it, in the types that rows have."""
+        return buffer_map(
+            lambda row, leaf: np.asarray(leaf).astype(row.dtype, copy=False),
+            self._observation,
+            observation,
+        )
+
+    def record(
+        self, t: int, column: int, version: int, *, final_observation: Tree, rnn_state: Tree
+    ) -> StepRecord:
+        """Return the step that was taken at a place, as views."""
+
+        def cell(name: str, row: int = t) -> Tree:
+            return named_map(lambda leaf: leaf[row, column], self.fields[name])
+
+        return StepRecord(
+            column,
+            cell("env.observation"),
+            cell("agent.action"),
+            cell("agent.agent_info"),
+            cell("env.reward"),
+            cell("env.terminated"),
+            cell("env.truncated"),
+            cell("env.observation", t + 1),
+            version,
+            final_observation=final_observation,
+            env_info=cell("env.env_info"),
+            agent_observation=cell("agent.observation"),
+            rnn_state=rnn_state,
+        )
+
+    def write_observation(self, t: int, column: int, observation: Tree) -> None:
+        """Write an observation, as `stored` returns it, to a place that no cage writes to any more."""
+        buffer_map(
+            lambda leaf, part: leaf.__setitem__((t, column), part), self._observation, observation
+        )
+
+    def wrap(self, columns: slice) -> None:
+        """Copy the observation after the last row to row 0."""
+        # Twice, in row T and in row 0, as samplers do: what transforms remember is to be the same here.
+        self.transform(self.T, columns)
+        for _, leaf in leaf_paths(self._observation):
+            leaf[0, columns] = leaf[self.T, columns]

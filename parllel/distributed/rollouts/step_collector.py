@@ -1,0 +1,142 @@
+"""What becomes of the steps that a schedule makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from parllel.buffers.samples import Samples
+from parllel.cages.traj_info import TrajInfo
+from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
+from parllel.distributed.rollouts.fragments.batch_steps import steps_of
+from parllel.distributed.rollouts.fragments.fragment_cutter import FragmentCutter
+from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise, Place
+from parllel.distributed.rollouts.fragments.fragment_sender import FragmentSender
+from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
+from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
+from parllel.distributed.rollouts.single_rows import SingleRows
+from parllel.distributed.rollouts.step_record import StepRecord
+from parllel.types import Tree
+
+ProgressHandler = Callable[[StepRecord], None]
+
+
+class StepCollector:
+    """Cut steps into fragments for the sender, and hand records and episodes on.
+
+    Args:
+        cutter: of the worker.
+        noise: of its fragments.
+        n_environments: how many there are.
+        sender: gets the fragments; None drops them.
+        progress_handler: called with the record of each step.
+        statistics: gets the episodes.
+        task: that they belong to.
+        monitor: of the worker.
+
+    Attributes:
+        version: of the weights that the agent has.
+        n_steps: how many steps there were.
+    """
+
+    def __init__(
+        self,
+        cutter: FragmentCutter,
+        noise: FragmentNoise,
+        n_environments: int,
+        *,
+        sender: FragmentSender | None = None,
+        progress_handler: ProgressHandler | None = None,
+        statistics: EpisodeStatistics | None = None,
+        task: str = "",
+        monitor: PipelineMonitor,
+    ) -> None:
+        self.noise = noise
+        self.monitor = monitor
+        self.version = 0
+        self.n_steps = 0
+        self._cutter = cutter
+        self._n_environments = n_environments
+        self._sender = sender
+        self._progress_handler = progress_handler
+        self._statistics, self._task = statistics, task
+
+    @property
+    def producer(self) -> str:
+        """The name of the worker."""
+        return self._cutter.producer
+
+    def place(self, environment: int) -> Place:
+        """Return where the next step of an environment belongs."""
+        return environment, *self._cutter.position(environment)
+
+    def add_row(
+        self,
+        rows: SingleRows,
+        t: int,
+        column: int,
+        version: int,
+        *,
+        final_observation: Tree = None,
+        rnn_state: Tree = None,
+    ) -> None:
+        """Take in the step at a place of a buffer.
+
+        Raises:
+            Exception: what the progress handler raises, or what the sender met with.
+        """
+        more = {"final_observation": final_observation, "rnn_state": rnn_state}
+        fragment = self._cutter.add_row(rows, t, column, version, **more)
+        self.n_steps += 1
+        if fragment is not None:
+            self._send(fragment)
+        # Before the handler: what it raises must not keep the step from its fragment.
+        if self._progress_handler is not None:
+            self._progress_handler(rows.record(t, column, version, **more))
+        # Now, not when it is full: room in the fragment is wasted on what will not be sent.
+        self._drop_stale(column)
+
+    def add_batch(self, samples: Samples, n_steps: int) -> None:
+        """Take in a batch, which was sampled with the present weights.
+
+        Raises: as `add_row`.
+        """
+        with self.monitor.stage("hand_over"):
+            fragments = self._cutter.add_batch(samples, self.version)
+            self.n_steps += n_steps
+            self._send(*fragments)
+            if self._progress_handler is not None:
+                # After all fragments are sent, for the reason above.
+                for step in steps_of(samples, self.version, recurrent=self._cutter.recurrent):
+                    self._progress_handler(step)
+            self.drop_stale()
+
+    def add_episodes(self, trajs: Sequence[TrajInfo]) -> None:
+        """Take in episodes that have ended."""
+        if self._statistics is not None and trajs:
+            self._statistics.report(trajs, self._task)
+
+    def break_off(self, environment: int) -> None:
+        """Note that the steps of an environment do not go on; what there is of its fragment is sent."""
+        fragment = self._cutter.break_off(environment)
+        if fragment is not None:
+            self._send(fragment)
+
+    def drop_stale(self) -> None:
+        """Drop begun fragments that have become too old to be sent."""
+        for environment in range(self._n_environments):
+            self._drop_stale(environment)
+
+    def _drop_stale(self, environment: int) -> None:
+        sender = self._sender
+        if sender is None or sender.max_staleness is None:
+            return
+        oldest = self._cutter.oldest_version(environment)
+        if oldest is not None and sender.is_stale(oldest):
+            # The environment goes on in the middle of its episode, in a new epoch, so the gap shows.
+            self._cutter.break_off(environment, keep=False)
+            sender.count_stale()
+
+    def _send(self, *fragments: SampleFragment) -> None:
+        if self._sender is not None and fragments:
+            self._sender.put(*fragments)
+            self.monitor.see_queue("fragments", self._sender.queued, self._sender.capacity)

@@ -1,0 +1,130 @@
+"""Whether a request may be answered at all, by its headers and the client's address."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import math
+import re
+
+from parllel.distributed.web.address import HostNames, parse_host
+from parllel.distributed.web.rate_limit import RateLimit
+from parllel.distributed.web.server_settings import ServerSettings
+from parllel.distributed.web.token_cookie import cookie_of
+from parllel.distributed.web.web_error import WebError
+
+_ORIGIN = re.compile(r"(https?)://([^/?#@\s]+)\Z")
+_PORTS = {"http": 80, "https": 443}
+_MOST_KNOWN = 64  # Host headers that were found right
+_CHALLENGE = ((b"www-authenticate", b'Bearer, Basic realm="parllel"'),)
+# A browser would ask its user for a name and a password.
+_NO_FORM = ((b"www-authenticate", b"Bearer"),)
+
+
+class Guard:
+    """Check Host, Origin, the rate and the token of requests, whatever their verb and path.
+
+    Args:
+        settings: of the server.
+    """
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._names = HostNames(settings)
+        self._token = None if settings.token is None else settings.token.encode()
+        self._cookie = settings.cookie
+        self._rate = None if settings.requests_per_s is None else RateLimit(settings.requests_per_s)
+        self._known: set[bytes] = set()
+
+    def check(self, headers: dict[bytes, bytes], client: str, needs_token: bool) -> None:
+        """Pass, or raise the reply.
+
+        headers: lower-case names.
+        needs_token: False for what everybody may ask, such as whether the server is alive.
+
+        Raises:
+            WebError: 400, 401, 403, 421 or 429.
+        """
+        host = headers.get(b"host")
+        if host is None:
+            raise WebError(400, "a request needs a Host header")
+        if host not in self._known:
+            self._check_host(host)
+        if self._rate is not None:
+            self._check_rate(self._rate, client)
+        if b"origin" in headers:
+            _check_origin(headers[b"origin"], host)
+        # A browser's request without an Origin, such as that of an image.
+        if headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            raise WebError(403, "requests from pages of other sites are refused")
+        if needs_token and self._token is not None:
+            given = headers.get(b"authorization", b"")
+            if self._cookie and not given:
+                self._check_cookie(self._token, cookie_of(headers))
+            else:
+                self._check_token(self._token, given)
+
+    def _check_host(self, host: bytes) -> None:
+        parsed = parse_host(host.decode("latin-1"))
+        if parsed is None:
+            raise WebError(400, "the Host header is not of the form NAME:PORT")
+        if parsed.host not in self._names:
+            raise WebError(
+                421,
+                f"this server is not called {parsed.host}; if it is, start it with "
+                f"--allow-host {parsed.host}",
+            )
+        # A name may come with any port, so that clients could fill the memory.
+        if len(self._known) < _MOST_KNOWN:
+            self._known.add(host)
+
+    @staticmethod
+    def _check_rate(rate: RateLimit, client: str) -> None:
+        wait_s = rate.wait_s(client)
+        if wait_s:
+            retry = ((b"retry-after", b"%d" % math.ceil(wait_s)),)
+            raise WebError(429, "too many requests of this client in a second", retry)
+
+    @staticmethod
+    def _check_token(token: bytes, given: bytes) -> None:
+        scheme, _, value = given.partition(b" ")
+        if scheme.lower() == b"basic":
+            value = _password(value)
+        elif scheme.lower() != b"bearer":
+            value = b""
+        # Takes as long for a token that differs early as for one that differs late.
+        if not hmac.compare_digest(value.strip(), token):
+            raise WebError(
+                401,
+                "expected the server's token, as 'Authorization: Bearer TOKEN' or as the password of the URL",
+                _CHALLENGE,
+            )
+
+    @staticmethod
+    def _check_cookie(token: bytes, given: bytes) -> None:
+        if not hmac.compare_digest(given, token):
+            raise WebError(
+                401,
+                "expected the server's token: open the address with ?token=... that it printed, or send "
+                "'Authorization: Bearer TOKEN'",
+                _NO_FORM,
+            )
+
+
+def _password(encoded: bytes) -> bytes:
+    try:
+        return base64.b64decode(encoded.strip(), validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
+
+
+def _check_origin(origin: bytes, host: bytes) -> None:
+    """Refuse what a page of another origin asks for; the scheme is not known here, as a proxy may add TLS."""
+    found = _ORIGIN.match(origin.decode("latin-1").lower())
+    page = None if found is None else parse_host(found[2])
+    own = parse_host(host.decode("latin-1"))
+    if found is not None and page is not None and own is not None:
+        port = _PORTS[found[1]]
+        if (page.host, page.port or port) == (own.host, own.port or port):
+            return
+    raise WebError(403, "requests from pages of other origins are refused")

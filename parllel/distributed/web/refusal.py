@@ -1,0 +1,78 @@
+"""The reply to a request that is refused: a page for a browser, JSON for a program."""
+
+from __future__ import annotations
+
+from html import escape
+from http import HTTPStatus
+
+from parllel.distributed.web.call import JSON, Reply
+from parllel.distributed.web.server_settings import ServerSettings
+from parllel.distributed.web.web_error import WebError
+
+_HTML = "text/html; charset=utf-8"
+_CLOSE = (b"connection", b"close")
+# Nothing but this page's own style, and no page around it.
+_POLICY = (
+    b"content-security-policy",
+    b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'",
+)
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>parllel: {title}</title>
+<style>
+body {{ max-width: 38rem; margin: 12vh auto; padding: 0 1.2rem; overflow-wrap: anywhere; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; }}
+h1 {{ font-size: 1.3rem; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{text}
+</body>
+</html>
+"""
+_WITH_COOKIE = """<p>This page needs the server's token. Open the address that the server printed:</p>
+<p><code>{origin}/?token=&hellip;</code></p>
+<p>If that is gone: the token is in the file that <code>--token-file</code> named, or in the file
+<code>token</code> of the server's folder. This browser keeps it from then on.</p>"""
+_WITH_PASSWORD = """<p>This server is for programs, which send its token as
+<code>Authorization: Bearer &hellip;</code>. In a browser,
+reload the page and give the token as the password; any name will do.</p>"""
+
+
+def refusal(error: WebError, headers: dict[bytes, bytes], settings: ServerSettings) -> Reply:
+    """Return the reply to a request that is refused.
+
+    headers: of the request, lower-case names.
+    """
+    added = error.headers
+    # A client that waits for a 100 before its body may send the next request in the body's place.
+    if b"expect" in headers and _CLOSE not in added:
+        added = (*added, _CLOSE)
+    message = str(error).encode("utf-8", "replace").decode()
+    if _wants_page(headers.get(b"accept", b"")):
+        body = _page(error.status, message, headers, settings).encode()
+        return Reply(body, error.status, _HTML, (*added, _POLICY))
+    reply = Reply.of({"error": message}, error.status)
+    return Reply(reply.body, error.status, JSON, added)
+
+
+def _wants_page(accept: bytes) -> bool:
+    """Return whether a request is for a page: browsers name HTML first, programs ask for JSON or anything."""
+    first = accept.partition(b",")[0].partition(b";")[0]
+    return first.strip().lower() == b"text/html"
+
+
+def _page(status: int, message: str, headers: dict[bytes, bytes], settings: ServerSettings) -> str:
+    if status != HTTPStatus.UNAUTHORIZED:
+        title = HTTPStatus(status).phrase
+        return _PAGE.format(title=escape(title), text=f"<p>{escape(message)}</p>")
+    # The Host has been checked before the token.
+    origin = "http://" + headers.get(b"host", b"").decode("latin-1")
+    text = _WITH_COOKIE if settings.cookie else _WITH_PASSWORD
+    return _PAGE.format(title="Token needed", text=text.format(origin=escape(origin)))

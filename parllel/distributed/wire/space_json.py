@@ -1,0 +1,188 @@
+"""Values of a gymnasium space as JSON, and back as the space has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import singledispatch
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.distributed.wire.json_numbers import described, numbers_from_json, numbers_to_json
+from parllel.distributed.wire.space_bounds import check_bounds as check_within
+from parllel.distributed.wire.wire_error import WireError, shown
+from parllel.types import Tree
+
+
+def to_json(space: gym.Space[Any], value: Tree) -> Any:
+    """Return a value of a space as JSON values, of which `from_json` makes the same value.
+
+    Numbers and arrays become numbers and nested lists, values of a Dict space objects, those of Tuple,
+    Sequence and OneOf spaces lists. Floats are rounded to the dtype of the space, and have the least digits
+    that stand for them there; those that are not finite become "NaN", "Infinity" and "-Infinity".
+
+    space: Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict, Tuple, OneOf, Sequence (not stacked), or one
+        made of these. Bounds are not checked.
+
+    Raises:
+        WireError: names the path of what is no value of the space: `position[3]: expected ..., got ...`.
+    """
+    return _to_json(space, value)
+
+
+def from_json(space: gym.Space[Any], values: Any, *, check_bounds: bool = False) -> Tree:
+    """Return the value of a space that JSON values stand for; its arrays are new.
+
+    check_bounds: whether to refuse what `space.contains` refuses, too: numbers out of the bounds of a Box,
+        NaN, actions that do not exist, texts that are too long.
+
+    Raises:
+        WireError: names the path of what is no value of the space: `position[3]: expected ..., got ...`.
+    """
+    value = _from_json(space, values)
+    if check_bounds:
+        check_within(space, value)
+    return value
+
+
+@singledispatch
+def _to_json(space: Any, value: Any) -> Any:
+    raise _no_json(space)
+
+
+@singledispatch
+def _from_json(space: Any, values: Any) -> Any:
+    raise _no_json(space)
+
+
+def _no_json(space: Any) -> WireError:
+    return WireError(
+        f"{type(space).__name__} has no JSON; expected a Box, Discrete, MultiDiscrete, MultiBinary, Text, "
+        "Dict, Tuple, OneOf, or Sequence that is not stacked"
+    )
+
+
+@_to_json.register(spaces.Box)
+@_to_json.register(spaces.Discrete)
+@_to_json.register(spaces.MultiDiscrete)
+@_to_json.register(spaces.MultiBinary)
+def _(space: Any, value: Any) -> Any:
+    return numbers_to_json(value, space.dtype, space.shape)
+
+
+@_from_json.register(spaces.Box)
+@_from_json.register(spaces.MultiDiscrete)
+@_from_json.register(spaces.MultiBinary)
+def _(space: Any, values: Any) -> Any:
+    return numbers_from_json(values, space.dtype, space.shape)
+
+
+@_from_json.register
+def _(space: spaces.Discrete, values: Any) -> Any:
+    return numbers_from_json(values, space.dtype, ())[()]
+
+
+@_to_json.register
+@_from_json.register
+def _(space: spaces.Text, value: Any) -> Any:
+    if not isinstance(value, str):
+        raise WireError(f"expected a string, got {described(value)}")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise WireError(f"expected text, got half of a surrogate pair in {shown(value)}")
+    return str(value)
+
+
+@_to_json.register
+def _(space: spaces.Dict, value: Any) -> Any:
+    if isinstance(value, NamedTuple):
+        value = value._asdict()  # buffers have nodes in place of dicts
+    return _each_key(_to_json, space, value)
+
+
+@_from_json.register
+def _(space: spaces.Dict, values: Any) -> Any:
+    return _each_key(_from_json, space, values)
+
+
+def _each_key(convert: Any, space: spaces.Dict, value: Any) -> dict[str, Any]:
+    names = list(space.spaces)
+    strangers = [name for name in names if not isinstance(name, str)]
+    if strangers:
+        raise WireError(f"the keys of JSON are strings; the Dict space has {shown(strangers)}")
+    if not isinstance(value, Mapping) or set(value) != set(names):
+        raise WireError(f"expected an object with the keys {names}, got {described(value)}")
+    converted = {}
+    for name, part in space.spaces.items():
+        try:
+            converted[name] = convert(part, value[name])
+        except WireError as error:
+            raise error.under(name) from None
+    return converted
+
+
+@_to_json.register(spaces.Tuple)
+def _(space: spaces.Tuple[Any], value: Any) -> Any:
+    return _each_item(_to_json, space.spaces, value)
+
+
+@_from_json.register(spaces.Tuple)
+def _(space: spaces.Tuple[Any], values: Any) -> Any:
+    return tuple(_each_item(_from_json, space.spaces, values))
+
+
+def _each_item(convert: Any, parts: Any, value: Any) -> list[Any]:
+    value = list(value) if isinstance(value, (tuple, NamedTuple)) else value
+    if not isinstance(value, list) or len(value) != len(parts):
+        raise WireError(f"expected a list of {len(parts)}, got {described(value)}")
+    converted = []
+    for i, (part, item) in enumerate(zip(parts, value, strict=True)):
+        try:
+            converted.append(convert(part, item))
+        except WireError as error:
+            raise error.under(i) from None
+    return converted
+
+
+@_to_json.register
+def _(space: spaces.Sequence, value: Any) -> Any:
+    return _each_of_any(_to_json, space, value)
+
+
+@_from_json.register
+def _(space: spaces.Sequence, values: Any) -> Any:
+    return tuple(_each_of_any(_from_json, space, values))
+
+
+def _each_of_any(convert: Any, space: spaces.Sequence, value: Any) -> list[Any]:
+    if space.stack:
+        raise _no_json(space)
+    if not isinstance(value, (list, tuple)):
+        raise WireError(f"expected a list, got {described(value)}")
+    return _each_item(convert, [space.feature_space] * len(value), value)
+
+
+@_to_json.register(spaces.OneOf)
+def _(space: spaces.OneOf[Any], value: Any) -> Any:
+    return _each_item(_to_json, _chosen(space, value), value)
+
+
+@_from_json.register(spaces.OneOf)
+def _(space: spaces.OneOf[Any], values: Any) -> Any:
+    return tuple(_each_item(_from_json, _chosen(space, values), values))
+
+
+def _chosen(space: spaces.OneOf[Any], value: Any) -> list[gym.Space[Any]]:
+    """Return the spaces of the two parts of a value: the number of a space, and what is in that space."""
+    n = len(space.spaces)
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise WireError(f"expected a list of 2, got {described(value)}")
+    if isinstance(value[0], bool) or not isinstance(value[0], (int, np.integer)):
+        raise WireError(f"expected an integer from 0 to {n - 1}, got {described(value[0])}").under(
+            0
+        )
+    if not 0 <= value[0] < n:
+        raise WireError(f"expected an integer from 0 to {n - 1}, got {value[0]}").under(0)
+    return [spaces.Discrete(n), space.spaces[value[0]]]

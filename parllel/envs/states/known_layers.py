@@ -1,0 +1,189 @@
+"""The wrappers and environments of others whose state is known.
+
+They are known by the name of their class, exactly: a subclass may keep more than its parent, and nothing
+would show it. By name, too, so that no library is imported for the sake of knowing its classes.
+"""
+
+from __future__ import annotations
+
+import numbers
+import time
+from typing import Any
+
+import numpy as np
+
+from parllel.envs.states.ale_state import AtariState
+from parllel.envs.states.layer_state import Attributes, LayerState, Numbers
+from parllel.envs.states.mujoco_state import MujocoState
+from parllel.envs.states.parallel_env_state import ParallelEnvState
+from parllel.envs.states.pickled_state import PickleState
+from parllel.types import State
+
+# numbers.Integral has numpy's integers and bools too, which is all right.
+INT = numbers.Integral
+FLAG = bool | np.bool_
+
+
+class CheckerState(Attributes):
+    """Which of its first calls a PassiveEnvChecker has checked.
+
+    It also compares what the first calls return, to see whether memory is used twice. What they returned is
+    not saved; that check is taken as done.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"checked_reset": FLAG, "checked_step": FLAG, "checked_render": FLAG})
+
+    def load_state(self, layer: Any, state: State) -> None:
+        """Mark what was checked."""
+        super().load_state(layer, state)
+        # Older versions of gymnasium do not have that check.
+        if layer.checked_reset and hasattr(layer, "checked_data_reuse"):
+            layer.checked_data_reuse = True
+            layer._previous_data = (None, {})  # read once more, by the first step after a reset
+
+
+class StatisticsState(Attributes):
+    """The counts of RecordEpisodeStatistics; the clock continues from the time that had passed."""
+
+    def __init__(self) -> None:
+        queues = dict.fromkeys(("time_queue", "return_queue", "length_queue"), list)
+        counts = {"episode_count": INT, "episode_returns": object, "episode_lengths": INT}
+        super().__init__({**counts, **queues})
+
+    def state(self, layer: Any) -> State:
+        """Return counts, queues, and the seconds since the episode began (None before the first)."""
+        start = layer.episode_start_time
+        # `perf_counter` counts from another moment in each process, so only a difference can be saved.
+        elapsed_s = None if start < 0 else time.perf_counter() - start
+        return {"counts": super().state(layer), "elapsed_s": elapsed_s}
+
+    def load_state(self, layer: Any, state: State) -> None:
+        """Load what `state` returned."""
+        super().load_state(layer, state["counts"])
+        elapsed_s = state["elapsed_s"]
+        if elapsed_s is not None:
+            layer.episode_start_time = time.perf_counter() - float(elapsed_s)
+
+
+_MEAN = np.ndarray | np.floating | float  # of no dimension, an array becomes a number
+_RUNNING = {"mean": _MEAN, "var": _MEAN, "count": numbers.Real}
+_PLACE = {"s": INT, "lastaction": object}  # a cell of a table, and what is drawn of the last move
+
+_WRAPPERS: dict[str, LayerState] = {
+    "atari_preprocessing.AtariPreprocessing": Attributes(
+        {"obs_buffer": list, "lives": INT, "game_over": FLAG}
+    ),
+    "common.Autoreset": Attributes({"autoreset": FLAG}),
+    "common.OrderEnforcing": Attributes({"_has_reset": FLAG}),
+    "common.PassiveEnvChecker": CheckerState(),
+    "common.RecordEpisodeStatistics": StatisticsState(),
+    "common.TimeLimit": Attributes({"_elapsed_steps": INT | None}),
+    "stateful_action.StickyAction": Attributes(
+        {
+            "last_action": object,
+            "is_sticky_actions": FLAG,
+            "num_repeats": INT,
+            "repeats_taken": INT,
+        }
+    ),
+    "stateful_observation.DelayObservation": Attributes({"observation_queue": list}),
+    "stateful_observation.FrameStackObservation": Attributes({"obs_queue": list}),
+    # The second of its frames is an old one when an episode ends on the first.
+    "stateful_observation.MaxAndSkipObservation": Attributes({"_obs_buffer": np.ndarray}),
+    "stateful_observation.NormalizeObservation": Attributes(
+        {
+            **{f"obs_rms.{name}": kind for name, kind in _RUNNING.items()},
+            "_update_running_mean": FLAG,
+        }
+    ),
+    "stateful_observation.TimeAwareObservation": Attributes({"timesteps": INT}),
+    "stateful_reward.NormalizeReward": Attributes(
+        {
+            **{f"return_rms.{name}": kind for name, kind in _RUNNING.items()},
+            "discounted_reward": np.ndarray,
+            "_update_running_mean": FLAG,
+        }
+    ),
+}
+
+# Functions given to the Transform wrappers are assumed to have no state of their own.
+_STATELESS_WRAPPERS = (
+    "array_conversion.ArrayConversion",
+    "jax_to_numpy.JaxToNumpy",
+    "jax_to_torch.JaxToTorch",
+    "numpy_to_torch.NumpyToTorch",
+    "rendering.AddWhiteNoise",
+    "rendering.HumanRendering",
+    "rendering.ObstructView",
+    "stateful_action.RepeatAction",
+    "transform_action.ClipAction",
+    "transform_action.DiscretizeAction",
+    "transform_action.RescaleAction",
+    "transform_action.TransformAction",
+    "transform_observation.AddRenderObservation",
+    "transform_observation.DiscretizeObservation",
+    "transform_observation.DtypeObservation",
+    "transform_observation.FilterObservation",
+    "transform_observation.FlattenObservation",
+    "transform_observation.GrayscaleObservation",
+    "transform_observation.RescaleObservation",
+    "transform_observation.ReshapeObservation",
+    "transform_observation.ResizeObservation",
+    "transform_observation.TransformObservation",
+    "transform_reward.ClipReward",
+    "transform_reward.TransformReward",
+)
+
+_ENVIRONMENTS: dict[str, LayerState] = {
+    "classic_control.acrobot.AcrobotEnv": Attributes({"state": Numbers((4,))}),
+    "classic_control.cartpole.CartPoleEnv": Attributes(
+        {"state": Numbers((4,)), "steps_beyond_terminated": INT | None}
+    ),
+    "classic_control.cartpole.CartPoleVectorEnv": Attributes(
+        {
+            "state": np.ndarray | None,
+            "steps": np.ndarray,
+            "prev_done": np.ndarray,
+            "low": numbers.Real,
+            "high": numbers.Real,
+        }
+    ),
+    "classic_control.continuous_mountain_car.Continuous_MountainCarEnv": Attributes(
+        {"state": Numbers((2,))}
+    ),
+    "classic_control.mountain_car.MountainCarEnv": Attributes({"state": Numbers((2,))}),
+    "classic_control.pendulum.PendulumEnv": Attributes({"state": Numbers((2,)), "last_u": object}),
+    "toy_text.blackjack.BlackjackEnv": Attributes(
+        {
+            "dealer": list,
+            "player": list,
+            "dealer_top_card_suit": str,
+            "dealer_top_card_value_str": str,
+        }
+    ),
+    "toy_text.cliffwalking.CliffWalkingEnv": Attributes(_PLACE),
+    "toy_text.frozen_lake.FrozenLakeEnv": Attributes(_PLACE),
+    "toy_text.taxi.TaxiEnv": Attributes({**_PLACE, "fickle_step": FLAG, "taxi_orientation": INT}),
+}
+
+_KNOWN: dict[str, LayerState] = {
+    **{f"gymnasium.wrappers.{name}": known for name, known in _WRAPPERS.items()},
+    **{f"gymnasium.wrappers.{name}": Attributes() for name in _STATELESS_WRAPPERS},
+    **{f"gymnasium.envs.{name}": known for name, known in _ENVIRONMENTS.items()},
+    "ale_py.env.AtariEnv": AtariState(),
+    "parllel.envs.parallel_env_adapter.ParallelEnvAdapter": ParallelEnvState(),
+    "parllel.envs.states.pickled_state.PickledState": PickleState(),
+}
+_MUJOCO = MujocoState()
+
+
+def known_state(cls: type[Any]) -> LayerState | None:
+    """Return what knows the state of layers of exactly this class, None if nothing does."""
+    if cls.__module__.startswith("gymnasium.envs.mujoco."):
+        # All of them, in whatever version: they keep their state in MjData and a few known attributes.
+        # A user's subclass is in a module of its own, and not covered.
+        if any(base.__name__ == "MujocoEnv" for base in cls.__mro__):
+            return _MUJOCO
+        return None
+    return _KNOWN.get(f"{cls.__module__}.{cls.__qualname__}")

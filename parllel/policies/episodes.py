@@ -1,0 +1,251 @@
+"""Play whole episodes with a policy, one for each seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from parllel.cages.spaces import Spaces
+from parllel.cages.stepping.env_stepper import EnvStepper
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.trajectories import TrajInfoFactory
+from parllel.cages.traj_info import TrajInfo
+from parllel.errors import EpisodeTooLongError, add_note
+from parllel.policies.one_action import OneAction
+from parllel.policies.policy import Policy
+from parllel.policies.stacks import one_of, stacked
+from parllel.seeding import Seeds
+from parllel.types import Tree
+
+_MOST_NAMED = 8  # seeds, where a policy fails that was asked for several
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An episode that was played to its end.
+
+    Attributes:
+        seed: of the environment.
+        traj: its statistics.
+        terminated, truncated: how it ended.
+        actions: [length, ...] as the environment was given them; None unless they were to be kept.
+    """
+
+    seed: int
+    traj: TrajInfo
+    terminated: bool
+    truncated: bool
+    actions: Tree = None
+
+
+@dataclass
+class _Playing:
+    """An episode in progress: its place among the results, and what is to be acted on next."""
+
+    place: int
+    seed: int
+    observation: Tree
+    length: int = 0
+    actions: list[Tree] = field(default_factory=list)
+
+
+def play_episodes(
+    policy: Policy,
+    make_env: EnvFactory,
+    seeds: Sequence[int],
+    *,
+    n_envs: int = 16,
+    first_env: int = 0,
+    traj_info: TrajInfoFactory = TrajInfo,
+    max_steps: int = 1_000_000,
+    watch: Callable[[int, gym.Env[Any, Any]], None] | None = None,
+    keep_actions: bool = False,
+) -> list[Episode]:
+    """Return an episode for each seed, in the order of the seeds.
+
+    An environment is reset with the seed itself; what the policy draws follows from a seed that is derived
+    from it. So an episode depends on its seed alone, and not on `n_envs`, if resets leave no trace of the
+    episodes before.
+
+    Args:
+        policy: is asked for all environments at once.
+        make_env: makes an environment; it is called at most `n_envs` times.
+        seeds: ints of at least 0.
+        n_envs: environments that are stepped side by side, in this process.
+        first_env: the number of the first environment, as the policy counts them.
+        traj_info: makes the record of one episode.
+        max_steps: limit for the steps of one episode.
+        watch: called with the seed and the environment before each step, when that shows what the policy is
+            about to act on. What it raises ends everything.
+        keep_actions: whether episodes keep their actions.
+
+    Raises:
+        ValueError: for wrong arguments, or a policy for other spaces.
+        TypeError: if `policy` is none; `policy_of` makes one of a specification.
+        EpisodeTooLongError: after `max_steps` steps of an episode.
+        Exception: what an environment, the policy or `watch` raises; a note names the seed.
+    """
+    _check_arguments(policy, seeds, n_envs, max_steps)
+    if not len(seeds):
+        return []
+    n = min(n_envs, len(seeds))
+    with ExitStack() as stack:
+        stepper = _make_stepper(make_env, n, traj_info, stack)
+        _check_spaces(policy, stepper.spaces)
+        table = _Table(policy, stepper, seeds, first_env, max_steps, keep_actions)
+        table.begin(range(n))
+        while table.playing:
+            if watch is not None:
+                table.watch(watch)
+            table.begin(table.step())
+    return table.episodes
+
+
+class _Table:
+    """Episodes that are played side by side, each in an environment of its own."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        stepper: EnvStepper,
+        seeds: Sequence[int],
+        first_env: int,
+        max_steps: int,
+        keep_actions: bool,
+    ) -> None:
+        self._policy, self._stepper, self._first = policy, stepper, first_env
+        self._seeds = [int(seed) for seed in seeds]
+        self._max_steps, self._keep = max_steps, keep_actions
+        self._read = OneAction(stepper.spaces.action)
+        self._next = 0  # place of the episode to begin next
+        self._found: dict[int, Episode] = {}
+        self.playing: dict[int, _Playing] = {}
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """Those that have ended, by place."""
+        return [self._found[place] for place in sorted(self._found)]
+
+    def begin(self, free: Sequence[int]) -> None:
+        """Begin episodes in environments, as long as there are any."""
+        begun = []
+        for i in free:
+            if self._next == len(self._seeds):
+                break
+            place, self._next = self._next, self._next + 1
+            seed = self._seeds[place]
+            with _named([seed]):
+                self._stepper.seeds[i] = seed
+                observation, _ = self._stepper.reset_one(i)
+            self.playing[i] = _Playing(place, seed, observation)
+            begun.append(i)
+        if begun:
+            seeds = [self.playing[i].seed for i in begun]
+            with _named(seeds):
+                # Derived, as the environment would draw the same numbers from the seed itself.
+                drawn = [Seeds(seed).integer("policy") for seed in seeds]
+                self._policy.reset([self._first + i for i in begun], drawn)
+
+    def watch(self, watch: Callable[[int, gym.Env[Any, Any]], None]) -> None:
+        """Show all environments."""
+        for i, one in self.playing.items():
+            with _named([one.seed]):
+                watch(one.seed, self._stepper.envs[i])
+
+    def step(self) -> list[int]:
+        """Let the policy act, step all environments, and return those whose episodes ended."""
+        # Sorted, so that rows of the policy do not depend on which episodes ended first.
+        numbers = sorted(self.playing)
+        with _named([self.playing[i].seed for i in numbers]):
+            seen = stacked(
+                [self.playing[i].observation for i in numbers], self._stepper.spaces.observation
+            )
+            actions = self._policy.act(seen, [self._first + i for i in numbers])
+        ended = []
+        for row, i in enumerate(numbers):
+            with _named([self.playing[i].seed]):
+                # By the code that reads the actions of batches: clipped, and a Python int if Discrete.
+                if self._step_one(i, self._read.of(one_of(actions, row))):
+                    ended.append(i)
+        return ended
+
+    def _step_one(self, i: int, action: Any) -> bool:
+        """Step an environment; return whether its episode ended."""
+        # Before the step: an episode of exactly `max_steps` steps is none too long.
+        one = self.playing[i]
+        if one.length == self._max_steps:
+            raise EpisodeTooLongError(
+                f"episode of seed {one.seed}: expected its end within {self._max_steps} steps; raise "
+                "max_steps or limit the episodes"
+            )
+        if self._keep:
+            one.actions.append(action)
+        step = self._stepper.step_one(i, action)
+        one.observation, one.length = step.observation, one.length + 1
+        if not (step.terminated or step.truncated):
+            return False
+        (traj,) = self._stepper.trajs.take()
+        actions = stacked(one.actions, self._stepper.spaces.action) if self._keep else None
+        del self.playing[i]
+        self._found[one.place] = Episode(one.seed, traj, step.terminated, step.truncated, actions)
+        return True
+
+
+def _make_stepper(
+    make_env: EnvFactory, n: int, traj_info: TrajInfoFactory, stack: ExitStack
+) -> EnvStepper:
+    """Make n environments, which `stack` closes."""
+    stepper = EnvStepper(
+        [make_env] * n,
+        # None: each episode has a seed of its own.
+        [None] * n,
+        traj_info,
+        reset_automatically=False,
+        index=0,
+        check="first_episode",
+    )
+    stack.callback(stepper.close)
+    return stepper
+
+
+@contextmanager
+def _named(seeds: Sequence[int]) -> Iterator[None]:
+    """Add a note to errors raised within: which episodes it was."""
+    try:
+        yield
+    except Exception as error:
+        named = ", ".join(str(seed) for seed in seeds[:_MOST_NAMED])
+        more = f" and {len(seeds) - _MOST_NAMED} more" if len(seeds) > _MOST_NAMED else ""
+        add_note(error, f"in the episode{'s' * (len(seeds) > 1)} of seed {named}{more}")
+        raise
+
+
+def _check_arguments(policy: Policy, seeds: Sequence[int], n_envs: int, max_steps: int) -> None:
+    if not isinstance(policy, Policy):
+        raise TypeError(
+            f"policy: expected a Policy, got {policy!r}; policy_of makes one of a specification"
+        )
+    if isinstance(seeds, (int, np.integer)):
+        raise ValueError(f"seeds: expected ints of at least 0, got {seeds!r}")
+    for name, value in (("n_envs", n_envs), ("max_steps", max_steps)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name}: expected an int of at least 1, got {value!r}")
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ValueError(f"seeds: expected ints of at least 0, got {seed!r}")
+
+
+def _check_spaces(policy: Policy, spaces: Spaces) -> None:
+    """Raise ValueError for a policy of other environments."""
+    for kind in ("observation", "action"):
+        expected, came = getattr(spaces, kind), getattr(policy, f"{kind}_space")
+        if came is not None and came != expected:
+            raise ValueError(
+                f"policy: expected one for the {kind} space {expected} of {spaces.name}, got a "
+                f"{type(policy).__name__} for {came}"
+            )

@@ -1,0 +1,3 @@
+"""The machine: processes, waiting, compilation, limits, time."""
+
+__all__: list[str] = []

@@ -1,0 +1,153 @@
+"""Start processes without the user's main module, without BLAS threads, from a fork server of our own.
+
+    parent                                                child
+    start_lean: ONE_THREAD in os.environ ------------->   libraries read it when they are imported
+                no path of __main__ in what is sent --->  the main script is not imported
+                connect to our own ForkServer --------->  forked by a server without the user's modules
+
+multiprocessing imports the parent's main script into every child that it spawns, which would pull torch into
+every worker of a training script. What a child needs from `__main__` is in the cloudpickled payload instead.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.process
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from multiprocessing import spawn
+from typing import Any, Literal, TypeAlias
+
+from parllel.errors import WorkerTimeoutError
+from parllel.system.processes.fork_server import START_S, fork_server, sigint_held
+
+StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
+
+# Each library reads its own variable: OpenMP, OpenBLAS, MKL, numexpr and Apple's Accelerate.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+# Workers share the cores: with a thread per core each, their small matrix products would mostly wait.
+ONE_THREAD = dict.fromkeys(_THREAD_VARIABLES, "1")
+# One start at a time, as each changes os.environ and functions of multiprocessing. Reentrant, as a forked
+# child runs its target inside the parent's `with`, and may start children of its own there.
+_lock = threading.RLock()
+
+
+def default_start_method() -> StartMethod:
+    """Return "forkserver" where it exists, else "spawn": a plain fork inherits locks that threads hold."""
+    return "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+def check_start_method(method: str | None) -> StartMethod:
+    """Return `method`, or the default for None; raise ValueError if this platform does not have it."""
+    if method is None:
+        return default_start_method()
+    known = multiprocessing.get_all_start_methods()
+    if method not in known:
+        raise ValueError(f"start_method: expected one of {known}, got {method!r}")
+    return method  # type: ignore[return-value]
+
+
+def start_lean(
+    method: StartMethod,
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    timeout_s: float = START_S,
+) -> Any:
+    """Start `target(*args)` in a process and return the multiprocessing Process.
+
+    timeout_s: how long starts of other threads may take, and then the fork server, see `ForkServer.connect`.
+
+    Raises:
+        WorkerTimeoutError: if either takes longer.
+    """
+    context = multiprocessing.get_context(method)
+    process = context.Process(target=target, args=args)  # type: ignore[attr-defined]
+    # A daemonic process may not have children, but an environment may start processes of its own.
+    # `Child` ends the process at exit, as multiprocessing would end a daemon.
+    process.daemon = False
+    # The variables must be set before the interpreter of a spawned child, or of the server, starts.
+    if not _lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+        raise WorkerTimeoutError(
+            f"another thread has been starting a process for {timeout_s:g} s, and one is started at a time"
+        )
+    # The fork server holds it back for less time itself, as it may be waited for.
+    held = nullcontext() if method == "forkserver" else sigint_held(tracked=method == "spawn")
+    try:
+        with _environment(ONE_THREAD), _patched_start(timeout_s), held:
+            process.start()
+    finally:
+        _lock.release()
+    return process
+
+
+def unchanged_environment() -> dict[str, str]:
+    """Return a copy of os.environ, without what a start in another thread sets for its time."""
+    with _lock:
+        return dict(os.environ)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:  # unset before, which is not the same as empty
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _patched_start(timeout_s: float) -> Iterator[None]:
+    """Replace two functions of multiprocessing during one start, without effect on other threads."""
+    # The user's own code may start processes meanwhile, in threads that do not take `_lock`.
+    thread = threading.get_ident()
+    theirs = spawn.get_preparation_data
+
+    def without_main(name: str) -> dict[str, Any]:
+        data = theirs(name)
+        if threading.get_ident() == thread:
+            data.pop("init_main_from_name", None)
+            data.pop("init_main_from_path", None)
+        return data
+
+    spawn.get_preparation_data = without_main  # type: ignore[assignment]
+    try:
+        with _patched_forkserver(thread, timeout_s):
+            yield
+    finally:
+        spawn.get_preparation_data = theirs
+
+
+@contextmanager
+def _patched_forkserver(thread: int, timeout_s: float) -> Iterator[None]:
+    if sys.platform == "win32":  # has no fork server, and importing the module fails
+        yield
+        return
+    from multiprocessing import forkserver
+
+    theirs = forkserver.connect_to_new_process
+
+    # The global server of multiprocessing may be set to preload the user's modules.
+    def connect(fds: list[int]) -> Any:
+        if threading.get_ident() != thread:
+            return theirs(fds)
+        return fork_server().connect(fds, timeout_s)
+
+    forkserver.connect_to_new_process = connect  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        forkserver.connect_to_new_process = theirs

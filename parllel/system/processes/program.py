@@ -1,0 +1,301 @@
+"""A foreign program as a watched child: started, spoken to in lines, and ended with all that it has started.
+
+    this process                                            the program, in a session of its own
+    write        ---- standard input, a pipe ------------>  reads, or does not
+    read_line    <--- a pipe, read by the caller ---------  writes its standard output
+    last_lines   <--- a file -----------------------------  writes its standard error
+    died         <--- process descriptor -----------------  ends
+    (ends)       ---- liveness pipe, fork server -------->  killed with all below it (in_program.py)
+    (how it is watched and ended: watched_process.py)
+
+A program that writes more than the pipe holds waits until this process reads, as `read_line` does, and as
+`write` and `wait` do meanwhile. Lines that were written before a death are delivered before it is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from types import MappingProxyType
+
+from parllel.errors import ClosedError, HalfLineError, WorkerDiedError, WorkerTimeoutError
+from parllel.system.limits import limits_explained
+from parllel.system.processes.error_file import ErrorFile
+from parllel.system.processes.fork_server import START_S
+from parllel.system.processes.input_pipe import InputPipe
+from parllel.system.processes.line_reader import LineReader
+from parllel.system.processes.orphans import collect, environment_mark, kill_marked
+from parllel.system.processes.process_table import ProcessEntry
+from parllel.system.processes.program_environment import program_environment
+from parllel.system.processes.program_start import start_program
+from parllel.system.processes.watched_process import WatchedProcess
+from parllel.types import Closing
+
+_QUOTED_LINES = 20  # of standard error, in messages
+_JOIN_S = 5.0
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Program(WatchedProcess, Closing):
+    """One running program, given by its command line.
+
+    Args:
+        command: the program, found by its PATH, and its arguments; no shell is involved. Everyone on this
+            machine can read arguments: a secret belongs into `environment`.
+        name: what errors call it; default the first word of the command.
+        environment: variables to set. Of those of this process only `PASSED_VARIABLES` are passed on.
+        passed: names or patterns of further variables to pass on, such as "CUDA_VISIBLE_DEVICES" or "OMP_*".
+        cwd: the folder it runs in; default that of this process.
+        lines: whether its standard output is read as lines, for `read_line`; otherwise it is discarded.
+        output_to_stderr: whether what would be discarded goes where its standard error goes.
+        stderr: path of the file that its standard error is added to; default a file without a name, which
+            vanishes afterwards. Its size is not limited. Of a pipe or a terminal no last lines are known.
+        start_timeout_s: how long it may take to start: the fork server, and then `exec`.
+        max_line_bytes: a longer line is reported by one LineTooLongError, and left out.
+
+    Raises:
+        FileNotFoundError: if there is no such program or folder, or no interpreter for the script that it is.
+        PermissionError: if it may not be executed.
+        OSError: if it cannot be executed for another reason, or at a limit of open files or processes.
+        WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
+        TypeError, ValueError: for a command or variables that cannot be executed, as an empty list or a word
+            with a zero byte; for limits below 1.
+
+    On Linux a program ends with this process, however that ends, SIGKILL included, and takes with it what it
+    started in sessions of its own. It is forked by the fork server of this process, whose umask, limits and
+    priority it has. (If that is killed in the same instant, as by a signal to the group of both, what has a
+    session of its own lives on.) On macOS and Windows, and in daemonic processes of multiprocessing, a killed
+    parent closes the program's input and does no more.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        name: str | None = None,
+        environment: Mapping[str, str] = _NOTHING,
+        passed: Iterable[str] = (),
+        cwd: str | os.PathLike[str] | None = None,
+        lines: bool = True,
+        output_to_stderr: bool = False,
+        stderr: str | os.PathLike[str] | None = None,
+        start_timeout_s: float = START_S,
+        max_line_bytes: int = 2**27,
+    ) -> None:
+        words = _words(command)
+        name = os.path.basename(words[0]) if name is None else name
+        if max_line_bytes < 1:
+            raise ValueError(f"{name}: max_line_bytes: expected at least 1, got {max_line_bytes}")
+        mark = secrets.token_hex(16)
+        # The mark last: what is given may be a copy of os.environ, with the mark of this very process.
+        variables = {**program_environment(environment, passed), **environment_mark(mark)}
+        with limits_explained(f"{name}: could not start it, which takes 21 open files"):
+            self._errors = ErrorFile(stderr)
+            try:
+                # Here, as the fork server stays in the folder in which it was started.
+                folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
+                with ExitStack() as stack:
+                    output = None if lines else self._errors.fd
+                    if not (lines or output_to_stderr):
+                        # Not a closed one: a file that it opens would get the number, and its output.
+                        output = os.open(os.devnull, os.O_WRONLY)
+                        stack.callback(os.close, output)
+                    start = start_program(
+                        words, variables, folder, self._errors.fd, output, start_timeout_s
+                    )
+            except BaseException:
+                self._errors.close()
+                raise
+        self._swept: list[ProcessEntry] | None = None  # what carried its mark, once that was killed
+        self._last_lines: list[str] | None = None  # once the file is closed
+        self._output: LineReader | None = None
+        # Next, as from here on an exit of this process ends the program.
+        super().__init__(start.process, name=name, mark=mark)
+        self._why_ended = "used after it was ended"
+        # On Windows a handle, which cannot be polled together with pipes.
+        death = -1 if os.name == "nt" else self.sentinel
+        self._input = InputPipe(start.input, death)
+        try:
+            if lines:
+                self._output = LineReader(
+                    start.output, death, name=name, max_line_bytes=max_line_bytes
+                )
+        except BaseException:
+            self.kill()
+            raise
+
+    # ------------------------------------------------------------------ talking
+
+    def write(self, message: bytes | bytearray | memoryview, timeout_s: float = 60.0) -> None:
+        """Write to the program's standard input.
+
+        Raises:
+            WorkerTimeoutError: if the program did not take it in `timeout_s`. It lives on. If it took part of
+                the message, nothing more can be written; the error says so.
+            WorkerDiedError: if it has ended, or has closed its input. Its last lines can still be read.
+            ClosedError: after `end` or `close_input`, and after part of a message.
+        """
+        self.check_open()
+        try:
+            self._input.write(message, timeout_s, self._output)
+        except TimeoutError as error:
+            taken, then = "nothing", "it does not read its input"
+            if error.args[0]:
+                taken, then = "only a part", "end it and start another"
+            raise WorkerTimeoutError(
+                f"{self.name}: process {self.pid} took {taken} of {memoryview(message).nbytes:,} bytes "
+                f"within {timeout_s:g} s; {then}"
+            ) from None
+        except BrokenPipeError:
+            raise self.died_error("before it took its input") from None
+        except ClosedError as error:
+            if not self._input.closed and self.died():
+                raise self.died_error("before it took its input") from None
+            raise ClosedError(f"{self.name}: {error}") from None
+
+    def close_input(self) -> None:
+        """Let the program see the end of its input; may be called twice."""
+        if not self._ended:
+            self._input.close()
+
+    def read_line(self, timeout_s: float) -> bytes:
+        """Return the next line of the program's standard output, without its newline.
+
+        Raises:
+            WorkerTimeoutError: if none came in time. The program lives on, and the line may still come.
+            HalfLineError: a WorkerDiedError whose `half_line` is what came of a line that was not completed.
+            WorkerDiedError: if the program ended, or closed its output; says how, and its last words.
+            LineTooLongError: in place of a line above the limit; the next one can be read.
+            ClosedError: after `end`.
+        """
+        line = self.try_read_line(timeout_s)
+        if line is None:
+            raise WorkerTimeoutError(
+                f"{self.name}: process {self.pid} wrote no line within {timeout_s:g} s"
+            )
+        return line
+
+    def try_read_line(self, timeout_s: float = 0.0) -> bytes | None:
+        """Return the next line, or None if none came in `timeout_s`; raise as `read_line` otherwise."""
+        self.check_open()
+        output = self.output
+        try:
+            return output.next(timeout_s)
+        except EOFError as ended:
+            half = ended.args[0]
+        self.check_open()  # by another thread meanwhile
+        if not half:
+            raise self.died_error("while its next line was awaited")
+        error = HalfLineError(str(self.died_error(f"in a line of which {len(half):,} bytes came")))
+        error.half_line = half
+        raise error
+
+    @property
+    def output(self) -> LineReader:
+        """What reads its standard output, to wait for several programs at once.
+
+        Raises: ValueError if it is not read as lines.
+        """
+        if self._output is None:
+            raise ValueError(f"{self.name}: was started with lines=False: its output is discarded")
+        return self._output
+
+    def last_lines(self, n: int = _QUOTED_LINES) -> list[str]:
+        """Return the last lines of its standard error, 16 KiB at most; after `end`, twenty at most."""
+        if self._last_lines is not None:
+            return self._last_lines[-n:] if n > 0 else []
+        return self._errors.last_lines(n)
+
+    def died_error(self, doing: str) -> WorkerDiedError:
+        """Return what to raise when the program has ended, or has closed a pipe, with its last words."""
+        how = self.exit_text()
+        # Asked last: a pipe may hang up an instant before the end is known.
+        if self.alive:
+            how = "closed its end of the pipe, but runs on,"
+        said = self.last_lines()
+        words = "it wrote nothing to its standard error"
+        if not self._errors.readable:
+            words = "its standard error cannot be read back"
+        if said:
+            words = "\n  ".join(["the end of its standard error:", *said])
+        return WorkerDiedError(f"{self.name}: process {self.pid} {how} {doing}; {words}")
+
+    # ------------------------------------------------------------------ ending
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the end of the program and return its exit code, -N after signal N; None if it runs on.
+
+        What it writes meanwhile is kept up to 16 MiB; then the program waits until that is read.
+        """
+        if self._output is not None and not self._ended:
+            timeout_s = self._output.read_until_end(timeout_s)
+        return self._await_exit(timeout_s)
+
+    def end(self, grace_s: float = 2.0) -> None:
+        """Close the program's input, wait `grace_s` for it to leave, then terminate it, then kill it.
+
+        What it has started ends as well, in whatever session: what is below it, and all that carries its
+        mark in the environment. What it wrote and was not read is lost.
+        """
+        if self._ended:
+            return
+        if grace_s > 0:
+            self.let_leave()
+        else:
+            self._input.close()
+        super().end(grace_s)
+
+    def let_leave(self) -> None:
+        """Close the program's input, and throw away what it writes; do not wait for it."""
+        if self._ended:
+            return
+        # First, as most programs leave at the end of their input.
+        self._input.close()
+        if self._output is not None and os.getpid() == self._owner:
+            # It may be waiting for room, and could not leave.
+            self._output.discard()
+
+    def close(self) -> None:
+        """End the program; may be called twice."""
+        self.end()
+
+    def _clean_up(self) -> None:
+        try:
+            # By now all in its group are dead. What had detached itself from it, as a daemon does, is no
+            # longer below it, and may hold its output open.
+            killed = kill_marked([self._mark]) if self._swept is None else self._swept
+            super()._clean_up()
+            if hasattr(os, "killpg"):
+                collect(self.pid, killed)
+        finally:
+            # After the kill, as what reads ends with the process.
+            if self._output is not None:
+                self._output.close(_JOIN_S)
+            # Before the file is closed, as one without a name is gone then.
+            self._last_lines = self._errors.last_lines(_QUOTED_LINES)
+            self._errors.close()
+
+    def disown(self, why: str) -> None:
+        """Leave the program to its owner, in a fork that has a copy of this object."""
+        super().disown(why)
+        # With a copy of the input in another process the program would not see its end.
+        self._input.abandon()
+        if self._output is not None:
+            self._output.abandon()
+
+
+def _words(command: Sequence[str | os.PathLike[str]]) -> list[str]:
+    # A single string is a sequence of words too, of one letter each.
+    if isinstance(command, (str, bytes, os.PathLike)):
+        raise TypeError(f"command: expected a list of words, got {command!r}")
+    words = [os.fsdecode(word) for word in command]
+    if not words:
+        raise ValueError("command: expected a program and its arguments, got an empty list")
+    if not words[0]:
+        raise ValueError("command: expected the name of a program first, got an empty word")
+    for word in words:
+        if b"\0" in os.fsencode(word):
+            raise ValueError(f"command: expected words without a zero byte, got {word!r}")
+    return words

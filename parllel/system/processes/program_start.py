@@ -1,0 +1,233 @@
+"""Start a foreign program, with pipes to it, and report at once why it could not be started.
+
+    this process                                             the program
+    input   (write end) ---------- standard input -------->  reads
+    output  (read end)  <--------- standard output --------  writes
+    errors  (a file, shared) <---- standard error ---------  writes
+
+Linux: forked by the fork server (in_program.py). Elsewhere, and in daemonic processes of multiprocessing,
+which may not start others by it: by subprocess.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection, wait
+from time import monotonic
+from typing import Any, NamedTuple
+
+from parllel.errors import WorkerDiedError, WorkerTimeoutError
+from parllel.system.counted_time import SLICE_S, counted_s
+from parllel.system.processes.in_program import GO, become_program, moved_up
+from parllel.system.processes.launch import start_lean
+from parllel.system.processes.liveness import liveness_connection
+from parllel.system.processes.watched_process import StartedProcess
+
+_END_S = 5.0
+
+
+class ProgramStart(NamedTuple):
+    """A program that has started, and our ends of its pipes; `output` is -1 if it has none."""
+
+    process: StartedProcess
+    input: int
+    output: int
+
+
+def start_program(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    errors: int,
+    output: int | None,
+    timeout_s: float,
+) -> ProgramStart:
+    """Start a program in a session of its own.
+
+    errors: descriptor of the file for its standard error.
+    output: that of the file for its standard output; None for a pipe.
+    timeout_s: how long the fork server may take, and then `exec`.
+
+    Raises:
+        OSError: FileNotFoundError, PermissionError or another one, about the command or the folder.
+        WorkerDiedError, WorkerTimeoutError: if the fork server ended, or does not answer.
+    """
+    # Theirs are closed here in any case: while we hold them, the output does not end, nor does a write fail.
+    # Ours are closed only if it did not start.
+    with ExitStack() as theirs, ExitStack() as ours:
+        stdin, mine_in = _pipe(theirs, ours)
+        if output is None:
+            mine_out, stdout = _pipe(ours, theirs)
+        else:
+            mine_out, stdout = -1, output
+        start = _by_fork_server if _has_guards() else _by_subprocess
+        process = start(command, environment, folder, (stdin, stdout, errors), timeout_s)
+        ours.pop_all()
+    return ProgramStart(process, mine_in, mine_out)
+
+
+def _has_guards() -> bool:
+    """Return whether a program can be ended with this process, however this one ends."""
+    # multiprocessing refuses to start anything from a daemonic process.
+    daemonic = multiprocessing.current_process().daemon
+    return sys.platform.startswith("linux") and not daemonic
+
+
+def _pipe(of_read_end: ExitStack, of_write_end: ExitStack) -> tuple[int, int]:
+    ends = []
+    for fd, owner in zip(os.pipe(), (of_read_end, of_write_end), strict=True):
+        # A process may have closed 0, 1 or 2: then what is written to them by habit would reach the program,
+        # and the resource tracker, which inherits 2, would hold its input open.
+        high = moved_up(fd, 3) if fd < 3 and os.name != "nt" else fd
+        owner.callback(os.close, high)
+        if high != fd:
+            os.close(fd)
+        ends.append(high)
+    return ends[0], ends[1]
+
+
+# ---------------------------------------------------------------------- by the fork server
+
+
+def _by_fork_server(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    files: tuple[int, int, int],
+    timeout_s: float,
+) -> StartedProcess:
+    with ExitStack() as stack:
+        # Connections, as multiprocessing hands those over, and copies, as they close what they hold.
+        streams = [
+            stack.enter_context(Connection(os.dup(fd), readable=i == 0, writable=i > 0))
+            for i, fd in enumerate(files)
+        ]
+        heard, report = multiprocessing.Pipe(duplex=False)
+        stack.enter_context(heard)
+        liveness = liveness_connection()
+        assert liveness is not None
+        with report, liveness:
+            args = (*streams, report, liveness, command, environment, folder)
+            process: Any = start_lean("forkserver", become_program, args, timeout_s)
+        # Our copy of the report's write end is closed by now: what ends the read is `exec`, or a death.
+        try:
+            _check_report(heard.fileno(), command[0], folder, timeout_s)
+        except BaseException:
+            # It may be the program already, which the caller gets no handle to.
+            process.kill()
+            process.join(_END_S)
+            with suppress(ValueError):  # still running: unkillable, in the kernel
+                process.close()
+            raise
+    started: StartedProcess = process
+    return started
+
+
+def _check_report(heard: int, program: str, folder: str, timeout_s: float) -> None:
+    """Wait until the program has started; raise what kept it from starting."""
+    said, left_s = b"", timeout_s
+    # To the end of the pipe: `GO` comes before `exec`, and only the end says that it has worked.
+    while True:
+        began = monotonic()
+        slice_s = max(min(left_s, SLICE_S), 0.0)
+        if wait([heard], slice_s):
+            part = os.read(heard, 4096)
+            if not part:
+                break
+            said += part
+        left_s -= counted_s(began, slice_s)
+        if left_s <= 0:
+            raise WorkerTimeoutError(
+                f"{program}: did not start within {timeout_s:g} s; it was killed"
+            )
+    if said == GO:
+        return
+    # An error of `exec` itself comes after the word.
+    step, _, rest = said.decode(errors="replace").removeprefix(GO.decode()).partition("\n")
+    number, _, text = rest.partition("\n")
+    if not step:
+        raise WorkerDiedError(f"{program}: the process ended before the program could start in it")
+    if not int(number):
+        raise WorkerDiedError(f"{program}: {step} failed: {text}")
+    raise _start_error(int(number), program, folder, step.startswith("entering"))
+
+
+def _start_error(number: int, program: str, folder: str, by_folder: bool) -> OSError:
+    """Return the FileNotFoundError, PermissionError or other OSError about a command or its folder."""
+    if by_folder:
+        return OSError(
+            number, f"could not enter the folder for {program}: {os.strerror(number)}", folder
+        )
+    return OSError(number, f"could not start the program: {os.strerror(number)}", program)
+
+
+# ---------------------------------------------------------------------- by subprocess
+
+
+class _Popen:
+    """A subprocess.Popen with the face of a multiprocessing.Process."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], sentinel: int) -> None:
+        self._popen = popen
+        self._sentinel = sentinel
+        self.pid = popen.pid
+        self.kill = popen.kill
+
+    @property
+    def sentinel(self) -> int:
+        # On Windows the handle of the process; elsewhere a pipe that the program holds open.
+        return self._sentinel if self._sentinel >= 0 else int(self._popen._handle)  # type: ignore[attr-defined]
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._popen.poll()
+
+    def join(self, timeout: float | None = None) -> None:
+        try:
+            self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return
+
+    def close(self) -> None:
+        if self._popen.poll() is None:
+            raise ValueError("the program still runs")
+        if self._sentinel >= 0:
+            os.close(self._sentinel)
+            self._sentinel = -1
+
+
+def _by_subprocess(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    files: tuple[int, int, int],
+    timeout_s: float,
+) -> StartedProcess:
+    # Popen itself waits for `exec`, without a limit.
+    stdin, stdout, stderr = files
+    with ExitStack() as theirs, ExitStack() as ours:
+        # A pipe that the program never writes to, and that hangs up when it ends.
+        sentinel, held = (-1, -1) if os.name == "nt" else _pipe(ours, theirs)
+        try:
+            popen = subprocess.Popen(
+                list(command),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=dict(environment),
+                cwd=folder,
+                pass_fds=() if held < 0 else (held,),
+                # A group of its own, which can be killed with what it has started.
+                start_new_session=True,
+            )
+        except OSError as error:
+            # The error is the same for the program and for the folder.
+            by_folder = not os.path.isdir(folder)
+            raise _start_error(error.errno or 0, command[0], folder, by_folder) from None
+        ours.pop_all()
+    return _Popen(popen, sentinel)

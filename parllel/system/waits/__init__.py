@@ -1,0 +1,24 @@
+"""Words in shared memory that processes wait for: spin a little, then sleep until the writer wakes them.
+
+    writer ---- post ----> word, in a line of shared memory ---- load, wait ----> any number of processes
+
+lines   int32 [n_lines, 16] in shared memory, each line 64 bytes: its word, a word of the wait, payload
+Wait    load, post, wait and wake on those lines: compiled, with the futex of Linux, or with semaphores
+"""
+
+from parllel.system.waits.compiled_wait import CompiledWait
+from parllel.system.waits.make_wait import available_kinds, make_wait
+from parllel.system.waits.semaphore_wait import SemaphoreWait
+from parllel.system.waits.sleep_slots import SleepSlots
+from parllel.system.waits.wait import LINE_BYTES, LINE_WORDS, Wait
+
+__all__ = [
+    "LINE_BYTES",
+    "LINE_WORDS",
+    "CompiledWait",
+    "SemaphoreWait",
+    "SleepSlots",
+    "Wait",
+    "available_kinds",
+    "make_wait",
+]

@@ -1,0 +1,123 @@
+"""Waits in compiled code, which give the interpreter away while they last.
+
+    wait   ---- one slice at most ---->   compiled.wait_slice    spins, then sleeps, without the GIL
+           <--- word, WOKEN or UNCHANGED
+           between two slices Python runs the handlers of signals, and sees by the clock whether the
+           machine was paused
+
+`compiled.py` says who writes and who reads which word.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import util
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parllel.system.compilation import compiles
+from parllel.system.counted_time import SLICE_S, counted_s
+from parllel.system.waits.wait import LINE_BYTES, SPIN_US, Wait
+
+_MACHINES = ("x86_64", "amd64", "aarch64")
+
+
+class CompiledWait(Wait):
+    """Wait with atomic loads and the futex of Linux, in functions compiled by numba.
+
+    The first one imports numba and compiles, or loads what was compiled before. Arguments, errors and
+    rules are those of Wait.
+
+    Raises:
+        ValueError: where it is not available: it needs numba, which compiles, and Linux on x86-64 or arm64.
+    """
+
+    kind = "compiled"
+
+    def __init__(self, lines: NDArray[np.int32], *, spin_us: float = SPIN_US) -> None:
+        super().__init__(lines, spin_us=spin_us)
+        if not self.available():
+            raise ValueError(
+                f"CompiledWait: expected numba and 64-bit Linux on one of {_MACHINES}, got "
+                f"{sys.platform} on {platform.machine()}"
+                f"{'' if compiles() else ', and numba with DISABLE_JIT'}"
+            )
+        # Here, as it imports numba, which takes a third of a second.
+        from parllel.system.waits import compiled
+
+        self._load = compiled.load
+        self._post = compiled.post
+        self._wait = compiled.wait_slice
+        self._wait_each = compiled.wait_each_slice
+        self._wake = compiled.wake
+        self._woken, self._unchanged = compiled.WOKEN, compiled.UNCHANGED
+        # Python integers, made once: `lines.ctypes` and numpy scalars would cost microseconds per call.
+        start = lines.ctypes.data
+        self._addresses = [start + LINE_BYTES * line for line in range(len(lines))]
+        # Not in shared memory: how long this process usually waits for a line is no business of others.
+        self._memory = np.zeros((len(lines), compiled.MEMORY_WORDS), np.int64)
+        self._memory[:, 0] = self._spin_ns // 2
+        # Calls of `wake` before this object was made are not for it.
+        self._memory[:, 2] = [compiled.mark_of(address) for address in self._addresses]
+        first, stride = self._memory.ctypes.data, self._memory.strides[0]
+        self._memories = [first + stride * line for line in range(len(lines))]
+
+    @staticmethod
+    def available() -> bool:
+        """Return whether it works here."""
+        return (
+            sys.platform == "linux"  # for the futex
+            # A 32-bit Python may run on such a machine, and its C library takes other arguments.
+            and sys.maxsize > 2**32
+            and platform.machine().lower() in _MACHINES
+            and util.find_spec("numba") is not None
+            and compiles()  # with DISABLE_JIT the loops would run in Python, where there are no atomics
+        )
+
+    def load(self, line: int) -> int:
+        return self._load(self._addresses[line])
+
+    def post(self, line: int, value: int) -> None:
+        if not self._post(self._addresses[line], value):
+            raise ValueError(f"line {line}: expected an int32, got {value}")
+
+    def poster(self, line: int) -> Callable[[int], object]:
+        return partial(self._post, self._addresses[line])
+
+    def wait(self, line: int, seen: int, timeout_s: float) -> int:
+        address, memory = self._addresses[line], self._memories[line]
+        spin_ns, left_s = self._spin_ns, timeout_s
+        while True:
+            slice_s, began = min(left_s, SLICE_S), monotonic()
+            slice_ns = int(slice_s * 1e9) if slice_s > 0 else 0
+            value = self._wait(address, seen, memory, spin_ns, slice_ns)
+            if value < self._woken:
+                return value
+            left_s -= counted_s(began, slice_s)
+            if value == self._woken or left_s <= 0:
+                return seen
+            spin_ns = 0  # once per wait: after a slice of sleep the answer is late anyhow
+
+    def wait_each(self, first: int, count: int, value: int, timeout_s: float) -> int:
+        address, memory = self._addresses[first], self._memories[first]
+        spin_ns, left_s = self._spin_ns, timeout_s
+        while True:
+            slice_s, began = min(left_s, SLICE_S), monotonic()
+            slice_ns = int(slice_s * 1e9) if slice_s > 0 else 0
+            found = self._wait_each(address, count, value, memory, spin_ns, slice_ns)
+            # How many are right is added to what ended the slice. As WOKEN and UNCHANGED are far apart, one
+            # comparison tells them from each other and from a count.
+            if found < self._unchanged:
+                return found if found < self._woken else found - self._woken
+            left_s -= counted_s(began, slice_s)
+            if left_s <= 0:
+                return found - self._unchanged
+            spin_ns = 0  # once per wait
+
+    def wake(self, line: int) -> None:
+        self._wake(self._addresses[line])

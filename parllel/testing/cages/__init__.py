@@ -1,0 +1,3 @@
+"""The contracts of cages."""
+
+__all__: list[str] = []

@@ -1,0 +1,216 @@
+"""What the contract of cages asks of those who inherit it, and how it drives them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from gymnasium import spaces
+
+from parllel.buffers.samples import Samples
+from parllel.buffers.tree import buffer_rotate
+from parllel.cages.cage_interface import CageInterface
+from parllel.testing.cages.row_reference import (
+    BatchRecord,
+    draw_actions,
+    make_samples,
+    plain,
+    read_batch,
+)
+from parllel.testing.dummy_envs import CountingEnv
+
+FIRST = 1  # columns before and after those of the cage belong to others
+T, BATCHES = 5, 4
+# Of five environments, so that neither two workers nor two groups share them evenly.
+LENGTHS = ((3, 1, 4, 7), (1,), (20,), (2, 6), (5, 5, 1))
+N = len(LENGTHS)
+SEEDS = (7, 1, 8, 2, 8)
+
+EnvFactories = Sequence[Callable[[], Any]]
+
+
+class CageHooks:
+    """Hooks, and what the tests share.
+
+    Attributes:
+        n: how many environments the cages of the tests have, at most five.
+        storage: where the buffers of the tests lie.
+    """
+
+    n = N
+    storage: Any = "local"
+
+    def make(
+        self, env_factories: EnvFactories, *, samples: Samples | None = None, **options: Any
+    ) -> Any:
+        """Return a cage of the class under test.
+
+        samples: the buffer that it is going to write, for cages whose processes inherit it.
+        options: `seeds`, one for each environment; `traj_info`, `reset_automatically`, `index`, `check`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say how to make a cage")
+
+    def each(self, value: Any) -> list[Any]:
+        """Return as a list by environment what an attribute or a method of a cage gives."""
+        values: list[Any] = value
+        return values
+
+    def env_name(self, name: str) -> str:
+        """Return what cages call environments of a class, for tests that put them into others in `made`."""
+        return name
+
+    def made(self, env_factories: EnvFactories, **options: Any) -> Any:
+        """Return a cage with the seeds of the tests."""
+        return self.make(env_factories, **{"seeds": SEEDS[: len(env_factories)], **options})
+
+    def bound(
+        self, env_factories: EnvFactories, T: int = T, *, info: bool = True, **options: Any
+    ) -> tuple[Any, Samples]:
+        """Return a cage, and samples with a foreign column on either side of those that it writes."""
+        n = len(env_factories)
+        samples = make_samples(env_factories[0](), T, n + 2, storage=self.storage, info=info)
+        cage = self.made(env_factories, samples=samples, **options)
+        try:
+            cage.set_samples_buffer(samples, slice(FIRST, FIRST + n))
+        except BaseException:
+            # Its workers would outlive the test that failed.
+            close_quietly(cage)
+            raise
+        return cage, samples
+
+    def factories(self, **options: Any) -> list[partial[CountingEnv]]:
+        """Return what makes environments with uneven episodes."""
+        return factories_of(**options)[: self.n]
+
+    def actions(self) -> list[Any]:
+        """Return actions for `record_columns`."""
+        return draw_columns()[: self.n]
+
+    def clocks(self, samples: Any, t: int) -> list[list[float]]:
+        """Return (episode, step) of each environment's observation in a row."""
+        return clocks(samples, t, self.n)
+
+
+class SingleCageHooks(CageHooks):
+    """Hooks of a cage of one environment, whose attributes are those of the environment."""
+
+    n = 1
+
+    def each(self, value: Any) -> list[Any]:
+        """Return the value in a list."""
+        return [value]
+
+
+def run(cage: CageInterface, method: str, *args: Any, **options: Any) -> None:
+    """Start something and finish it; an error may come from either half."""
+    getattr(cage, method)(*args, **options)
+    cage.finish_row()
+
+
+def run_groups(cage: CageInterface, method: str, *args: Any, **options: Any) -> None:
+    """Start something for all groups, so that they overlap, and finish it, the last group first."""
+    groups = range(len(cage.groups))
+    for group in groups:
+        getattr(cage, method)(*args, group=group, **options)
+    # Against the order of the start: no group may depend on another having been finished.
+    for group in reversed(groups):
+        cage.finish_row(group)
+
+
+def record_columns(
+    cage: CageInterface,
+    samples: Samples,
+    actions: Sequence[Sequence[Sequence[Any]]],
+    *,
+    automatic: bool = True,
+    first: int = FIRST,
+    at_row: Callable[[int], None] = lambda step: None,
+) -> list[list[BatchRecord]]:
+    """Return what each column of a bound cage holds after each batch, as `simulate` tells it of one.
+
+    actions: of each column, batch and row.  first: column.  at_row: called before each row with its number.
+    """
+    n, batches = cage.n, len(actions[0])
+    columns: list[list[BatchRecord]] = [[] for _ in range(n)]
+    step = 0
+    for k in range(batches):
+        if k == 0 or not automatic:
+            run_groups(cage, "start_reset", 0, everyone=k == 0)
+        needs, T = [cage.needs_reset.tolist()], len(actions[0][k])
+        for t in range(T):
+            for i in range(n):
+                samples.agent.action[t, first + i] = actions[i][k][t]
+            at_row(step)
+            step += 1
+            run_groups(cage, "start_row", t)
+            # As a list, since the cage changes its flags in place.
+            needs.append(cage.needs_reset.tolist())
+        _record_batch(cage, samples, needs, T, columns, first)
+        buffer_rotate(samples.env)
+    return columns
+
+
+def _record_batch(
+    cage: CageInterface,
+    samples: Samples,
+    needs: list[list[bool]],
+    T: int,
+    columns: list[list[BatchRecord]],
+    first: int,
+) -> None:
+    final, trajs = cage.collect_final_observations(), cage.collect_completed_trajs()
+    # Episodes come by column and then in time; final observations say where they belong.
+    order = sorted(found.column - first for found in final)
+    assert len(order) == len(trajs)
+    for i, column in enumerate(columns):
+        made = read_batch(samples, first + i, T)
+        made.needs_reset = [row[i] for row in needs]
+        mine = [found for found in final if found.column == first + i]
+        made.final = [(found.row, found.observation) for found in mine]
+        made.trajs = [
+            (traj.length, traj.return_, traj.discounted_return)
+            for j, traj in zip(order, trajs, strict=True)
+            if j == i
+        ]
+        column.append(made)
+
+
+def await_done(cage: CageInterface, group: int = 0) -> None:
+    """Ask a cage until a row is done, without waiting for it."""
+    deadline = time.monotonic() + 20.0
+    while not cage.row_done(group):
+        assert time.monotonic() < deadline, f"row_done({group}): still False after 20 s"
+        time.sleep(0.001)
+
+
+def notes_of(error: BaseException) -> str:
+    """Return all that an exception says: its text, its notes, and its cause."""
+    said = [str(error), *getattr(error, "__notes__", ())]
+    if error.__cause__ is not None:
+        said.append(str(error.__cause__))
+    return "\n".join(said)
+
+
+def close_quietly(cage: Any) -> None:
+    """Close a cage that fails while it is closed, or while another error is raised."""
+    with suppress(Exception):
+        cage.close()
+
+
+def factories_of(**options: Any) -> list[partial[CountingEnv]]:
+    """Return what makes environments with uneven episodes."""
+    return [partial(CountingEnv, lengths, **options) for lengths in LENGTHS]
+
+
+def draw_columns(space: Any = None, T: int = T, batches: int = BATCHES) -> list[Any]:
+    """Return actions for `record_columns`."""
+    space = spaces.Discrete(4) if space is None else space
+    return [draw_actions(space, i, batches, T) for i in range(N)]
+
+
+def clocks(samples: Any, t: int, n: int = N) -> list[list[float]]:
+    """Return (episode, step) of each environment's observation in a row."""
+    return [plain(samples.env.observation, t, FIRST + i)[1:].tolist() for i in range(n)]

@@ -1,0 +1,78 @@
+"""What the contract of cages of native vector environments asks of those who inherit it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from parllel.buffers.samples import Samples
+from parllel.cages.native.vector_env_factory import VectorEnvFactory
+from parllel.cages.vectorized_cage import VectorizedCage
+from parllel.testing.cages.cage_hooks import FIRST
+from parllel.testing.cages.native_reference import masked_reset
+from parllel.testing.cages.row_reference import make_samples, seeds_of
+
+SEEDS = (7, 1, 8, 2)
+N, T, BATCHES = len(SEEDS), 30, 3
+
+
+class NativeCageHooks:
+    """Hooks, and what the tests share.
+
+    Attributes:
+        mode: the autoreset mode of the environment.
+        has_state: whether its state can be saved.
+        rests: whether single environments rest while they wait, as those of a SyncVectorEnv do.
+        T: rows of a batch; in three batches, each with random actions, episodes have to end.
+    """
+
+    mode = "NextStep"
+    has_state = False
+    rests = False
+    T = T
+
+    def make_env(self, n: int) -> Any:
+        """Return the environment; overridden with another argument, `seed`, where it is seeded when made."""
+        raise NotImplementedError(f"{type(self).__name__} must say how to make an environment")
+
+    def begin(self, env: Any, seeds: Sequence[int]) -> Any:
+        """Reset an environment by what a cage with these seeds gives to it; return its observations."""
+        return env.reset(seed=list(seeds))[0]
+
+    def reset_some(self, env: Any, mask: Any) -> Any:
+        """Reset those of a mask; return their observations alone."""
+        return masked_reset(env, mask)
+
+    def made(self, **options: Any) -> VectorizedCage:
+        """Return a cage."""
+        return VectorizedCage(
+            VectorEnvFactory(self.make_env), **{"n": N, "seeds": SEEDS, **options}
+        )
+
+    def directly(self) -> tuple[Any, Any]:
+        """Return an environment without a cage, and its first observations."""
+        words = [seeds_of(seed)[0] for seed in SEEDS]
+        factory = VectorEnvFactory(self.make_env)
+        env = factory.make(N, [word & (2**31 - 1) for word in words])
+        return env, copy.deepcopy(self.begin(env, words))
+
+    def bound(self, **options: Any) -> tuple[VectorizedCage, Samples]:
+        """Return a cage, and samples with a foreign column on either side of its own."""
+        cage = self.made(**options)
+        samples = make_samples(_OneSpace(cage.spaces), self.T, N + 2, info=False)
+        cage.set_samples_buffer(samples, slice(FIRST, FIRST + N))
+        return cage, samples
+
+    def observations(self, samples: Samples, t: int) -> Any:
+        """Return the observations of a row of the cage's columns."""
+        return np.asarray(samples.env.observation[t])[FIRST : FIRST + N].tolist()
+
+
+class _OneSpace:
+    """The spaces of one environment, as `make_samples` asks an environment for them."""
+
+    def __init__(self, spaces: Any) -> None:
+        self.observation_space, self.action_space = spaces.observation, spaces.action

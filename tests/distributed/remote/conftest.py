@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def kaggle_python() -> Path:
+    """The Python of an environment with kaggle-environments; made once, which `make test` does beforehand."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.peers.venvs import create, python_of
+
+    try:
+        create("kaggle")
+    except (RuntimeError, subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"kaggle-environments cannot be installed here: {error}")
+    python = python_of("kaggle")
+    assert python is not None
+    return python

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from parllel.distributed.remote.server import Actions, Permissions, build_server
+from parllel.distributed.web import ServerSettings, WebServer
+
+
+@pytest.fixture
+def agents(tmp_path):
+    """A folder with agents, which tests let servers load."""
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    for name, source in AGENTS.items():
+        (folder / f"{name}.py").write_text(source)
+    return folder
+
+
+AGENTS = {
+    "by_step": "def agent(observation):\n    return observation.step % 3\n",
+    "failing": "def agent(observation):\n    raise ValueError('no idea')\n",
+    "sleeping": "import time\n\ndef agent(observation):\n    time.sleep(600)\n",
+    "broken": "def agent(observation:\n    pass\n",
+    "configured": "def agent(observation, configuration):\n    return configuration.episodeSteps\n",
+}
+
+
+@pytest.fixture
+def actions(agents):
+    """What a server does that may load the agents of the folder."""
+    with Actions(Permissions(agents)) as made:
+        yield made
+
+
+@pytest.fixture
+def serve():
+    """Return what starts a server with permissions, and returns its URL."""
+    with contextlib.ExitStack() as stack:
+
+        def serve(permissions=None, *, settings=None, **options):
+            made = stack.enter_context(Actions(permissions, **options))
+            return stack.enter_context(
+                WebServer(build_server(settings or ServerSettings(), made))
+            ).url
+
+        yield serve

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from asking import get, post
+from serving import http_server
+from waiting import until
+
+from parllel.cli import main
+from parllel.system.processes import command_of, descendants, process_runs
+
+pytestmark = pytest.mark.timeout(120)
+
+COMMAND = [sys.executable, "-m", "parllel.cli", "http-server"]
+ACT = {"action": "act", "state": {"observation": {"step": 1, "remainingOverageTime": 60}}}
+
+
+def test_an_agent_is_loaded_at_the_start(agents):
+    flags = ("--agent", agents / "configured.py", "--environment", "rps")
+    with http_server(*flags, "--configuration", '{"episodeSteps": 7}') as url:
+        assert get(f"{url}/ready").json() == {"status": "ready"}
+        assert post(url, ACT).json() == {"action": 7}
+        # That the operator named it allows nothing to requests.
+        request = {"action": "initialize_agents", "environment": "rps", "agents": ["by_step.py"]}
+        assert post(url, request).status == 403
+
+
+def test_a_module_of_the_user_registers_environments(tmp_path):
+    (tmp_path / "games_of_mine.py").write_text(
+        "from parllel.distributed.remote import register\n"
+        "from parllel.distributed.remote.games import RockPaperScissors\n\n"
+        "register('my-rps', RockPaperScissors)\n"
+    )
+    with http_server("--import", tmp_path / "games_of_mine.py") as url:
+        assert "my-rps" in get(url).json()
+
+
+def test_the_token_comes_from_the_environment_and_is_in_no_argument():
+    token = "a-token-of-this-test"
+    with http_server(PARLLEL_TOKEN=token) as url:
+        assert post(url, {"action": "list"}).status == 401
+        assert post(url, {"action": "list"}, password=token).status == 200
+
+
+def test_a_server_of_all_addresses_warns_and_has_a_url_that_works(capfd):
+    token = "a-token-of-this-test"
+    with http_server("--host", "0.0.0.0", PARLLEL_TOKEN=token) as url:
+        assert "0.0.0.0" not in url
+        assert get(f"{url}/ready").json() == {"status": "ready"}
+    assert (
+        "warning: at 0.0.0.0 every machine that reaches this one can connect."
+        in capfd.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--host", "0.0.0.0"), "--token-file FILE"),
+        (("--agent", "rock"), "--agent SPEC and --environment NAME: expected both or none"),
+        (("--agent", "nowhere.py", "--environment", "rps"), "nowhere.py"),
+        (("--agent", "{agents}/broken.py", "--environment", "rps"), "broken.py"),
+        (("--agent-root", "nowhere"), "--agent-root nowhere: there is no such folder"),
+        (("--token-file", "nowhere"), "nowhere"),
+        (("--import", "nowhere_at_all"), "nowhere_at_all"),
+        (("--max-sessions", "0"), "--max-sessions"),
+        (("--idle", "0"), "--idle: expected more than 0, got 0"),
+        (("--idle", "nan"), "--idle: expected more than 0, got nan"),
+        (("--memory", "-1"), "--memory: expected more than 0, got -1"),
+        (("--port", "{taken}"), "is in use"),
+    ],
+)
+def test_mistakes_are_one_sentence(agents, flags, message, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = [flag.format(agents=agents, taken=port) for flag in flags]
+        if "--port" not in told:
+            told += ["--port", "0"]
+        status = main(["http-server", *told])
+    said = capsys.readouterr()
+    assert (status, said.out) == (2, "")
+    assert said.err.startswith("parllel: ")
+    assert message in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_server_that_is_killed_leaves_no_agent(agents):
+    (agents / "starts.py").write_text(
+        "import subprocess\n\nsubprocess.Popen(['sleep', '4711'])\n\ndef agent(observation):\n    return 1\n"
+    )
+    process = subprocess.Popen(
+        [*COMMAND, "--port", "0", "--agent", agents / "starts.py", "--environment", "rps"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = process.stdout.readline().split()[-1]
+        assert post(url, ACT).json() == {"action": 1}
+        started = descendants(process.pid)
+        assert "sleep 4711" in {command_of(entry.pid) for entry in started}
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    # On a busy machine for longer than the guard of each test waits, which then looks for what is left.
+    until(lambda: not any(process_runs(entry.pid) for entry in started))

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from starting import METHODS, Run, Start
+
+from parllel.system.processes import Child, Program, program_start, watched_process
+
+
+@pytest.fixture(params=METHODS)
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """A function that starts a child under each start method; ends them all."""
+    yield from starter(request.param)
+
+
+@pytest.fixture
+def start_fork() -> Iterator[Start]:
+    """The same under the cheapest one, where the method cannot matter."""
+    yield from starter("fork")
+
+
+def starter(method: str) -> Iterator[Start]:
+    started: list[Child] = []
+
+    def start(target: Callable[..., None], *args: Any, **kwargs: Any) -> Child:
+        child = Child(target, args, name="cage 3", start_method=method, **kwargs)
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """A function that starts a script of the shell; ends them all."""
+    started: list[Program] = []
+
+    def run_script(script: str, **options: object) -> Program:
+        options = {"name": "the script", **options}
+        program = Program(["sh", "-c", script], **options)  # type: ignore[arg-type]
+        started.append(program)
+        return program
+
+    yield run_script
+    for program in started:
+        program.kill()
+
+
+@pytest.fixture(params=["fork server", "subprocess"])
+def run_either_way(
+    run: Run, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """The same by the fork server, and as on systems that have neither that nor pidfds."""
+    if request.param == "subprocess":
+        monkeypatch.setattr(program_start, "_has_guards", lambda: False)
+        monkeypatch.setattr(watched_process, "_open_pidfd", lambda pid: -1)
+    return run

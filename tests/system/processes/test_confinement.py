@@ -1,0 +1,132 @@
+"""Children that are confined end as others do, and know nothing that they were not given."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from parllel.errors import WorkerDiedError
+from parllel.system.processes import (
+    Child,
+    Confinement,
+    descendants,
+    environment_mark,
+    forkserver_pid,
+    process_runs,
+)
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="confined by means of Linux"
+)
+T = 30.0
+
+
+def numbers(connection):
+    connection.send_bytes(f"{os.getpid()} {os.getppid()}".encode())
+    connection.recv_bytes()
+
+
+def end_by(connection, how):
+    if how < 0:
+        os.kill(os.getpid(), -how)
+    os._exit(how)
+
+
+def names(connection):
+    connection.send_bytes("\n".join(os.environ).encode())
+
+
+@pytest.fixture
+def namespaces():
+    try:
+        with_namespaces = Child(numbers, confinement=Confinement(namespaces=True))
+        with_namespaces.receive(T, "at its start")
+    except (OSError, WorkerDiedError) as error:
+        pytest.skip(f"this machine offers no namespaces: {error}")
+    with_namespaces.end()
+    return Confinement(namespaces=True)
+
+
+def test_a_child_in_namespaces_sees_itself_and_process_1_only(namespaces):
+    child = Child(numbers, confinement=namespaces)
+    try:
+        assert child.receive(T, "at its start") == b"2 0"
+    finally:
+        child.end()
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        (0, "exited with code 0"),
+        (7, "exited with code 7"),
+        (-signal.SIGSEGV, "was killed by SIGSEGV"),
+        (-signal.SIGKILL, "was killed by SIGKILL"),
+        (-signal.SIGTERM, "was killed by SIGTERM"),
+    ],
+)
+def test_its_end_is_seen_as_it_was(namespaces, how, text):
+    child = Child(end_by, (how,), confinement=namespaces)
+    try:
+        with pytest.raises(WorkerDiedError, match=text):
+            child.receive(T, "at its end")
+    finally:
+        child.end()
+
+
+@pytest.mark.parametrize("which", ["the stand-in", "all of them"])
+def test_nothing_is_left_of_one_that_is_killed(namespaces, which):
+    child = Child(numbers, confinement=namespaces)
+    child.receive(T, "at its start")
+    below = descendants(child.pid)
+    assert len(below) == 2
+    if which == "the stand-in":
+        os.kill(child.pid, signal.SIGKILL)
+    child.kill()
+    limit = time.monotonic() + T
+    # They were killed; on a busy machine it takes a moment to be gone.
+    while any(process_runs(entry.pid) for entry in below):
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+
+
+def test_the_fork_server_has_no_other_variable(monkeypatch):
+    monkeypatch.setenv("A_KEY_OF_THIS_TEST", "secret")
+    child = Child(numbers)
+    child.receive(T, "at its start")
+    try:
+        names_of = {
+            line.partition(b"=")[0]
+            for line in Path(f"/proc/{forkserver_pid()}/environ").read_bytes().split(b"\0")
+        }
+        assert b"PATH" in names_of
+        assert {name for name in names_of if b"TOKEN" in name or b"KEY" in name} == set()
+    finally:
+        child.end()
+
+
+def test_a_child_has_the_variables_that_it_is_given(monkeypatch):
+    monkeypatch.setenv("A_KEY_OF_THIS_TEST", "secret")
+    for given, has in ((None, True), ({"OTHER": "1"}, False)):
+        child = Child(names, environment=given)
+        try:
+            found = child.receive(T, "at its start").decode().split("\n")
+        finally:
+            child.end()
+        assert ("A_KEY_OF_THIS_TEST" in found) == has
+        assert ("OTHER" in found) != has
+        assert set(environment_mark("")) <= set(found)
+
+
+def test_a_child_that_cannot_be_confined_executes_nothing():
+    child = Child(numbers, confinement=Confinement(landlock=1, writable=("x" * 300,)))
+    try:
+        with pytest.raises(WorkerDiedError, match="exited with code 78"):
+            child.receive(T, "at its start")
+    finally:
+        child.end()

@@ -1,0 +1,197 @@
+"""Programs that are not ours are watched and ended by the same code as children."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from starting import until
+
+from parllel.system.processes import Deaths, WatchedProcess, end_all, environment_mark
+from parllel.testing import process_entry, process_runs
+
+Watch = Callable[..., WatchedProcess]
+
+
+class Program:
+    """A subprocess.Popen with the face of a multiprocessing.Process."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.popen = popen
+        self.pid = popen.pid
+        self.kill = popen.kill
+
+    @property
+    def sentinel(self) -> int:
+        raise AssertionError("this system has process descriptors")
+
+    @property
+    def exitcode(self) -> int | None:
+        return self.popen.poll()
+
+    def join(self, timeout: float | None = None) -> None:
+        self.popen.wait(timeout)
+
+    def close(self) -> None:
+        if self.popen.stdout is not None:
+            self.popen.stdout.close()
+
+
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    """Start a script of the shell, which may print the ids of what it starts; end it at last."""
+    started: list[WatchedProcess] = []
+
+    def start(script: str) -> WatchedProcess:
+        # Of this process alone: another that runs these tests would end what has the same mark.
+        mark = f"{os.getpid()}, {len(started)}"
+        popen = subprocess.Popen(
+            ["sh", "-c", script],
+            env={**os.environ, **environment_mark(mark)},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        watched = WatchedProcess(Program(popen), name="a program", mark=mark)
+        started.append(watched)
+        return watched
+
+    yield start
+    for watched in started:
+        watched.kill()
+
+
+def printed(watched: WatchedProcess) -> int:
+    process = watched._process
+    assert isinstance(process, Program)
+    assert process.popen.stdout is not None
+    return int(process.popen.stdout.readline())
+
+
+def test_death_of_a_program_is_noticed_with_its_reason(watch: Watch) -> None:
+    watched, other = watch("exec sleep 60"), watch("exit 7")
+    until(other.died)
+    assert other.exit_text() == "exited with code 7"
+    assert watched.alive
+    deaths = Deaths([watched])
+    assert not deaths.any()
+    os.kill(watched.pid, signal.SIGKILL)
+    until(deaths.any)
+    assert not watched.alive
+    assert watched.exit_text() == "was killed by SIGKILL"
+    watched.end()
+    assert process_entry(watched.pid) is None
+
+
+def test_program_that_leaves_within_its_grace_gets_no_signal(watch: Watch, tmp_path: Path) -> None:
+    script = f"trap 'touch {tmp_path}/signal' TERM; echo 1; sleep 0.2; touch {tmp_path}/left"
+    watched = watch(script)
+    printed(watched)
+    watched.end(grace_s=30.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["left"]
+
+
+def test_program_may_tidy_up_on_sigterm_after_its_grace(watch: Watch, tmp_path: Path) -> None:
+    script = f"trap 'touch {tmp_path}/tidied; exit' TERM; echo 1; while :; do sleep 0.01; done"
+    tidies, has_no_time = watch(script), watch(script.replace("tidied", "killed"))
+    for watched in (tidies, has_no_time):
+        printed(watched)
+    tidies.end(grace_s=0.05)
+    has_no_time.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["tidied"]
+
+
+def test_program_that_ignores_sigterm_is_killed(watch: Watch) -> None:
+    watched = watch("trap '' TERM; sleep 60 & echo $!; wait; wait")
+    below = printed(watched)
+    watched.end(grace_s=0.05)
+    assert process_entry(watched.pid) is None
+    until(lambda: process_entry(below) is None)
+    for _ in range(2):
+        watched.end()
+    assert watched.ended
+
+
+@pytest.mark.parametrize("then", ["wait", "exit 0", "exit 1"])
+def test_sessions_that_a_program_started_end_with_it(watch: Watch, then: str) -> None:
+    watched = watch(f"setsid sleep 60 & echo $!; {then}")
+    below = printed(watched)
+    if then != "wait":
+        until(watched.died)
+    assert process_runs(below)
+    watched.end(grace_s=0.05)
+    until(lambda: not process_runs(below))
+
+
+def test_forgotten_program_is_ended() -> None:
+    popen = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    watched = WatchedProcess(Program(popen), name="a program", mark="")
+    del watched
+    gc.collect()
+    assert process_entry(popen.pid) is None
+
+
+def test_threads_read_the_exit_code_one_at_a_time(watch: Watch) -> None:
+    """The fork server sends it once, and who comes second would find the end of the pipe."""
+    watched = watch("exit 7")
+    reads = threading.Lock()
+    codes: list[int | None] = []
+
+    class Once(Program):
+        @property
+        def exitcode(self) -> int | None:
+            assert reads.acquire(blocking=False), "two threads read it"
+            time.sleep(0.05)
+            reads.release()
+            return super().exitcode
+
+    watched._process = Once(watched._process.popen)  # type: ignore[attr-defined]
+    threads = [
+        threading.Thread(target=lambda: codes.append(watched._await_exit(5.0))) for _ in "ab"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [7, 7]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_fork_does_not_wait_for_a_thread_that_it_lacks(watch: Watch) -> None:
+    watched = watch("exit 7")
+    until(watched.died)
+    held, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with watched._exit_lock:
+            held.set()
+            leave.wait(10.0)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10.0)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(5)
+        watched.exit_text()
+        os._exit(0)
+    leave.set()
+    thread.join()
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_several_programs_share_one_grace_and_all_may_tidy_up(watch: Watch, tmp_path: Path) -> None:
+    trap = "trap 'touch {0}.tidied; exit' TERM; touch {0}; while :; do sleep 0.01; done"
+    names = [tmp_path / str(i) for i in range(3)]
+    programs = [watch(trap.format(name)) for name in names]
+    until(lambda: all(name.exists() for name in names))
+    end_all(programs, 0.05)
+    assert not any(process_entry(program.pid) for program in programs)
+    assert all(name.with_suffix(".tidied").exists() for name in names)
+    end_all(programs, 0.05)
