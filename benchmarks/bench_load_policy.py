@@ -51,7 +51,8 @@ def build(config: dict[str, Any], stack: ExitStack, folder: Any, console: Any) -
 def loading() -> Iterator[Sides]:
     """Load the policy of a run that was trained for two batches, and put the run together."""
     from parllel.policies import load_policy
-    from parllel.runners import rebuild, train
+    from parllel.runners import train
+    from parllel.runners.runs import rebuild
 
     with TemporaryDirectory() as base:
         _, folder = train(build, {"seed": 0}, base=base, name="cartpole")

@@ -21,15 +21,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side, timed
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    Samples,
-    allocate,
-    buffer_close,
-    buffer_rotate,
-)
+from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
+from parllel.buffers.tree import buffer_close, buffer_rotate
 from parllel.cages import ProcessCage, example_of
 from parllel.types import BatchSpec
 

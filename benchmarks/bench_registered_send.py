@@ -19,8 +19,9 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Comparison, Count, Sides, both_sides, run_side
-from parllel.buffers import REGISTER, Link, NamedArrayTuple, allocate, buffer_asarray
-from parllel.system.processes import Child
+from parllel.buffers import NamedArrayTuple, allocate, buffer_asarray
+from parllel.buffers.link import REGISTER, Link
+from parllel.system.processes.child import Child
 from parllel.types import BatchSpec
 
 T, B, FEATURES, LEAVES = 64, 16, 17, 8

@@ -18,15 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    Samples,
-    allocate,
-    buffer_close,
-    buffer_rotate,
-)
+from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
+from parllel.buffers.tree import buffer_close, buffer_rotate
 from parllel.cages import TrajInfo, VectorizedCage, example_of
 from parllel.types import BatchSpec
 

@@ -18,14 +18,10 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Comparison, Sides, both_sides, run_side
-from parllel.system.processes import Child
-from parllel.system.waits import (
-    LINE_WORDS,
-    SleepSlots,
-    Wait,
-    available_kinds,
-    make_wait,
-)
+from parllel.system.processes.child import Child
+from parllel.system.waits import Wait, available_kinds, make_wait
+from parllel.system.waits.sleep_slots import SleepSlots
+from parllel.system.waits.wait import LINE_WORDS
 
 N_LINES, LEAVE, TIMEOUT_S = 2, -1, 30.0
 LINES_BYTES = N_LINES * LINE_WORDS * 4

@@ -29,7 +29,7 @@ SLOWEST = 10  # files, named at the end
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have the fork server import what most children of tests need, which each of them would."""
-    from parllel.system.processes import preload_in_forkserver
+    from parllel.system.processes.fork_server import preload_in_forkserver
 
     for name in ("hypothesis", "pytest", "parllel.testing"):
         preload_in_forkserver(name)
@@ -47,7 +47,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Prepare for many children and collections: the leak guard asks for these."""
-    from parllel.system.processes import preload_in_forkserver
+    from parllel.system.processes.fork_server import preload_in_forkserver
 
     # What tests have imported, most of the processes that they start would.
     for name in ("parllel.distributed.rollouts", "parllel.torch"):

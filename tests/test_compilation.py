@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from parllel.system.compilation import compiled, compiles
-from parllel.system.waits import CompiledWait, available_kinds
+from parllel.system.waits import available_kinds
+from parllel.system.waits.compiled_wait import CompiledWait
 
 
 def test_the_first_function_imports_numba():

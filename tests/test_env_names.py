@@ -311,7 +311,7 @@ def test_entry_points_of_every_kind_are_games(own):
 
 def test_entry_points_of_every_kind_are_operated(own):
     pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.distributed.operators import InteractiveRuntime
+    from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
 
     runtime = InteractiveRuntime(lambda observation: 0, env_named(own))
     runtime.bind()

@@ -25,7 +25,7 @@ from parllel.distributed.operators import OperatorConfig, OperatorLauncher
 from parllel.distributed.remote import Agent, RemotePolicy, make
 from parllel.distributed.rollouts import FragmentSender, RolloutWorker, RowsSchedule, WorkerPlace
 from parllel.policies import Policy, PolicyAgent
-from parllel.runs import import_script
+from parllel.runs.reference import import_script
 from parllel.samplers import BasicSampler
 from parllel_patterns import allocate_samples
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from benchmarks.messaging.workload import N_ENVS, ROOT, SCALAR, make_envs
 from parllel.distributed.messaging import (
-    DelayedTransport,
     ExecutionMode,
     KafkaBroker,
     MemoryTransport,
@@ -16,6 +15,7 @@ from parllel.distributed.messaging import (
     TopicManager,
     Transport,
 )
+from parllel.distributed.messaging.delayed_transport import DelayedTransport
 
 WAIT_S = 30.0
 ALONE, ENVIRONMENT = "alone", "environment"

@@ -1,6 +1,9 @@
 """Learning algorithms: the interface, and transforms before learning. PPO lives with its framework."""
 
-from parllel.algos.algorithm import Algorithm, fields_read
+from parllel.algos.algorithm import Algorithm
 from parllel.algos.transforming_algorithm import TransformingAlgorithm
 
-__all__ = ["Algorithm", "TransformingAlgorithm", "fields_read"]
+__all__ = [
+    "Algorithm",
+    "TransformingAlgorithm",
+]

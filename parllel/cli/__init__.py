@@ -2,4 +2,6 @@
 
 from parllel.cli.command import main
 
-__all__ = ["main"]
+__all__ = [
+    "main",
+]

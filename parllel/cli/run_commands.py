@@ -149,7 +149,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Add --trust, which `parllel.runs.check_source` asks for."""
+    """Add --trust, which `parllel.runs.trust.check_source` asks for."""
     parser.add_argument(
         "--trust",
         action="store_true",

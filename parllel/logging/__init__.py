@@ -6,7 +6,6 @@ from parllel.logging.ledger import Ledger, LedgerError
 from parllel.logging.logger import Logger
 from parllel.logging.read_records import read_records
 from parllel.logging.record_file import RecordFile
-from parllel.logging.replaced_file import replaced_file
 from parllel.logging.tensorboard_writer import TensorBoardWriter
 from parllel.logging.terminal_writer import TerminalWriter
 from parllel.logging.text_writer import TextWriter
@@ -28,5 +27,4 @@ __all__ = [
     "WandbWriter",
     "Writer",
     "read_records",
-    "replaced_file",
 ]

@@ -7,36 +7,24 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from parllel.lazy_names import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
-    from parllel.policies.constant_policy import ConstantPolicy
     from parllel.policies.env_names import env_named
     from parllel.policies.episodes import Episode, play_episodes
-    from parllel.policies.function_policy import FunctionPolicy
     from parllel.policies.label_actions import LabelActions
     from parllel.policies.opponent_env import OpponentEnv
     from parllel.policies.policy import Policy
     from parllel.policies.policy_agent import PolicyAgent
-    from parllel.policies.policy_file import policy_in_file, policy_in_module
     from parllel.policies.policy_loading import load_policy
-    from parllel.policies.random_policy import RandomPolicy
-    from parllel.policies.run_policy import RunPolicy
-    from parllel.policies.specification import code_of, policy_of, register_scheme
+    from parllel.policies.specification import policy_of, register_scheme
 
 __all__ = [
-    "ConstantPolicy",
     "Episode",
-    "FunctionPolicy",
     "LabelActions",
     "OpponentEnv",
     "Policy",
     "PolicyAgent",
-    "RandomPolicy",
-    "RunPolicy",
-    "code_of",
     "env_named",
     "load_policy",
     "play_episodes",
-    "policy_in_file",
-    "policy_in_module",
     "policy_of",
     "register_scheme",
 ]
@@ -44,9 +32,7 @@ __all__ = [
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
-        "constant_policy": ("ConstantPolicy",),
         "env_names": ("env_named",),
-        "function_policy": ("FunctionPolicy",),
         "label_actions": ("LabelActions",),
         "policy_loading": ("load_policy",),
         "opponent_env": ("OpponentEnv",),
@@ -56,14 +42,7 @@ __getattr__, __dir__ = _lazy_names(
         ),
         "policy": ("Policy",),
         "policy_agent": ("PolicyAgent",),
-        "policy_file": (
-            "policy_in_file",
-            "policy_in_module",
-        ),
-        "random_policy": ("RandomPolicy",),
-        "run_policy": ("RunPolicy",),
         "specification": (
-            "code_of",
             "policy_of",
             "register_scheme",
         ),

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parllel.agents import Agent, NumpyHandler, RowViews, agent_examples
+from parllel.agents import Agent, NumpyHandler, agent_examples
+from parllel.agents.row_views import RowViews
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from parllel.agents import SharedParameters
-from parllel.buffers import REGISTER, Link
+from parllel.agents.shared_parameters import SharedParameters
+from parllel.buffers.link import REGISTER, Link
 
 
 def parameters():

@@ -18,6 +18,8 @@ from parllel.arrays import (
     RotatingManagedMemoryArray,
     RotatingSharedMemoryArray,
     SharedMemoryArray,
+)
+from parllel.arrays.switching import (
     SwitchingArray,
     SwitchingManagedMemoryArray,
     SwitchingRotatingArray,

@@ -9,7 +9,8 @@ from array_model import FREE, MIXED, ROWS, Picked, make_pair
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.arrays import Array, RotatingArray, array_class
+from parllel.arrays import Array, RotatingArray
+from parllel.arrays.kinds import array_class
 
 SHAPES = [(4,), (5, 3), (4, 3, 2), (3, 2, 1), (6, 2, 2, 3), (1, 1)]
 

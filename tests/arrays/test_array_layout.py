@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 
 from parllel.arrays import (
-    STORAGES,
-    Arena,
     Array,
-    Block,
     ManagedMemoryArray,
     RotatingArray,
     RotatingManagedMemoryArray,
     RotatingSharedMemoryArray,
     SharedMemoryArray,
     Storage,
-    aligned,
-    array_class,
 )
+from parllel.arrays.arena import STORAGES, Arena, aligned
+from parllel.arrays.block import Block
+from parllel.arrays.kinds import array_class
 from parllel.errors import RegistrationError
 
 CLASSES: list[tuple[type[Array], Storage, bool]] = [

@@ -11,17 +11,15 @@ import numpy as np
 import pytest
 
 from parllel.arrays import (
-    STORAGES,
-    Arena,
     Array,
     ManagedMemoryArray,
     RotatingArray,
     SharedMemoryArray,
     Storage,
     arena,
-    array_class,
-    available_memory,
 )
+from parllel.arrays.arena import STORAGES, Arena, available_memory
+from parllel.arrays.kinds import array_class
 from parllel.errors import ClosedError, InsufficientMemoryError
 
 DESCRIPTORS = Path("/proc/self/fd")

@@ -14,16 +14,15 @@ import numpy as np
 import pytest
 
 from parllel.arrays import (
-    Arena,
     Array,
     ManagedMemoryArray,
     RotatingManagedMemoryArray,
     SharedMemoryArray,
     Storage,
-    aligned,
-    array_class,
-    new_key,
 )
+from parllel.arrays.arena import Arena, aligned
+from parllel.arrays.block import new_key
+from parllel.arrays.kinds import array_class
 from parllel.errors import RegistrationError
 
 METHODS = [m for m in ("fork", "forkserver", "spawn") if m in mp.get_all_start_methods()]

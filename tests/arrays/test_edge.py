@@ -3,13 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parllel.arrays import (
-    Array,
-    LazyFramesArray,
-    RotatingArray,
-    SwitchingArray,
-    SwitchingRotatingArray,
-)
+from parllel.arrays import Array, LazyFramesArray, RotatingArray
+from parllel.arrays.switching import SwitchingArray, SwitchingRotatingArray
 
 T, B, K = 5, 3, 4
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from frame_streams import filled, stacks_of
 
-from parllel.arrays import LazyFramesArray, aligned
+from parllel.arrays import LazyFramesArray
+from parllel.arrays.arena import aligned
 from parllel.errors import ClosedError, RegistrationError
 
 METHODS = [m for m in ("fork", "forkserver", "spawn") if m in mp.get_all_start_methods()]

@@ -8,14 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from parllel.arrays import (
+from parllel.arrays.kinds import array_class
+from parllel.arrays.switching import (
     SwitchingArray,
     SwitchingManagedMemoryArray,
     SwitchingRotatingArray,
     SwitchingRotatingManagedMemoryArray,
-    array_class,
 )
-from parllel.buffers import NamedArrayTuple, add_fields, allocate, buffer_arrays, buffer_rotate
+from parllel.buffers import NamedArrayTuple, add_fields, allocate
+from parllel.buffers.tree import buffer_arrays, buffer_rotate
 from parllel.types import BatchSpec
 
 # ---------------------------------------------------------------------- against a model

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parllel.arrays import SwitchingManagedMemoryArray
-from parllel.buffers import REGISTER, Field, Link, allocate, buffer_rotate
+from parllel.arrays.switching import SwitchingManagedMemoryArray
+from parllel.buffers import Field, allocate
+from parllel.buffers.link import REGISTER, Link
+from parllel.buffers.tree import buffer_rotate
 from parllel.errors import RegistrationError
-from parllel.system.processes import Child
+from parllel.system.processes.child import Child
 from parllel.types import BatchSpec
 
 METHODS = ["fork", "forkserver", "spawn"]

@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from parllel.buffers import FIRST_WORDS, HEAD, ChildConversation
+from parllel.buffers.child_conversation import ChildConversation
+from parllel.buffers.conversation import FIRST_WORDS, HEAD
 
 
 class GoodError(Exception):

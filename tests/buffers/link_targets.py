@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from link_trees import samples
 
-from parllel.buffers import REGISTER, Link, buffer_map
+from parllel.buffers import buffer_map
+from parllel.buffers.link import REGISTER, Link
 
 
 def serve_buffers(connection: Connection, *, inherited: Any = None) -> None:

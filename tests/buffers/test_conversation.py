@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from parllel.arrays import ManagedMemoryArray, SharedMemoryArray
-from parllel.buffers import FIRST_WORDS, HEAD, Conversation, conversation
+from parllel.buffers import conversation
+from parllel.buffers.conversation import FIRST_WORDS, HEAD, Conversation
 from parllel.errors import (
     ClosedError,
     WorkerDiedError,
@@ -23,8 +24,8 @@ from parllel.errors import (
     WorkerTimeoutError,
     WorkerTracebackError,
 )
-from parllel.system.processes import Child
-from parllel.testing import process_runs
+from parllel.system.processes.child import Child
+from parllel.system.processes.process_table import process_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 Talk = Callable[..., Conversation]

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parllel.buffers import (
-    Field,
-    allocate,
-    buffer_close,
-    describe_arrays,
-    insert_field,
-    summarize_arrays,
-)
+from parllel.buffers import Field, allocate, describe_arrays, insert_field, summarize_arrays
+from parllel.buffers.tree import buffer_close
 from parllel.errors import ClosedError
 from parllel.types import BatchSpec
 

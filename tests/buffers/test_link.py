@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 from link_trees import contents, descriptors, nodes, samples
 
 from parllel.arrays import Array, RotatingArray, SharedMemoryArray
-from parllel.buffers import (
-    REGISTER,
-    Link,
-    NamedArrayTuple,
-    NamedTuple,
-    Samples,
-    allocate,
-    buffer_close,
-    buffer_leaves,
-    buffer_rotate,
-)
+from parllel.buffers import NamedArrayTuple, NamedTuple, Samples, allocate, buffer_leaves
+from parllel.buffers.link import REGISTER, Link
+from parllel.buffers.tree import buffer_close, buffer_rotate
 from parllel.errors import RegistrationError
 from parllel.types import BatchSpec
 

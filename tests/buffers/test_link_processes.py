@@ -11,13 +11,10 @@ import numpy as np
 import pytest
 from link_trees import contents, descriptors, samples
 
-from parllel.buffers import (
-    Link,
-    NamedTuple,
-    buffer_leaves,
-)
+from parllel.buffers import NamedTuple, buffer_leaves
+from parllel.buffers.link import Link
 from parllel.errors import RegistrationError, WorkerDiedError, WorkerTimeoutError
-from parllel.system.processes import Child
+from parllel.system.processes.child import Child
 
 METHODS = ["fork", "forkserver", "spawn"]
 LONG_S = 30.0

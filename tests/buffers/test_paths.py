@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from parllel.arrays import Array
-from parllel.buffers import NamedArrayTuple, NamedTuple, dotted, field_at, leaf_paths, part_at
+from parllel.buffers import NamedArrayTuple, NamedTuple
+from parllel.buffers.paths import dotted, field_at, leaf_paths, part_at
 
 
 class Point(typing.NamedTuple):

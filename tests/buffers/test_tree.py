@@ -13,12 +13,14 @@ from parllel.buffers import (
     NamedArrayTuple,
     NamedTuple,
     Samples,
-    buffer_arrays,
     buffer_asarray,
-    buffer_close,
-    buffer_get_attr,
     buffer_leaves,
     buffer_map,
+)
+from parllel.buffers.tree import (
+    buffer_arrays,
+    buffer_close,
+    buffer_get_attr,
     buffer_method,
     buffer_rotate,
     buffer_set_attr,

@@ -14,11 +14,13 @@ import pytest
 from cage_makers import forked
 from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 
-from parllel.cages import Awaited, AwaitedRows, VectorizedCage, await_rows
+from parllel.cages import AwaitedRows, VectorizedCage
 from parllel.cages.stepping import awaited_rows
+from parllel.cages.stepping.awaited_rows import await_rows
+from parllel.cages.workers.awaited import Awaited
 from parllel.cages.workers.bell import Bell
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
-from parllel.system.processes import Handles
+from parllel.system.processes.several import Handles
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_faults_contract import WITHIN_S
 from parllel.testing.cages.cage_hooks import await_done, run_groups

@@ -7,15 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parllel.arrays import Array, BatchViews
-from parllel.buffers import (
-    AgentSamples,
-    EnvSamples,
-    Field,
-    Samples,
-    allocate,
-    buffer_rotate,
-)
+from parllel.arrays import Array
+from parllel.arrays.batch_views import BatchViews
+from parllel.buffers import AgentSamples, EnvSamples, Field, Samples, allocate
+from parllel.buffers.tree import buffer_rotate
 from parllel.cages import SynchronizedProcessCage
 from parllel.cages.stepping.leaf_rows import LeafRows
 from parllel.cages.workers.environment_share import EnvironmentShare

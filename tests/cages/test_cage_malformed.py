@@ -12,13 +12,14 @@ from cage_makers import MAKERS, bind
 
 from parllel.cages import VectorEnvFactory, VectorizedCage
 from parllel.samplers import plan_sampling
-from parllel.testing import CountingEnv, MalformedEnv
+from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import run
 from parllel.testing.cages.row_reference import assert_same_tree, make_samples, plain, read_batch
 from parllel.testing.faulty_envs import (
     MALFORMED_FLAGS,
     MALFORMED_OBSERVATIONS,
     MALFORMED_REWARDS,
+    MalformedEnv,
 )
 
 NAME = r"environment 4 \(CountingEnv\): "

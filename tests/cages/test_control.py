@@ -22,8 +22,9 @@ from parllel.cages.workers.control import (
     Control,
     ControlSize,
 )
-from parllel.system.processes import Handles
-from parllel.system.waits import LINE_WORDS, available_kinds
+from parllel.system.processes.several import Handles
+from parllel.system.waits import available_kinds
+from parllel.system.waits.wait import LINE_WORDS
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import FIRST, record_columns
 from parllel.testing.cages.row_reference import assert_same_batches, draw_actions, make_samples

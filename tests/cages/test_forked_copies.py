@@ -20,7 +20,8 @@ from parllel.cages import AwaitedRows, ProcessCage, SynchronizedProcessCage
 from parllel.errors import ClosedError, WorkerDiedError
 from parllel.samplers import AsynchronousSampler, BasicSampler, EvalSampler, Sampler
 from parllel.system.processes import Program
-from parllel.testing import CountingEnv, process_runs
+from parllel.system.processes.process_table import process_runs
+from parllel.testing import CountingEnv
 from parllel.testing.cages.row_reference import make_samples
 from parllel.types import BatchSpec
 from parllel_patterns import allocate_eval_samples, allocate_samples

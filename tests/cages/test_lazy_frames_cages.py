@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler
 from parllel.arrays import LazyFramesArray
-from parllel.buffers import Field, Samples, allocate, buffer_leaves, buffer_map, buffer_rotate
+from parllel.buffers import Field, Samples, allocate, buffer_leaves, buffer_map
+from parllel.buffers.tree import buffer_rotate
 from parllel.cages import (
     Cage,
     ProcessCage,

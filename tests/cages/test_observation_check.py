@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from parllel.cages.stepping.checks import check_reset, check_step
 from parllel.cages.stepping.observation_check import ObservationCheck
-from parllel.testing import MalformedEnv
 from parllel.testing.cages.cage_hooks import run
+from parllel.testing.faulty_envs import MalformedEnv
 
 INF = np.inf
 BOX: Any = spaces.Box(-1, 1, (3,), np.float32)

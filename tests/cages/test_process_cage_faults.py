@@ -18,7 +18,7 @@ from parllel.errors import (
     WorkerDiedError,
     WorkerTimeoutError,
 )
-from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
+from parllel.testing import CountingEnv, FaultyEnv
 from parllel.testing.cages.cage_faults_contract import (
     WITHIN_S,
     CageFaultsContract,
@@ -33,6 +33,7 @@ from parllel.testing.cages.row_reference import (
     plain,
     simulate,
 )
+from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError
 
 
 class TestFaults(MakesProcessCage, CageFaultsContract):

@@ -13,7 +13,8 @@ import pytest
 from cage_makers import forked
 from stopped_workers import KINDS, bind, stopped, until
 
-from parllel.cages import AwaitedRows, ProcessCage, await_rows
+from parllel.cages import AwaitedRows, ProcessCage
+from parllel.cages.stepping.awaited_rows import await_rows
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import await_done

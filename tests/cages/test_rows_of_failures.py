@@ -10,9 +10,10 @@ import pytest
 
 from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.errors import ClosedError, WorkerDiedError
-from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
+from parllel.testing import CountingEnv, FaultyEnv
 from parllel.testing.cages.cage_hooks import run_groups
 from parllel.testing.cages.row_reference import make_samples
+from parllel.testing.faulty_envs import DummyFaultError
 
 T, N = 4, 6
 FAILED, ROW = 4, 2  # the column and the row in which something happens

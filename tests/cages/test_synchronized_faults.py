@@ -13,7 +13,7 @@ from parllel.errors import (
     ClosedError,
     WorkerTimeoutError,
 )
-from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
+from parllel.testing import CountingEnv, FaultyEnv
 from parllel.testing.cages.cage_faults_contract import (
     FAULTS,
     WITHIN_S,
@@ -25,7 +25,7 @@ from parllel.testing.cages.cage_faults_contract import (
 from parllel.testing.cages.cage_hooks import notes_of, run, run_groups
 from parllel.testing.cages.cage_kinds import MakesSynchronizedCage
 from parllel.testing.cages.row_reference import make_samples
-from parllel.testing.faulty_envs import PHASES
+from parllel.testing.faulty_envs import PHASES, DummyFaultError
 
 TIMEOUT_S = 0.3
 T, N = 5, 4

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from parllel.buffers import buffer_leaves, buffer_rotate
+from parllel.buffers import buffer_leaves
+from parllel.buffers.tree import buffer_rotate
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
 from parllel.system.waits import available_kinds
 from parllel.testing import CountingEnv

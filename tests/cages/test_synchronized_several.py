@@ -18,10 +18,11 @@ from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.cages.workers import worker_pool
 from parllel.errors import WorkerDiedError, first_of
 from parllel.samplers.cage_columns import CageColumns
-from parllel.testing import CountingEnv, CrowdedEnv, DummyFaultError, FaultyEnv
+from parllel.testing import CountingEnv, FaultyEnv
 from parllel.testing.cages.cage_faults_contract import wait_until_gone
 from parllel.testing.cages.cage_hooks import notes_of, run_groups
 from parllel.testing.cages.row_reference import make_samples
+from parllel.testing.faulty_envs import CrowdedEnv, DummyFaultError
 
 T, N = 4, 4
 Factories = list[Callable[[], Any]]

@@ -20,8 +20,9 @@ import pytest
 
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import ClosedError, RegistrationError
+from parllel.system.processes.process_table import process_runs
 from parllel.system.waits import available_kinds
-from parllel.testing import CountingEnv, process_runs
+from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_faults_contract import wait_until_gone
 from parllel.testing.cages.cage_hooks import FIRST, clocks, run, run_groups
 from parllel.testing.cages.row_reference import make_samples, plain

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from parllel.arrays import ManagedMemoryArray
-from parllel.buffers import buffer_rotate
+from parllel.buffers.tree import buffer_rotate
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.errors import (
     ClosedError,
@@ -22,7 +22,7 @@ from parllel.errors import (
     WorkerTracebackError,
     WrongStateError,
 )
-from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
+from parllel.testing import CountingEnv, FaultyEnv
 from parllel.testing.cages.cage_faults_contract import WITHIN_S, set_timeout, wait_until_gone
 from parllel.testing.cages.cage_hooks import (
     FIRST,
@@ -41,6 +41,7 @@ from parllel.testing.cages.row_reference import (
     read_batch,
     simulate,
 )
+from parllel.testing.faulty_envs import DummyFaultError
 
 PLACES = {
     "worker": {"n_workers": 1},

@@ -15,7 +15,8 @@ from parllel import BatchSpec, Seeds
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
 from parllel.cages.stepping.make_envs import words_of
-from parllel.envs import ParallelEnvAdapter, multi_agent_info, zero_of
+from parllel.envs import ParallelEnvAdapter, multi_agent_info
+from parllel.envs.space_elements import zero_of
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_parallel_env import (
     CountingParallelEnv,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from parllel.envs import SingleEnvAdapter, info_of
+from parllel.envs.single_env_adapter import SingleEnvAdapter, info_of
 
 
 class CountingEnv(gym.Env):

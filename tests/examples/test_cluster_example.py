@@ -15,7 +15,7 @@ from test_example_scripts import PNG, rows_of, run, state_of
 
 from parllel.cli import main
 from parllel.runs import RunFolder
-from parllel.testing import descendants, process_runs
+from parllel.system.processes.process_table import descendants, process_runs
 
 # A limit for what hangs: a machine that does much else takes its time.
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("open_fonts")]

@@ -20,8 +20,7 @@ from parllel.distributed.remote import RemotePolicy
 from parllel.policies import PolicyAgent, load_policy, policy_of
 from parllel.runs import RunFolder
 from parllel.samplers import BasicSampler
-from parllel.system.processes import descendants
-from parllel.testing import process_runs
+from parllel.system.processes.process_table import descendants, process_runs
 from parllel_patterns import allocate_samples, build_cages
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

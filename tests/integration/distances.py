@@ -166,7 +166,7 @@ def as_operators(name: str, run: Path, url: str, base: Path) -> dict[str, Played
 
 def as_root_agent(name: str, run: Path, **settings: Any) -> Played:
     """Play as the example does, which is a script."""
-    from parllel.runs import import_script
+    from parllel.runs.reference import import_script
 
     example = import_script(ROOT / "examples" / "messaging" / "pilot.py")
     with load_policy(run) as policy:

@@ -20,7 +20,8 @@ from parllel.cages import (
     VectorEnvFactory,
     VectorizedCage,
 )
-from parllel.policies import ConstantPolicy, play_episodes
+from parllel.policies import play_episodes
+from parllel.policies.constant_policy import ConstantPolicy
 from parllel.testing.cages.row_reference import make_samples, plain
 
 LENGTH, T = 4, 11  # two episodes, and part of a third
@@ -184,7 +185,7 @@ def test_remote_episodes_are_those_of_the_seed(registered: str) -> None:
 
 def test_operators_play_the_episodes_of_the_seed() -> None:
     pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.distributed.operators import InteractiveRuntime
+    from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
 
     runtime = InteractiveRuntime(lambda observation: 0, Dice)
     runtime.bind()

@@ -15,7 +15,8 @@ from gymnasium.vector import SyncVectorEnv
 from parllel.cages import Cage, ProcessCage, TrajInfo, VectorEnvFactory, VectorizedCage
 from parllel.envs import ParallelEnvAdapter
 from parllel.errors import notes_of
-from parllel.policies import ConstantPolicy, play_episodes
+from parllel.policies import play_episodes
+from parllel.policies.constant_policy import ConstantPolicy
 from parllel.testing.cages.row_reference import make_samples
 
 LENGTH = 2
@@ -153,7 +154,7 @@ def test_a_native_environment_of_one_names_it() -> None:
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_operators_say_so_in_a_reply(reward: Any) -> None:
     pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.distributed.operators import InteractiveRuntime
+    from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
 
     runtime = InteractiveRuntime(lambda observation: 0, partial(Paying, reward))
     runtime.bind()

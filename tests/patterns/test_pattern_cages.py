@@ -6,11 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from parllel.buffers import buffer_close
+from parllel.buffers.tree import buffer_close
 from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
 from parllel.samplers import Plan
 from parllel.seeding import Seeds
-from parllel.system.processes import usable_cores
+from parllel.system.processes.cores import usable_cores
 from parllel.testing.cages.row_reference import make_samples
 from parllel.testing.dummy_envs import CountingEnv
 from parllel_patterns import build_cages

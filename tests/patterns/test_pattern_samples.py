@@ -7,7 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from parllel.agents import NumpyHandler, RandomAgent
-from parllel.buffers import NamedArrayTuple, buffer_close, buffer_leaves
+from parllel.buffers import NamedArrayTuple, buffer_leaves
+from parllel.buffers.tree import buffer_close
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
 from parllel.samplers import Plan
 from parllel.seeding import Seeds

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.pictures import curve_with_band, plot_learning_curve, read_curve
+from parllel.pictures import curve_with_band, plot_learning_curve
+from parllel.pictures.learning_curve import read_curve
 
 CURVES = {"training": [(0, 1.0), (100, 5.0)], "evaluation": [(0, 2.0), (100, 9.0)]}
 

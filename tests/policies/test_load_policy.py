@@ -17,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_runs import MAKE, B, Config
 
-from parllel.buffers import buffer_arrays, buffer_map
+from parllel.buffers import buffer_map
+from parllel.buffers.tree import buffer_arrays
 from parllel.errors import ClosedError
-from parllel.policies import RunPolicy, load_policy
-from parllel.runners import rebuild
+from parllel.policies import load_policy
+from parllel.policies.run_policy import RunPolicy
+from parllel.runners.runs import rebuild
 from parllel.testing.leak_guard import LeakGuard
 
 KINDS = ("normalized", "recurrent", "several_agents")

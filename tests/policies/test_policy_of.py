@@ -18,17 +18,13 @@ from hypothesis import strategies as st
 from policy_runs import pendulum
 
 from parllel.buffers import buffer_map
-from parllel.envs import draw_actions
-from parllel.policies import (
-    ConstantPolicy,
-    FunctionPolicy,
-    Policy,
-    RandomPolicy,
-    RunPolicy,
-    code_of,
-    policy_of,
-    register_scheme,
-)
+from parllel.envs.space_elements import draw_actions
+from parllel.policies import Policy, policy_of, register_scheme
+from parllel.policies.constant_policy import ConstantPolicy
+from parllel.policies.function_policy import FunctionPolicy
+from parllel.policies.random_policy import RandomPolicy
+from parllel.policies.run_policy import RunPolicy
+from parllel.policies.specification import code_of
 
 BOX = spaces.Box(np.float32([-1, 2]), np.float32([1, 5]))
 SPACES = {

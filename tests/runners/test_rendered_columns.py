@@ -11,7 +11,9 @@ from painted_env import PaintedEnv, painted
 
 from parllel.cages import Cage, ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.errors import WrongStateError
-from parllel.pictures import RenderedColumns, RenderedEnv, RenderingError
+from parllel.pictures import RenderingError
+from parllel.pictures.rendered_columns import RenderedColumns
+from parllel.pictures.rendered_env import RenderedEnv
 from parllel.samplers import EvalSampler
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup
 

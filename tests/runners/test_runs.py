@@ -19,7 +19,8 @@ from rich.console import Console
 from small_run import Config, Rates, build
 
 from parllel.errors import notes_of
-from parllel.runners import rebuild, repeat, resume, train
+from parllel.runners import repeat, resume, train
+from parllel.runners.runs import rebuild
 from parllel.runs import Checkpoints, RunFolder, config_values, load_state
 from parllel.runs.reference import Reference
 

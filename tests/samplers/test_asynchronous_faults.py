@@ -25,7 +25,7 @@ from sampler_cages import FORKED, synchronized, with_cages
 from parllel.buffers import conversation
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, WorkerTracebackError
 from parllel.samplers import AsynchronousSampler, BasicSampler
-from parllel.system.processes import process_runs
+from parllel.system.processes.process_table import process_runs
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv
 from parllel.testing.holdings import working_processes

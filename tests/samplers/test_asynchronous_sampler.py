@@ -22,7 +22,7 @@ from asynchronous_parts import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parllel.arrays import SwitchingManagedMemoryArray
+from parllel.arrays.switching import SwitchingManagedMemoryArray
 from parllel.buffers import allocate
 from parllel.errors import ClosedError, RegistrationError, WrongStateError
 from parllel.samplers import AsynchronousSampler, BasicSampler, Sampler

@@ -25,7 +25,8 @@ from parllel.cages import (
 )
 from parllel.errors import RegistrationError, WrongStateError
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, RecurrentSampler
-from parllel.system.processes import Channel, Child
+from parllel.system.processes.channel import Channel
+from parllel.system.processes.child import Child
 from parllel.testing import CountingAgent, CountingEnv
 from parllel.testing.sampler_contract import DOUBLED, SCALED, SHIFTED
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler

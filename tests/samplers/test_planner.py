@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from parllel.agents import NumpyHandler
 from parllel.cages import Spaces, VectorEnvFactory
-from parllel.samplers import Plan, measure_inference, measure_step, plan_sampling
+from parllel.samplers import Plan, measure_inference, plan_sampling
 from parllel.samplers.planner import SIGNAL_S, WAKE_S, best_plan, candidates, plan_s
-from parllel.samplers.step_cost import StepCost, measure_step_cost
+from parllel.samplers.step_cost import StepCost, measure_step, measure_step_cost
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.testing.dummy_envs import CountingEnv
 

@@ -20,10 +20,11 @@ import psutil
 import pytest
 from gymnasium import spaces
 
-from parllel.buffers import buffer_rotate
+from parllel.buffers.tree import buffer_rotate
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
-from parllel.testing import CountingEnv, private_memory, process_runs
+from parllel.system.processes.process_table import process_runs
+from parllel.testing import CountingEnv, private_memory
 from parllel.testing.cages.cage_hooks import FIRST, record_columns, run_groups
 from parllel.testing.cages.row_reference import (
     BatchRecord,

@@ -15,15 +15,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from parllel.system.processes import Child, forkserver_pid, process_table
-from parllel.testing import (
-    LeakError,
-    LeakGuard,
+from parllel.system.processes import process_table
+from parllel.system.processes.child import Child
+from parllel.system.processes.fork_server import forkserver_pid
+from parllel.system.processes.process_table import (
     command_of,
     descendants,
     process_entry,
     process_runs,
 )
+from parllel.testing import LeakError, LeakGuard
 from parllel.testing.subreaper import set_adopting
 
 T = TypeVar("T")

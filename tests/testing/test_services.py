@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from parllel.testing import LeakError, LeakGuard, Service, descendants, process_runs, subreaper
+from parllel.system.processes.process_table import descendants, process_runs
+from parllel.testing import LeakError, LeakGuard, Service, subreaper
 from parllel.testing import services as registry
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")

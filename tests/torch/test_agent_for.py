@@ -6,7 +6,8 @@ import pytest
 import torch
 from gymnasium import spaces as gs
 
-from parllel.buffers import NamedTuple, named_map
+from parllel.buffers import NamedTuple
+from parllel.buffers.tree import named_map
 from parllel.cages import Spaces, example_of
 from parllel.seeding import Seeds
 from parllel.torch import (

@@ -14,7 +14,7 @@ from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import SynchronizedProcessCage
 from parllel.errors import WorkerTimeoutError
-from parllel.system.processes import Child
+from parllel.system.processes.child import Child
 from parllel.testing import CountingEnv
 from parllel_patterns import allocate_samples
 

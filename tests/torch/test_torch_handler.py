@@ -9,7 +9,8 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import nn
 
-from parllel.agents import ALL_ENVS, Agent, NumpyHandler, RandomAgent, agent_examples
+from parllel.agents import Agent, NumpyHandler, RandomAgent, agent_examples
+from parllel.agents.agent import ALL_ENVS
 from parllel.buffers import (
     AgentSamples,
     EnvSamples,

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parllel import BatchSpec, Seeds
-from parllel.agents import SharedParameters, SmallPolicy, SmallWorkerPolicy
+from parllel.agents.shared_parameters import SharedParameters
+from parllel.agents.small_policy import SmallPolicy
+from parllel.agents.small_worker_policy import SmallWorkerPolicy
 from parllel.buffers import buffer_leaves
 from parllel.cages import SynchronizedProcessCage, TrajInfo, VectorizedCage
 from parllel.errors import WrongStateError

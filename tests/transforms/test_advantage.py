@@ -11,12 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transform_samples import make_samples, write_padded_rows
 
-from parllel.transforms import (
-    DiscountedReturns,
-    EstimateAdvantage,
-    discounted_returns,
-    estimate_advantage,
-)
+from parllel.transforms import EstimateAdvantage, estimate_advantage
+from parllel.transforms.returns import DiscountedReturns, discounted_returns
 
 
 def random_batch(seed, T, B, end_rate=0.3):

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from transform_samples import make_samples
 
-from parllel.buffers import field_at
+from parllel.buffers.paths import field_at
 from parllel.transforms import (
     BatchTransform,
     ClipRewards,
     EstimateAdvantage,
     NormalizeAdvantage,
     StepTransform,
-    optional_body_of,
 )
+from parllel.transforms.transform import optional_body_of
 
 
 def test_clip_rewards_writes_a_field_of_its_own():

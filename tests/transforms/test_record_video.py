@@ -15,7 +15,9 @@ from parllel.buffers import EnvSamples, Samples, buffer_leaves
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup
-from parllel.transforms import RecordVideo, capped_cubic, every_nth, picture_grid, pictures_of
+from parllel.transforms import RecordVideo, every_nth, picture_grid
+from parllel.transforms.record_video import pictures_of
+from parllel.transforms.recording_schedule import capped_cubic
 
 RED, BLUE = (230, 40, 40), (50, 110, 240)
 ALWAYS = every_nth(1)

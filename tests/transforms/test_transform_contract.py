@@ -16,7 +16,6 @@ from parllel.testing.transform_samples import allocate_numbers
 from parllel.transforms import (
     BatchTransform,
     ClipRewards,
-    DiscountedReturns,
     EstimateAdvantage,
     EstimateMultiAgentAdvantage,
     EstimateVtrace,
@@ -30,6 +29,7 @@ from parllel.transforms import (
     StepTransform,
     Transform,
 )
+from parllel.transforms.returns import DiscountedReturns
 
 DICT = {"position": np.zeros((2, 3), np.float32), "speed": np.float32(0)}
 

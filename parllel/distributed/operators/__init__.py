@@ -21,37 +21,15 @@ if _TYPE_CHECKING:
     from parllel.distributed.operators.experiments.experiment_file import load_experiment
     from parllel.distributed.operators.experiments.experiment_result import ExperimentResult
     from parllel.distributed.operators.experiments.experiment_seeds import Fixed, Procedural
-    from parllel.distributed.operators.experiments.intervals import (
-        Mean,
-        mean_with_interval,
-        proportion_with_interval,
-    )
-    from parllel.distributed.operators.experiments.results import (
-        Difference,
-        GroupResult,
-        Latency,
-        OperatorResult,
-    )
-    from parllel.distributed.operators.games.game_episodes import GameEpisodes
-    from parllel.distributed.operators.games.multi_agent_operator_handle import (
-        MultiAgentOperatorHandle,
-    )
-    from parllel.distributed.operators.llm.llm_client import LlmClient
+    from parllel.distributed.operators.experiments.results import OperatorResult
     from parllel.distributed.operators.llm.scripted_server import ScriptedServer
     from parllel.distributed.operators.operator_launcher import OperatorLauncher
-    from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
     from parllel.distributed.operators.protocol.message_lines import MessageError
     from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
     from parllel.distributed.operators.protocol.operator_config import OperatorConfig
     from parllel.distributed.operators.protocol.protocol_streams import take_streams
-    from parllel.distributed.operators.protocol.telemetry import (
-        Telemetry,
-        read_telemetry,
-        telemetry_path,
-    )
-    from parllel.distributed.operators.several_operators import await_replies
+    from parllel.distributed.operators.protocol.telemetry import read_telemetry
     from parllel.distributed.operators.workers.cleanrl_policy import CleanRlPolicy
-    from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
     from parllel.distributed.operators.workers.serving import load_failed, serve
     from parllel.distributed.operators.workers.worker_agent import Decision, WorkerAgent
 
@@ -60,37 +38,23 @@ __all__ = [
     "CleanRlPolicy",
     "Dashboard",
     "Decision",
-    "Difference",
     "EpisodeOutcome",
     "Experiment",
     "ExperimentResult",
     "Fixed",
-    "GameEpisodes",
-    "GroupResult",
-    "InteractiveRuntime",
-    "Latency",
-    "LlmClient",
-    "Mean",
     "MessageError",
     "MultiAgentConfig",
-    "MultiAgentOperatorHandle",
     "OperatorConfig",
     "OperatorLauncher",
-    "OperatorProcessHandle",
     "OperatorResult",
     "Procedural",
     "ScriptedServer",
-    "Telemetry",
     "WorkerAgent",
-    "await_replies",
     "load_experiment",
     "load_failed",
-    "mean_with_interval",
-    "proportion_with_interval",
     "read_telemetry",
     "serve",
     "take_streams",
-    "telemetry_path",
 ]
 
 __getattr__, __dir__ = _lazy_names(
@@ -106,35 +70,15 @@ __getattr__, __dir__ = _lazy_names(
             "Fixed",
             "Procedural",
         ),
-        "experiments.intervals": (
-            "Mean",
-            "mean_with_interval",
-            "proportion_with_interval",
-        ),
-        "experiments.results": (
-            "Difference",
-            "GroupResult",
-            "Latency",
-            "OperatorResult",
-        ),
-        "games.game_episodes": ("GameEpisodes",),
-        "games.multi_agent_operator_handle": ("MultiAgentOperatorHandle",),
-        "llm.llm_client": ("LlmClient",),
+        "experiments.results": ("OperatorResult",),
         "llm.scripted_server": ("ScriptedServer",),
         "operator_launcher": ("OperatorLauncher",),
-        "operator_process_handle": ("OperatorProcessHandle",),
         "protocol.message_lines": ("MessageError",),
         "protocol.multi_agent_config": ("MultiAgentConfig",),
         "protocol.operator_config": ("OperatorConfig",),
         "protocol.protocol_streams": ("take_streams",),
-        "protocol.telemetry": (
-            "Telemetry",
-            "read_telemetry",
-            "telemetry_path",
-        ),
-        "several_operators": ("await_replies",),
+        "protocol.telemetry": ("read_telemetry",),
         "workers.cleanrl_policy": ("CleanRlPolicy",),
-        "workers.interactive_runtime": ("InteractiveRuntime",),
         "workers.serving": (
             "load_failed",
             "serve",

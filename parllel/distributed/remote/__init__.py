@@ -6,21 +6,14 @@ Raises:
 
 from parllel.distributed.remote import libraries as _libraries  # noqa: F401
 from parllel.distributed.remote.agent import Agent
-from parllel.distributed.remote.agent_context import AgentContext
 from parllel.distributed.remote.agent_settings import AgentSettings
-from parllel.distributed.remote.build_agent import build_agent, kind_of
-from parllel.distributed.remote.environment import Environment, make
-from parllel.distributed.remote.episode_runner import EpisodeRunner
+from parllel.distributed.remote.build_agent import build_agent
+from parllel.distributed.remote.environment import make
 from parllel.distributed.remote.evaluate import evaluate
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.remote.games import (
-    Game,
-    Position,
-    Seat,
-    environments,
-    import_module_of_user,
-    register,
-)
+from parllel.distributed.remote.games.game import Game
+from parllel.distributed.remote.games.position import Position, Seat
+from parllel.distributed.remote.games.registry import environments, register
 from parllel.distributed.remote.http_client import HttpError
 from parllel.distributed.remote.protobuf_agent import ProtobufAgent
 from parllel.distributed.remote.remote_policy import RemoteError, RemotePolicy
@@ -28,11 +21,8 @@ from parllel.distributed.remote.url_agent import UrlAgent
 
 __all__ = [
     "Agent",
-    "AgentContext",
     "AgentFailure",
     "AgentSettings",
-    "Environment",
-    "EpisodeRunner",
     "Game",
     "HttpError",
     "Position",
@@ -44,8 +34,6 @@ __all__ = [
     "build_agent",
     "environments",
     "evaluate",
-    "import_module_of_user",
-    "kind_of",
     "make",
     "register",
 ]

@@ -4,11 +4,10 @@ from parllel.distributed.rollouts.env_worker import EnvWorker
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.fragment_sampler import FragmentSampler
 from parllel.distributed.rollouts.fragments.fragment_cutter import FragmentCutter
-from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise
 from parllel.distributed.rollouts.fragments.fragment_sender import FragmentSender
 from parllel.distributed.rollouts.fragments.replay_buffer import ReplayBuffer
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
-from parllel.distributed.rollouts.fragments.sample_fragment import FragmentKey, SampleFragment
+from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
 from parllel.distributed.rollouts.local_rollouts import LocalRollouts
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.distributed.rollouts.ready_schedule import ReadySchedule
@@ -16,20 +15,15 @@ from parllel.distributed.rollouts.rollout_worker import RolloutWorker
 from parllel.distributed.rollouts.rollouts import Rollouts
 from parllel.distributed.rollouts.rows_schedule import RowsSchedule
 from parllel.distributed.rollouts.schedule import Schedule
-from parllel.distributed.rollouts.step_collector import StepCollector
 from parllel.distributed.rollouts.step_record import StepRecord
 from parllel.distributed.rollouts.trainer import Trainer
-from parllel.distributed.rollouts.worker_place import BuildWorker, WorkerPlace
+from parllel.distributed.rollouts.worker_place import WorkerPlace
 from parllel.distributed.rollouts.worker_status import WorkerStatus
-from parllel.distributed.rollouts.worker_thread import WorkerThread
 
 __all__ = [
-    "BuildWorker",
     "EnvWorker",
     "EpisodeStatistics",
     "FragmentCutter",
-    "FragmentKey",
-    "FragmentNoise",
     "FragmentSampler",
     "FragmentSender",
     "LocalRollouts",
@@ -42,10 +36,8 @@ __all__ = [
     "RowsSchedule",
     "SampleFragment",
     "Schedule",
-    "StepCollector",
     "StepRecord",
     "Trainer",
     "WorkerPlace",
     "WorkerStatus",
-    "WorkerThread",
 ]

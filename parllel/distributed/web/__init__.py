@@ -27,31 +27,24 @@ except ModuleNotFoundError as error:
         f"parllel.distributed.web needs {error.name}: {_install_command('remote')}"
     ) from error
 
-from parllel.distributed.web.address import check_address, is_loopback
-from parllel.distributed.web.app import App, Handler, Route, build_app
+from parllel.distributed.web.app import Handler, Route, build_app
 from parllel.distributed.web.call import Call, Reply
 from parllel.distributed.web.read_token import read_token
 from parllel.distributed.web.server_settings import ServerSettings
-from parllel.distributed.web.static_files import file_routes
 from parllel.distributed.web.web_error import WebError
 from parllel.distributed.web.web_server import WebServer
-from parllel.distributed.web.web_socket import SocketClosedError, SocketRoute, WebSocket
+from parllel.distributed.web.web_socket import SocketRoute, WebSocket
 
 __all__ = [
-    "App",
     "Call",
     "Handler",
     "Reply",
     "Route",
     "ServerSettings",
-    "SocketClosedError",
     "SocketRoute",
     "WebError",
     "WebServer",
     "WebSocket",
     "build_app",
-    "check_address",
-    "file_routes",
-    "is_loopback",
     "read_token",
 ]

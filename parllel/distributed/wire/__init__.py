@@ -19,7 +19,7 @@ from parllel.distributed.wire.action_json import action_from_json
 from parllel.distributed.wire.digest import digest
 from parllel.distributed.wire.json_text import json_bytes, parse_json
 from parllel.distributed.wire.limits import Limits
-from parllel.distributed.wire.message import decode, encode, encode_part
+from parllel.distributed.wire.message import decode, encode
 from parllel.distributed.wire.space_json import from_json, to_json
 from parllel.distributed.wire.wire_error import WireError
 
@@ -30,7 +30,6 @@ __all__ = [
     "decode",
     "digest",
     "encode",
-    "encode_part",
     "from_json",
     "json_bytes",
     "parse_json",

@@ -9,26 +9,13 @@ from parllel.envs.states.env_state import (
 )
 from parllel.envs.states.layer_state import NoStateError
 from parllel.envs.states.pickled_state import PickledState
-from parllel.envs.states.plain_values import freeze, thaw
-from parllel.envs.states.random_state import (
-    generator_from,
-    generator_state,
-    load_space_state,
-    space_state,
-)
 
 __all__ = [
     "NoStateError",
     "PickledState",
     "env_state",
-    "freeze",
-    "generator_from",
-    "generator_state",
     "load_env_state",
-    "load_space_state",
     "load_state_as",
     "missing_env_state",
-    "space_state",
     "state_as",
-    "thaw",
 ]

@@ -6,18 +6,10 @@ lines   int32 [n_lines, 16] in shared memory, each line 64 bytes: its word, a wo
 Wait    load, post, wait and wake on those lines: compiled, with the futex of Linux, or with semaphores
 """
 
-from parllel.system.waits.compiled_wait import CompiledWait
 from parllel.system.waits.make_wait import available_kinds, make_wait
-from parllel.system.waits.semaphore_wait import SemaphoreWait
-from parllel.system.waits.sleep_slots import SleepSlots
-from parllel.system.waits.wait import LINE_BYTES, LINE_WORDS, Wait
+from parllel.system.waits.wait import Wait
 
 __all__ = [
-    "LINE_BYTES",
-    "LINE_WORDS",
-    "CompiledWait",
-    "SemaphoreWait",
-    "SleepSlots",
     "Wait",
     "available_kinds",
     "make_wait",

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from parllel.testing import CountingEnv, DummyFaultError, FaultyEnv
+from parllel.testing import CountingEnv, FaultyEnv
 from parllel.testing.cages.cage_contract import CageContract
 from parllel.testing.cages.cage_kinds import MakesSyncVectorCage
 from parllel.testing.cages.native_cage_contract import NativeCageContract
 from parllel.testing.cages.native_cage_hooks import NativeCageHooks
 from parllel.testing.cages.native_reference import reset_carts
 from parllel.testing.counting_vector_env import CountingVectorEnv
+from parllel.testing.faulty_envs import DummyFaultError
 
 
 class SyncVectorContract(MakesSyncVectorCage, CageContract):

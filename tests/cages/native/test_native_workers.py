@@ -21,7 +21,7 @@ from parllel.cages import (
     VectorizedCage,
 )
 from parllel.errors import WorkerError
-from parllel.testing import process_runs
+from parllel.system.processes.process_table import process_runs
 from parllel.testing.cages.cage_faults_contract import wait_until_gone
 from parllel.testing.cages.cage_hooks import run, run_groups
 from parllel.testing.cages.row_reference import make_samples

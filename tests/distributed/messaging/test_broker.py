@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from parllel.distributed.messaging import (
-    DelayedTransport,
     DuplicateActionError,
     KafkaBroker,
     KafkaMessage,
-    MemoryLog,
     MemoryTransport,
     MessageTooLargeError,
     MessageType,
@@ -21,8 +19,10 @@ from parllel.distributed.messaging import (
     QueueOverflowError,
     SequenceGapError,
     TopicManager,
-    read_record,
 )
+from parllel.distributed.messaging.delayed_transport import DelayedTransport
+from parllel.distributed.messaging.memory_transport import MemoryLog
+from parllel.distributed.messaging.record_content import read_record
 from parllel.distributed.wire import WireError
 from parllel.errors import ClosedError, WrongStateError
 

@@ -10,7 +10,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from isolation_machine import IsolationMachine
 from kafka_brokers import KINDS
 
-from parllel.distributed.messaging import DelayedTransport, KafkaBroker, MemoryLog, MemoryTransport
+from parllel.distributed.messaging import KafkaBroker, MemoryTransport
+from parllel.distributed.messaging.delayed_transport import DelayedTransport
+from parllel.distributed.messaging.memory_transport import MemoryLog
 
 
 def references() -> Callable[[], KafkaBroker]:

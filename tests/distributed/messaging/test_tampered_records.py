@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traffic import Traffic
 
-from parllel.distributed.messaging import (
-    KafkaBroker,
-    MemoryLog,
-    MemoryTransport,
-    MessagingError,
-    Record,
-    read_record,
-)
+from parllel.distributed.messaging import KafkaBroker, MemoryTransport, MessagingError, Record
+from parllel.distributed.messaging.memory_transport import MemoryLog
+from parllel.distributed.messaging.record_content import read_record
 
 STEPS = 4
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parllel.distributed.messaging import Address, MessageType, Topic, TopicManager
+from parllel.distributed.messaging import MessageType, Topic, TopicManager
+from parllel.distributed.messaging.topic import Address
 
 # Of few letters, so that names meet that differ by where they are joined alone.
 CLOSE = st.text(st.sampled_from("ato_%5F"), min_size=1, max_size=6)

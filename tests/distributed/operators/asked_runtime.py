@@ -7,7 +7,8 @@ import json
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators import Decision, InteractiveRuntime, WorkerAgent
+from parllel.distributed.operators import Decision, WorkerAgent
+from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
 
 
 class Counting(gym.Env):

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from launching import HOSTILE, Hostile
 
-from parllel.distributed.operators import OperatorConfig, OperatorLauncher, OperatorProcessHandle
+from parllel.distributed.operators import OperatorConfig, OperatorLauncher
+from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from parllel.distributed.operators import OperatorProcessHandle
+from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
 
 LONG_S = 20.0
 HOSTILE = [sys.executable, "-S", "-E", str(Path(__file__).with_name("hostile_worker.py"))]

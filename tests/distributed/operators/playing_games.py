@@ -6,12 +6,8 @@ import sys
 import textwrap
 from contextlib import contextmanager
 
-from parllel.distributed.operators import (
-    GameEpisodes,
-    MultiAgentConfig,
-    OperatorConfig,
-    OperatorLauncher,
-)
+from parllel.distributed.operators import MultiAgentConfig, OperatorConfig, OperatorLauncher
+from parllel.distributed.operators.games.game_episodes import GameEpisodes
 
 CHESS = "pettingzoo/classic/chess_v6"
 FOUR = "pettingzoo/classic/connect_four_v3"

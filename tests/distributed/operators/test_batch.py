@@ -12,7 +12,8 @@ import gymnasium as gym
 import pytest
 from launching import LONG_S
 
-from parllel.distributed.operators import Experiment, OperatorConfig, read_telemetry, telemetry_path
+from parllel.distributed.operators import Experiment, OperatorConfig, read_telemetry
+from parllel.distributed.operators.protocol.telemetry import telemetry_path
 from parllel.distributed.operators.workers import operators_worker
 from parllel.policies import play_episodes, policy_of
 

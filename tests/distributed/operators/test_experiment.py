@@ -23,7 +23,7 @@ from parllel.distributed.operators import (
 )
 from parllel.distributed.operators.protocol.telemetry import TIMES
 from parllel.policies import play_episodes, policy_of
-from parllel.system.processes import command_of, descendants, process_runs
+from parllel.system.processes.process_table import command_of, descendants, process_runs
 
 FRAIL = Path(__file__).with_name("frail_worker.py")
 RANDOM = OperatorConfig("baseline", "random", "CartPole-v1", policy="random")

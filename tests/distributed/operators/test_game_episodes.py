@@ -10,7 +10,8 @@ from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.rps import rps
 from playing_games import CHESS, FOUR, RPS, SPREAD, ZERO, config_of, played, player, script
 
-from parllel.distributed.operators import GameEpisodes, OperatorConfig, OperatorLauncher
+from parllel.distributed.operators import OperatorConfig, OperatorLauncher
+from parllel.distributed.operators.games.game_episodes import GameEpisodes
 from parllel.seeding import Seeds
 
 

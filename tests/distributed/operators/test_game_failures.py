@@ -8,7 +8,8 @@ import signal
 import pytest
 from playing_games import CHESS, FOUR, RPS, ZERO, config_of, played, player, script, started
 
-from parllel.distributed.operators import GameEpisodes, OperatorConfig
+from parllel.distributed.operators import OperatorConfig
+from parllel.distributed.operators.games.game_episodes import GameEpisodes
 from parllel.seeding import Seeds
 
 

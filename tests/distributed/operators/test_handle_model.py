@@ -23,9 +23,10 @@ from hypothesis.stateful import (
 )
 from launching import HOSTILE, LONG_S
 
-from parllel.distributed.operators import OperatorConfig, OperatorLauncher, OperatorProcessHandle
+from parllel.distributed.operators import OperatorConfig, OperatorLauncher
+from parllel.distributed.operators.operator_process_handle import OperatorProcessHandle
 from parllel.errors import BadReplyError, ClosedError, WorkerDiedError
-from parllel.system.processes import process_entry
+from parllel.system.processes.process_table import process_entry
 
 # What a worker does on a command, and what of it the caller of that command should see.
 BEHAVIOURS: dict[str, tuple[list[Any], list[str]]] = {

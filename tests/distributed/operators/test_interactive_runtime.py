@@ -10,7 +10,8 @@ from asked_runtime import Counting, Deciding, ask, error_of, runtime_of
 from gymnasium import spaces
 from PIL import Image
 
-from parllel.distributed.operators import Decision, InteractiveRuntime
+from parllel.distributed.operators import Decision
+from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
 from parllel.seeding import Seeds
 
 RESET, STEP = {"cmd": "reset", "seed": 5}, {"cmd": "step"}

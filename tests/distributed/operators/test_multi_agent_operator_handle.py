@@ -8,15 +8,11 @@ from collections.abc import Callable
 import pytest
 from launching import HOSTILE, LONG_S, Hostile
 
-from parllel.distributed.operators import (
-    MultiAgentConfig,
-    MultiAgentOperatorHandle,
-    OperatorConfig,
-    OperatorLauncher,
-    await_replies,
-)
+from parllel.distributed.operators import MultiAgentConfig, OperatorConfig, OperatorLauncher
+from parllel.distributed.operators.games.multi_agent_operator_handle import MultiAgentOperatorHandle
+from parllel.distributed.operators.several_operators import await_replies
 from parllel.errors import WrongStateError
-from parllel.system.processes import process_runs
+from parllel.system.processes.process_table import process_runs
 
 Game = Callable[..., MultiAgentOperatorHandle]
 NAMES = ("a", "b", "c")

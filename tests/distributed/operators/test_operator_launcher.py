@@ -15,7 +15,7 @@ from launching import HOSTILE, LONG_S, Hostile
 
 from parllel.distributed.operators import MultiAgentConfig, OperatorConfig, OperatorLauncher
 from parllel.errors import ClosedError, WrongStateError
-from parllel.system.processes import process_runs
+from parllel.system.processes.process_table import process_runs
 
 SHOW = "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv[1:]]))"
 

@@ -12,8 +12,9 @@ from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.rps import rps
 from playing_games import CHESS, FOUR, RPS, config_of, player, script
 
-from parllel.distributed.operators import GameEpisodes, OperatorConfig, OperatorLauncher
+from parllel.distributed.operators import OperatorConfig, OperatorLauncher
 from parllel.distributed.operators.board.players import Players
+from parllel.distributed.operators.games.game_episodes import GameEpisodes
 
 PERSON = OperatorConfig("human", "person")
 LAST = "def act(command):\n    return command['legal_actions'][-1]"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from parllel.distributed.operators import Decision, InteractiveRuntime, WorkerAgent
+from parllel.distributed.operators import Decision, WorkerAgent
+from parllel.distributed.operators.workers.interactive_runtime import InteractiveRuntime
 from parllel.distributed.wire import to_json
 from parllel.seeding import Seeds
 

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from parllel.distributed.operators import (
-    GameEpisodes,
-    MultiAgentConfig,
-    OperatorConfig,
-    OperatorLauncher,
-)
+from parllel.distributed.operators import MultiAgentConfig, OperatorConfig, OperatorLauncher
+from parllel.distributed.operators.games.game_episodes import GameEpisodes
 from parllel.policies import load_policy
 from parllel.runners import checkpointing, train
-from parllel.runs import import_script
+from parllel.runs.reference import import_script
 from parllel.seeding import Seeds
 from parllel.testing import RockPaperScissorsEnv
 

@@ -6,7 +6,8 @@ import pytest
 from asked_runtime import Counting, ask, runtime_of
 
 from parllel.distributed.operators.workers.worker_agent import worker_agent_of
-from parllel.policies import Policy, RandomPolicy, play_episodes
+from parllel.policies import Policy, play_episodes
+from parllel.policies.random_policy import RandomPolicy
 
 SPACES = gym.spaces
 TREE = SPACES.Dict(a=SPACES.Discrete(3), b=SPACES.Box(-1, 1, (2,), np.float32))

@@ -10,7 +10,7 @@ from agent_setup import file_agent
 from waiting import until
 
 from parllel.distributed.remote import AgentFailure
-from parllel.system.processes import command_of, descendants, process_runs
+from parllel.system.processes.process_table import command_of, descendants, process_runs
 
 GOOD = {"step": 1, "remainingOverageTime": 0}
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from agent_setup import context
 
-from parllel.distributed.remote import Agent, AgentFailure, build_agent, kind_of
+from parllel.distributed.remote import Agent, AgentFailure, build_agent
+from parllel.distributed.remote.build_agent import kind_of
 
 OBSERVATION = {"step": 3, "remainingOverageTime": 60}
 

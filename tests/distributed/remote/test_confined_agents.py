@@ -14,7 +14,7 @@ import pytest
 from agent_setup import file_agent
 
 from parllel.distributed.remote import agent_settings
-from parllel.system.processes import process_runs
+from parllel.system.processes.process_table import process_runs
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confined by means of Linux"),

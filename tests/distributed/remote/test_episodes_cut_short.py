@@ -10,7 +10,8 @@ from asking import post
 
 from parllel.cli import main
 from parllel.distributed.remote import AgentFailure, evaluate, make
-from parllel.distributed.remote.server import Actions, Permissions, build_server
+from parllel.distributed.remote.server import Actions, build_server
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import ServerSettings, WebServer
 
 SLOW = """

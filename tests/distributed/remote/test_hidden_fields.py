@@ -13,7 +13,8 @@ from secrets_game import AGENT, OBSERVATION, SPECIFICATION, fields
 
 from parllel.distributed.remote import Game, make, register
 from parllel.distributed.remote.games.specification import Specification
-from parllel.distributed.remote.server import Actions, Permissions, build_server
+from parllel.distributed.remote.server import Actions, build_server
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import ServerSettings, WebServer
 
 

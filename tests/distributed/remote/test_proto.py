@@ -15,14 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import parllel.distributed.remote.proto as proto
-from parllel.distributed.remote.proto import (
-    from_payload,
-    read_request,
-    read_response,
-    request_bytes,
-    response_bytes,
-    to_payload,
-)
+from parllel.distributed.remote.proto import read_request, read_response, request_bytes
+from parllel.distributed.remote.proto.messages import response_bytes
+from parllel.distributed.remote.proto.payload import from_payload, to_payload
 from parllel.distributed.wire import Limits, WireError
 
 FOLDER = Path(proto.__file__).parent

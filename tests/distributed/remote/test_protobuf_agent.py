@@ -8,7 +8,8 @@ from agent_setup import context
 from answering import Answering, reply
 
 from parllel.distributed.remote import Agent, AgentFailure, ProtobufAgent
-from parllel.distributed.remote.proto import read_request, response_bytes
+from parllel.distributed.remote.proto import read_request
+from parllel.distributed.remote.proto.messages import response_bytes
 
 OBSERVATION = {"step": 1, "board": [0, 1], "remainingOverageTime": 0.5}
 KIND = "application/x-protobuf"

@@ -14,7 +14,6 @@ from parllel.agents import NumpyHandler
 from parllel.cli import main
 from parllel.distributed.remote import RemotePolicy, remote_policy
 from parllel.policies import (
-    FunctionPolicy,
     LabelActions,
     OpponentEnv,
     Policy,
@@ -22,6 +21,7 @@ from parllel.policies import (
     play_episodes,
     policy_of,
 )
+from parllel.policies.function_policy import FunctionPolicy
 from parllel.samplers import BasicSampler
 from parllel.testing import RockPaperScissorsEnv
 from parllel.testing.dummy_envs import CountingEnv

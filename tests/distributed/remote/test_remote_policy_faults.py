@@ -12,7 +12,8 @@ from parllel.agents import NumpyHandler
 from parllel.distributed.remote import RemoteError, RemotePolicy
 from parllel.distributed.web import Reply, WebError
 from parllel.errors import ClosedError
-from parllel.policies import FunctionPolicy, PolicyAgent, policy_of
+from parllel.policies import PolicyAgent, policy_of
+from parllel.policies.function_policy import FunctionPolicy
 from parllel.samplers import BasicSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel_patterns import allocate_samples, build_cages

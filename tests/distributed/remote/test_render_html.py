@@ -10,9 +10,9 @@ from chromium import expect
 from playing import always, script
 
 from parllel.distributed.remote import make
-from parllel.distributed.remote.games import Position
+from parllel.distributed.remote.games.position import Position
 from parllel.distributed.remote.render_html import _LARGEST, episode_page
-from parllel.pictures import png_bytes
+from parllel.pictures.png import png_bytes
 
 HOSTILE = "</script><script>document.title = 'taken'</script><!-- \u2028 & \\ \"'"
 PRINTED = {"duration": 0.5, "stdout": HOSTILE, "stderr": "<b>loud</b>"}

@@ -9,7 +9,7 @@ from nim import Nim
 
 from parllel.distributed.remote import Agent, make, register
 from parllel.errors import WrongStateError
-from parllel.system.processes import descendants
+from parllel.system.processes.process_table import descendants
 
 RPS = {"episodeSteps": 3, "tieRewardThreshold": 1}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from parllel.buffers import Field, field_at
+from parllel.buffers import Field
+from parllel.buffers.paths import field_at
 from parllel.transforms import StepTransform
 
 

@@ -7,7 +7,8 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from parllel.cages import Awaited, Cage
+from parllel.cages import Cage
+from parllel.cages.workers.awaited import Awaited
 from parllel.errors import WorkerDiedError
 
 

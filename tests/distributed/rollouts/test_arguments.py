@@ -20,8 +20,8 @@ from parllel.distributed.rollouts import (
     ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
-    WorkerThread,
 )
+from parllel.distributed.rollouts.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError, WrongStateError
 from parllel_patterns import allocate_samples
 

@@ -12,7 +12,7 @@ from faulty_run import Config, build
 
 from parllel.errors import WorkerTimeoutError
 from parllel.runners import resume, train
-from parllel.testing import process_runs
+from parllel.system.processes.process_table import process_runs
 
 SCRIPT = Path(__file__).parent / "faulty_run.py"
 # As in a run: pytest's would let the thread raise it.

@@ -10,7 +10,8 @@ import pytest
 from fragments import make_fragment
 from worker_setup import make_cages, ready
 
-from parllel.distributed.rollouts import FragmentSender, ReplayBuffer, RolloutWorker, WorkerThread
+from parllel.distributed.rollouts import FragmentSender, ReplayBuffer, RolloutWorker
+from parllel.distributed.rollouts.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError
 
 

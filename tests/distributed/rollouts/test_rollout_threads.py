@@ -17,7 +17,8 @@ from watched_parts import WatchedBuffer
 from weighted_agent import WeightedAgent
 from worker_plan import Plan
 
-from parllel.distributed.rollouts import FragmentSender, RolloutWorker, WorkerThread
+from parllel.distributed.rollouts import FragmentSender, RolloutWorker
+from parllel.distributed.rollouts.worker_thread import WorkerThread
 
 LENGTHS = ((3, 2), (4,), (1, 5))
 N_WORKERS, N_FRAGMENTS, STALENESS = 2, 150, 3

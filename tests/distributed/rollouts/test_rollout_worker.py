@@ -25,11 +25,11 @@ from worker_setup import (
 from parllel.distributed.rollouts import (
     EpisodeStatistics,
     FragmentCutter,
-    FragmentNoise,
     FragmentSender,
     ReplayBuffer,
     RolloutWorker,
 )
+from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import DummyFaultError, FaultyEnv

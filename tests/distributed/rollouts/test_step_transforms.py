@@ -25,13 +25,13 @@ from worker_setup import (
 from parllel import BatchSpec
 from parllel.distributed.rollouts import (
     FragmentCutter,
-    FragmentNoise,
     FragmentSampler,
     FragmentSender,
     ReadySchedule,
     ReplayBuffer,
     RolloutWorker,
 )
+from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise
 from parllel.distributed.rollouts.published_parts import PublishedParts
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.faulty_envs import FaultyEnv

@@ -19,8 +19,8 @@ from parllel.distributed.rollouts import (
     RolloutWorker,
     RowsSchedule,
     Trainer,
-    WorkerThread,
 )
+from parllel.distributed.rollouts.worker_thread import WorkerThread
 from parllel.errors import ClosedError, WorkerTimeoutError
 from parllel.logging import Logger
 from parllel.samplers import BasicSampler

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from parllel.agents import ALL_ENVS, NumpyHandler
+from parllel.agents import NumpyHandler
+from parllel.agents.agent import ALL_ENVS
 from parllel.buffers import NamedTuple
 from parllel.testing.dummy_agents import CountingAgent, RecurrentCountingAgent
 

@@ -8,7 +8,8 @@ import socket
 
 import pytest
 
-from parllel.distributed.web import ServerSettings, WebServer, build_app, is_loopback
+from parllel.distributed.web import ServerSettings, WebServer, build_app
+from parllel.distributed.web.address import is_loopback
 
 TOKEN = "a-token-of-24-characters"
 

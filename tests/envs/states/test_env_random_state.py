@@ -9,8 +9,12 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parllel.envs.states import load_space_state, space_state
-from parllel.envs.states.random_state import generator_from, generator_state
+from parllel.envs.states.random_state import (
+    generator_from,
+    generator_state,
+    load_space_state,
+    space_state,
+)
 
 KINDS = ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"]
 

@@ -192,7 +192,7 @@ def tell_parent(connection: Connection) -> None:
 
 
 def start_echo_below(connection: Connection, method: str) -> None:
-    from parllel.system.processes import Child
+    from parllel.system.processes.child import Child
 
     child = Child(echo, start_method=method)
     child.receive(30, "at start")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from starting import METHODS, Run, Start
 
-from parllel.system.processes import Child, Program, program_start, watched_process
+from parllel.system.processes import Program, program_start, watched_process
+from parllel.system.processes.child import Child
 
 
 @pytest.fixture(params=METHODS)

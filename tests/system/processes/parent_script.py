@@ -18,7 +18,8 @@ import sys
 import time
 from multiprocessing.connection import Connection
 
-from parllel.system.processes import Child, forkserver_pid
+from parllel.system.processes.child import Child
+from parllel.system.processes.fork_server import forkserver_pid
 
 
 def serve(connection: Connection, kind: str) -> None:

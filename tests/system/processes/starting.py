@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from parllel.system.processes import Child, Program
+from parllel.system.processes import Program
+from parllel.system.processes.child import Child
 
 METHODS = ["fork", "forkserver", "spawn"]
 LONG_S = 30.0

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from parllel.system.processes import Channel
+from parllel.system.processes.channel import Channel
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="messages come whole there")
 

@@ -19,8 +19,9 @@ from parllel.errors import (
     WorkerError,
     WorkerTimeoutError,
 )
-from parllel.system.processes import Child, check_start_method, default_start_method
-from parllel.testing import process_runs
+from parllel.system.processes.child import Child
+from parllel.system.processes.launch import check_start_method, default_start_method
+from parllel.system.processes.process_table import process_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

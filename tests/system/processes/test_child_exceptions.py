@@ -17,8 +17,8 @@ from parllel.errors import (
     WorkerTracebackError,
     notes_of,
 )
-from parllel.system.processes import pack_exception
-from parllel.testing import descendants
+from parllel.system.processes.exceptions import pack_exception
+from parllel.system.processes.process_table import descendants
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -11,14 +11,11 @@ from pathlib import Path
 import pytest
 
 from parllel.errors import WorkerDiedError
-from parllel.system.processes import (
-    Child,
-    Confinement,
-    descendants,
-    environment_mark,
-    forkserver_pid,
-    process_runs,
-)
+from parllel.system.processes.child import Child
+from parllel.system.processes.confinement import Confinement
+from parllel.system.processes.fork_server import forkserver_pid
+from parllel.system.processes.orphans import environment_mark
+from parllel.system.processes.process_table import descendants, process_runs
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="confined by means of Linux"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parllel.system.processes import usable_cores
-from parllel.system.processes.cores import affinity_cores, cgroup_quotas
+from parllel.system.processes.cores import affinity_cores, cgroup_quotas, usable_cores
 
 
 def write(folder: Path, **files: str) -> None:

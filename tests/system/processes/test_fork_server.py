@@ -23,8 +23,11 @@ from starting import LONG_S, METHODS, ready, until
 from parllel.cages import ProcessCage, SynchronizedProcessCage
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.samplers import AsynchronousSampler, Sampler
-from parllel.system.processes import Child, Program, fork_server, forkserver_pid, launch
-from parllel.testing import CountingEnv, process_entry, process_runs
+from parllel.system.processes import Program, fork_server, launch
+from parllel.system.processes.child import Child
+from parllel.system.processes.fork_server import forkserver_pid
+from parllel.system.processes.process_table import process_entry, process_runs
+from parllel.testing import CountingEnv
 
 
 @pytest.fixture(autouse=True)

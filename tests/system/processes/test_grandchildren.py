@@ -10,8 +10,12 @@ import pytest
 from starting import LONG_S, Start, until
 
 from parllel.system.processes import watched_process
-from parllel.system.processes.process_table import ProcessEntry, descendants
-from parllel.testing import process_entry, process_runs
+from parllel.system.processes.process_table import (
+    ProcessEntry,
+    descendants,
+    process_entry,
+    process_runs,
+)
 
 
 def test_end_takes_sessions_along(start: Start) -> None:

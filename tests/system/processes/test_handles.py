@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from starting import LONG_S
 
-from parllel.system.processes import Handles
+from parllel.system.processes.several import Handles
 
 
 def test_handles_are_returned_with_their_owners() -> None:

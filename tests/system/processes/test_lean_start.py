@@ -13,7 +13,8 @@ from pathlib import Path
 import child_targets as targets
 import pytest
 
-from parllel.system.processes import Child, forkserver_pid
+from parllel.system.processes.child import Child
+from parllel.system.processes.fork_server import forkserver_pid
 
 METHODS = ["fork", "forkserver", "spawn"]
 LONG_S = 30.0

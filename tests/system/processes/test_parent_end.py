@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from parllel.testing import process_runs
+from parllel.system.processes.process_table import process_runs
 
 SCRIPT = Path(__file__).parent / "parent_script.py"
 METHODS = ["fork", "forkserver", "spawn"]

@@ -17,9 +17,12 @@ import pytest
 from parllel import BatchSpec
 from parllel.agents import NumpyHandler, RandomAgent
 from parllel.cages import ProcessCage, SynchronizedProcessCage
-from parllel.system.processes import Channel, Child
-from parllel.system.waits import SleepSlots, Wait, available_kinds, make_wait
-from parllel.testing import CountingEnv, process_entry
+from parllel.system.processes.channel import Channel
+from parllel.system.processes.child import Child
+from parllel.system.processes.process_table import process_entry
+from parllel.system.waits import Wait, available_kinds, make_wait
+from parllel.system.waits.sleep_slots import SleepSlots
+from parllel.testing import CountingEnv
 from parllel_patterns import allocate_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

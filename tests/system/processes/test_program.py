@@ -17,8 +17,9 @@ from parllel.errors import (
     WorkerDiedError,
     WorkerTimeoutError,
 )
-from parllel.system.processes import Program, process_entry
+from parllel.system.processes import Program
 from parllel.system.processes.line_reader import LineReader
+from parllel.system.processes.process_table import process_entry
 
 
 def state_of(program: Program) -> str:

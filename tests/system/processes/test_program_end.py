@@ -21,13 +21,12 @@ import pytest
 from program_parent import NASTY
 from starting import LONG_S, until
 
-from parllel.system.processes import (
-    Child,
-    Program,
+from parllel.system.processes import Program, orphans
+from parllel.system.processes.child import Child
+from parllel.system.processes.fork_server import forkserver_pid
+from parllel.system.processes.process_table import (
     command_of,
     descendants,
-    forkserver_pid,
-    orphans,
     process_entry,
     process_runs,
 )

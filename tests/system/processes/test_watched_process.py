@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from starting import until
 
-from parllel.system.processes import Deaths, WatchedProcess, end_all, environment_mark
-from parllel.testing import process_entry, process_runs
+from parllel.system.processes.orphans import environment_mark
+from parllel.system.processes.process_table import process_entry, process_runs
+from parllel.system.processes.several import Deaths, end_all
+from parllel.system.processes.watched_process import WatchedProcess
 
 Watch = Callable[..., WatchedProcess]
 

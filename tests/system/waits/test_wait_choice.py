@@ -14,15 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from wait_makers import KINDS, LONG_S, make, shared_lines
 
-from parllel.system.processes import Child
-from parllel.system.waits import (
-    CompiledWait,
-    SemaphoreWait,
-    SleepSlots,
-    Wait,
-    available_kinds,
-    make_wait,
-)
+from parllel.system.processes.child import Child
+from parllel.system.waits import Wait, available_kinds, make_wait
+from parllel.system.waits.compiled_wait import CompiledWait
+from parllel.system.waits.semaphore_wait import SemaphoreWait
+from parllel.system.waits.sleep_slots import SleepSlots
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -17,8 +17,9 @@ import pytest
 from numpy.typing import NDArray
 from wait_makers import KINDS, LONG_S, make_over, shared_lines
 
-from parllel.system.processes import Child
-from parllel.system.waits import SleepSlots, Wait, make_wait
+from parllel.system.processes.child import Child
+from parllel.system.waits import Wait, make_wait
+from parllel.system.waits.sleep_slots import SleepSlots
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

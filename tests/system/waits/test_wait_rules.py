@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wait_makers import KINDS, LONG_S, make
 
-from parllel.system.processes import Child
+from parllel.system.processes.child import Child
 from parllel.system.waits import (
     Wait,
 )

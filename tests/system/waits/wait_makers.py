@@ -7,7 +7,8 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.system.waits import SleepSlots, Wait, available_kinds, make_wait
+from parllel.system.waits import Wait, available_kinds, make_wait
+from parllel.system.waits.sleep_slots import SleepSlots
 
 KINDS = available_kinds()
 LONG_S = 30.0

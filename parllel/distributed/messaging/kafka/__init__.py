@@ -18,4 +18,6 @@ except ModuleNotFoundError as error:
 
 from parllel.distributed.messaging.kafka.kafka_transport import KafkaTransport
 
-__all__ = ["KafkaTransport"]
+__all__ = [
+    "KafkaTransport",
+]

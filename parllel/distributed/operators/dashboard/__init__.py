@@ -22,6 +22,5 @@ except ModuleNotFoundError as error:
         f"parllel.distributed.operators.dashboard needs {error.name}: {_install_command('operators')}"
     ) from error
 
-from parllel.distributed.operators.dashboard.dashboard import Dashboard
 
-__all__ = ["Dashboard"]
+__all__: list[str] = []

@@ -6,6 +6,8 @@ Permissions    what agents it may name       Sessions     the agents that are he
 
 from parllel.distributed.remote.server.actions import Actions
 from parllel.distributed.remote.server.build_server import build_server
-from parllel.distributed.remote.server.permissions import Permissions
 
-__all__ = ["Actions", "Permissions", "build_server"]
+__all__ = [
+    "Actions",
+    "build_server",
+]

@@ -32,4 +32,10 @@ from parllel.distributed.rollouts.on_ray.ray_rollouts import RayRollouts
 from parllel.distributed.rollouts.on_ray.ray_session import RaySession
 from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
 
-__all__ = ["RayEpisodeStatistics", "RayReplayBuffer", "RayRollouts", "RaySession", "WorkerOptions"]
+__all__ = [
+    "RayEpisodeStatistics",
+    "RayReplayBuffer",
+    "RayRollouts",
+    "RaySession",
+    "WorkerOptions",
+]

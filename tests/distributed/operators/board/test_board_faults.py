@@ -7,7 +7,7 @@ from boards import Held, card_of, settled, until
 from lying_worker import lying
 
 from parllel.distributed.operators import Board, read_telemetry
-from parllel.distributed.operators.board import UnknownCardError
+from parllel.distributed.operators.board.errors import UnknownCardError
 from parllel.errors import ClosedError, WrongStateError
 
 

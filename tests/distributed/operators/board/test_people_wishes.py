@@ -9,7 +9,7 @@ from boards import until
 from playing_games import FOUR, config_of, player
 
 from parllel.distributed.operators import Board, OperatorConfig, read_telemetry
-from parllel.distributed.operators.board import UnknownCardError
+from parllel.distributed.operators.board.errors import UnknownCardError
 from parllel.errors import WrongStateError
 
 FIRST = "def act(command):\n    return command['legal_actions'][0]"

@@ -10,7 +10,7 @@ import pytest
 from chromium import expect
 from scripted_board import ScriptedBoard
 
-from parllel.pictures import png_bytes
+from parllel.pictures.png import png_bytes
 
 pytestmark = pytest.mark.timeout(180)
 

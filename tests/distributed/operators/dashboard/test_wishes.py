@@ -7,7 +7,7 @@ from drawn_env import make
 from scripted_board import WRONG_MOMENT
 
 from parllel.distributed.operators import MultiAgentConfig, OperatorConfig
-from parllel.distributed.operators.board import UnknownCardError
+from parllel.distributed.operators.board.errors import UnknownCardError
 from parllel.errors import ClosedError
 from parllel.runs import RunFolder
 

@@ -20,9 +20,9 @@ from parllel.distributed.operators import (
     MultiAgentConfig,
     OperatorConfig,
     read_telemetry,
-    telemetry_path,
 )
 from parllel.distributed.operators.llm.scripted_server import Rule, ScriptedServer
+from parllel.distributed.operators.protocol.telemetry import telemetry_path
 
 # A machine that does much else takes its time to start many workers.
 pytestmark = pytest.mark.timeout(200)

@@ -5,8 +5,9 @@ import sys
 import pytest
 from nim import Nim
 
-from parllel.distributed.remote import environments, import_module_of_user, make, register
-from parllel.distributed.remote.games import Specification
+from parllel.distributed.remote import environments, make, register
+from parllel.distributed.remote.games.registry import import_module_of_user
+from parllel.distributed.remote.games.specification import Specification
 
 MODULE = """
 from parllel.distributed.remote import Game, register

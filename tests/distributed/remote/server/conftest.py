@@ -4,7 +4,8 @@ import contextlib
 
 import pytest
 
-from parllel.distributed.remote.server import Actions, Permissions, build_server
+from parllel.distributed.remote.server import Actions, build_server
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import ServerSettings, WebServer
 
 

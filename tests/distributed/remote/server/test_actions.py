@@ -9,7 +9,8 @@ from answering import Answering, reply
 from waiting import until
 
 from parllel.distributed.remote import UrlAgent, make
-from parllel.distributed.remote.server import Actions, Permissions
+from parllel.distributed.remote.server import Actions
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import WebError
 
 NOT_INITIALIZED = {"error": "No agent initialized. Call initialize_agents first."}

@@ -15,7 +15,7 @@ from asking import post
 from serving import http_server
 
 from parllel.distributed.remote.agent_settings import confinement_lines
-from parllel.system.processes import command_of, descendants
+from parllel.system.processes.process_table import command_of, descendants
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -6,7 +6,8 @@ import zipfile
 
 import pytest
 
-from parllel.distributed.remote.server import Actions, Permissions
+from parllel.distributed.remote.server import Actions
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import WebError
 from parllel.runs import RunFolder
 

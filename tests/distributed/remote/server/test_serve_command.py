@@ -11,7 +11,7 @@ from serving import http_server
 from waiting import until
 
 from parllel.cli import main
-from parllel.system.processes import command_of, descendants, process_runs
+from parllel.system.processes.process_table import command_of, descendants, process_runs
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from asking import get, post
 
-from parllel.distributed.remote.server import Permissions
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import ServerSettings
 
 TOKEN = "a-token-of-this-test"

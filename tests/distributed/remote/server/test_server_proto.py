@@ -6,7 +6,7 @@ from asking import post
 from foreign_protobuf import request, value_of_response
 
 from parllel.distributed.remote.proto import read_response, request_bytes
-from parllel.distributed.remote.server import Permissions
+from parllel.distributed.remote.server.permissions import Permissions
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 OBSERVATION = {"step": 2, "remainingOverageTime": 60}

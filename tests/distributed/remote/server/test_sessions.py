@@ -6,7 +6,8 @@ import time
 import pytest
 from waiting import until
 
-from parllel.distributed.remote.server import Actions, Permissions
+from parllel.distributed.remote.server import Actions
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import WebError
 
 

@@ -12,7 +12,8 @@ from serving import http_server
 from test_with_kaggle_environments import ours, theirs  # noqa: F401 - a fixture
 
 from parllel.distributed.remote import UrlAgent, make
-from parllel.distributed.remote.server import Actions, Permissions, build_server
+from parllel.distributed.remote.server import Actions, build_server
+from parllel.distributed.remote.server.permissions import Permissions
 from parllel.distributed.web import ServerSettings, WebServer
 
 OBSERVATION = {"step": 1, "remainingOverageTime": 60, "lastOpponentAction": 0}

@@ -16,7 +16,7 @@ from parllel.buffers import NamedTuple
 from parllel.cages import MultiAgentTrajInfo
 from parllel.distributed.rollouts import FragmentSampler, FragmentSender, RolloutWorker
 from parllel.envs import ParallelEnvAdapter, multi_agent_info
-from parllel.runs import import_script
+from parllel.runs.reference import import_script
 from parllel.testing import RockPaperScissorsEnv
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.transforms import NormalizeObservations
