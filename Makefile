@@ -7,7 +7,7 @@ ARGS ?=
 PACKAGES := parllel patterns/parllel_patterns
 
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances pictures docs wheel train clean
+.PHONY: help install format lint type test test-peers test-compiled test-side-by-side test-core test-multiserver soak bench bench-peers bench-end-to-end bench-rollouts bench-remote bench-operators bench-messaging bench-distances pictures docs wheel train clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -83,6 +83,12 @@ SIDE_BY_SIDE = $(BIN)/python -m pytest -m "not heavy and not alone and not soak"
 test-side-by-side: install
 	$(SIDE_BY_SIDE) $(WITH_LARGE:%=--ignore=%)
 	$(SIDE_BY_SIDE) $(WITH_LARGE)
+
+# What stands on the core, and what shows that all of it fits together.
+BEYOND_CORE = $(addprefix tests/,benchmarks cli distributed examples integration soak testing test_documents.py)
+test-core: install  ## lint, types, the tests of the core, of torch and of policies, for daily work
+	$(MAKE) --no-print-directory --jobs 3 lint type test-compiled
+	$(SIDE_BY_SIDE) $(BEYOND_CORE:%=--ignore=%)
 
 test-multiserver: install  ## agents on servers of their own, as the command and the server of an orchestrator play them
 	$(BIN)/python -m pytest tests/distributed/remote/server/test_multiserver.py $(ARGS)

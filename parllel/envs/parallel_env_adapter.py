@@ -11,8 +11,9 @@ from gymnasium import spaces
 
 from parllel.envs.around_parallel_env import AroundParallelEnv
 from parllel.envs.parallel_env import ParallelEnv
+from parllel.envs.rewards import reward_of
 from parllel.envs.space_elements import zero_of
-from parllel.types import Tree, reward_of
+from parllel.types import Tree
 
 
 class ParallelEnvAdapter(AroundParallelEnv):

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from parllel.types import Tree, reward_of
+from parllel.envs.rewards import reward_of
+from parllel.types import Tree
 
 AnyVectorEnv: TypeAlias = "VectorEnv[Any, Any, Any]"
 

@@ -15,8 +15,9 @@ from parllel.arrays.switching import SwitchingArray
 from parllel.buffers.batches import count_batches, moving
 from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
+from parllel.cages.owners import Owners
 from parllel.transforms.transform import BatchTransform, StepTransform, Transform
-from parllel.types import BatchSpec, Owners
+from parllel.types import BatchSpec
 
 _USED = Owners()
 

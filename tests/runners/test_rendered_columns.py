@@ -131,7 +131,7 @@ def test_one_environment_of_this_process():
 
 WINDOW = """
 import numpy as np, pygame
-from parllel.pictures import Window, WindowClosedError
+from parllel.pictures.window import Window, WindowClosedError
 
 frame = np.zeros((100, 40, 3), np.uint8)
 frame[:, :20] = 200, 10, 30

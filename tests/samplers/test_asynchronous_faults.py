@@ -229,7 +229,7 @@ import os, signal, sys
 sys.path[:0] = [{tests!r}]
 from asynchronous_parts import FOUR, asynchronous
 from sampler_cages import synchronized, with_cages
-from parllel.system.processes import descendants
+from parllel.system.processes.process_table import descendants
 from parllel.testing.sampler_setup import SamplerSetup
 
 sampler = asynchronous(with_cages(SamplerSetup(3, FOUR), synchronized(2)))

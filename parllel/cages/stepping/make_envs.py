@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from parllel.cages.env_registry import explain_unregistered, register_adopted
+from parllel.cages.owners import Owners
 from parllel.cages.spaces import Spaces, check_alike
-from parllel.types import Owners
 
 EnvFactory: TypeAlias = Callable[[], "gym.Env[Any, Any]"]
 

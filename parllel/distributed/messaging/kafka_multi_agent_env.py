@@ -16,9 +16,10 @@ from parllel.distributed.messaging.hierarchy import ENVIRONMENT, make_hierarchy
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.distributed.messaging.parallel_face import ParallelFace
 from parllel.distributed.messaging.step_algorithm import make_walk, step_environments
+from parllel.envs.rewards import reward_of
 from parllel.errors import ClosedError, WrongStateError
 from parllel.seeding import Seeds
-from parllel.types import State, reward_of
+from parllel.types import State
 
 
 class StepResult(NamedTuple):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from parllel.distributed.wire.limits import n_nested
 from parllel.distributed.wire.wire_error import WireError
 
 _DEEPEST = 64
@@ -100,17 +101,6 @@ def _scalar(value: Any) -> Any:
             raise WireError(f"expected a finite number, got {float(value)}")
         return float(value)
     return _text(str(value))
-
-
-def n_nested(shape: Sequence[int]) -> int:
-    """Return how many elements, and lists of them, the nested lists of an array of this shape have."""
-    total, n = 0, 1
-    for length in shape:
-        n *= length
-        total += n
-        if not n:
-            break
-    return total
 
 
 def _is_long(dtype: np.dtype[Any]) -> bool:

@@ -44,7 +44,7 @@ class Limits:
             raise ValueError(f"Limits.depth: expected at most {DEEPEST}, got {self.depth}")
 
 
-def _n_nested(shape: Sequence[int]) -> int:
+def n_nested(shape: Sequence[int]) -> int:
     """Return how many elements, and lists of them, the nested lists of an array of this shape have."""
     total, n = 0, 1
     for length in shape:
@@ -64,7 +64,7 @@ def check_empty_shape(shape: Sequence[int]) -> None:
         WireError: for more than 2**20 rows of nothing, or if the lengths beside 0 multiply to over 2**31.
     """
     # Nothing is stored for such rows, but each is an object to whoever goes through them, or makes lists.
-    if _n_nested(shape) > _MOST_ROWS or math.prod(length or 1 for length in shape) > _MOST_MISSING:
+    if n_nested(shape) > _MOST_ROWS or math.prod(length or 1 for length in shape) > _MOST_MISSING:
         raise WireError(
             f"an array of shape {shown(tuple(shape))} without elements: expected at most {_MOST_ROWS} rows, "
             f"and lengths beside 0 whose product is at most {_MOST_MISSING}"

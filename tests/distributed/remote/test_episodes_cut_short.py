@@ -155,7 +155,7 @@ def test_evaluate_writes_nulls_says_so_and_fails(printed, file):
 
 GAME = """
 from parllel.distributed.remote import register
-from parllel.distributed.remote.games import RockPaperScissors
+from parllel.distributed.remote.games.rps import RockPaperScissors
 
 class Breaks(RockPaperScissors):
     def step(self, position):

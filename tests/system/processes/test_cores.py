@@ -23,7 +23,7 @@ def test_usable_cores_are_some() -> None:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity masks")
 def test_the_affinity_mask_counts() -> None:
     code = (
-        "import os; from parllel.system.processes import usable_cores;"
+        "import os; from parllel.system.processes.cores import usable_cores;"
         "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); print(usable_cores())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,7 +11,8 @@ import pytest
 # shell is killed when it has been listed and is to be looked at, as the kernel kills workers with the parent.
 KILLED_AS_IT_IS_LOOKED_AT = """
 import os, signal, subprocess
-from parllel.system.processes import descendants, orphans, process_table
+from parllel.system.processes import orphans, process_table
+from parllel.system.processes.process_table import descendants
 
 assert orphans.adopt_orphans()
 shell = subprocess.Popen(["sh", "-c", "setsid sleep 60 & echo $!; wait"], stdout=subprocess.PIPE)

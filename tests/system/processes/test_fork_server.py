@@ -199,7 +199,7 @@ def test_fork_server_works_where_the_temporary_folder_is_deep(tmp_path: Path) ->
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import child_targets\n"
-        "from parllel.system.processes import Child\n"
+        "from parllel.system.processes.child import Child\n"
         "child = Child(child_targets.echo, start_method='forkserver')\n"
         "print(child.receive(30, 'at start').decode())\n"
         "child.kill()"

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 TRAINING_SCRIPT = """
     import json, sys
     import torch
-    from parllel.system.processes import Child
+    from parllel.system.processes.child import Child
 
     print("the main module runs", file=sys.stderr)
 

@@ -168,7 +168,8 @@ def test_a_hundred_killed_parents_leave_nothing() -> None:
 
 FAMILY = """
 import os, time
-from parllel.system.processes import Program, forkserver_pid
+from parllel.system.processes import Program
+from parllel.system.processes.fork_server import forkserver_pid
 program = Program(["sh", "-c", "trap '' TERM INT HUP; sleep 60 & echo; while :; do sleep 1; done"])
 program.read_line(30)
 print(forkserver_pid(), program.pid, flush=True)

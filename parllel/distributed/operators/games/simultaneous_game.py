@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.distributed.operators.games.game import Game
-from parllel.types import Tree, reward_of
+from parllel.envs.rewards import reward_of
+from parllel.types import Tree
 
 
 class SimultaneousGame(Game):

@@ -58,7 +58,7 @@ from parllel.distributed.operators.workers.worker_agent import (
     checked_decision,
     worker_agent_of,
 )
-from parllel.types import reward_of
+from parllel.envs.rewards import reward_of
 
 _LONGEST = 2000  # characters of an error's message, and of an observation as text
 _LONGEST_SPACE = 200

@@ -20,9 +20,10 @@ from parllel.distributed.remote.games.space_schema import (
 from parllel.distributed.wire.action_json import action_from_json
 from parllel.distributed.wire.space_json import to_json
 from parllel.envs.pettingzoo_module import action_mask_of
+from parllel.envs.rewards import reward_of
 from parllel.pictures.rendered_env import RenderedEnv
 from parllel.policies.env_names import env_named, file_of, takes_render_mode
-from parllel.types import Tree, reward_of
+from parllel.types import Tree
 
 _STEPS = 10_000  # where the environment does not say
 _MOST_STEPS = 99_999  # of any game

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parllel.distributed.remote.plain_values import n_nested
+from parllel.distributed.wire.limits import n_nested
 from parllel.distributed.wire.wire_error import WireError
 
 _MOST_HEADER = 4096

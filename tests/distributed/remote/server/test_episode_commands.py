@@ -12,7 +12,7 @@ from parllel.distributed.web import ServerSettings
 EPISODE = ("--environment", "rps", "--configuration", '{"episodeSteps": 4}')
 USER_MODULE = """
 from parllel.distributed.remote import register
-from parllel.distributed.remote.games import RockPaperScissors
+from parllel.distributed.remote.games.rps import RockPaperScissors
 
 register("my-rps", RockPaperScissors)
 """

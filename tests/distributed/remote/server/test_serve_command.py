@@ -32,7 +32,7 @@ def test_an_agent_is_loaded_at_the_start(agents):
 def test_a_module_of_the_user_registers_environments(tmp_path):
     (tmp_path / "games_of_mine.py").write_text(
         "from parllel.distributed.remote import register\n"
-        "from parllel.distributed.remote.games import RockPaperScissors\n\n"
+        "from parllel.distributed.remote.games.rps import RockPaperScissors\n\n"
         "register('my-rps', RockPaperScissors)\n"
     )
     with http_server("--import", tmp_path / "games_of_mine.py") as url:

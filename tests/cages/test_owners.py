@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from weakref import ref
 
-from parllel.types import Owners
+from parllel.cages.owners import Owners
 
 
 class Part:

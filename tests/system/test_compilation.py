@@ -63,8 +63,9 @@ def test_one_decorator_serves_several_functions():
 WHAT_A_DEBUGGER_SEES = """
 import numpy as np
 from parllel.system.compilation import compiled, compiles
-from parllel.system.waits import SleepSlots, available_kinds, make_wait
-from parllel.transforms import discounted_returns
+from parllel.system.waits import available_kinds, make_wait
+from parllel.system.waits.sleep_slots import SleepSlots
+from parllel.transforms.returns import discounted_returns
 
 lines = np.zeros(64, np.int32)
 start = -lines.ctypes.data % 64 // 4

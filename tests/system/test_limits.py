@@ -45,7 +45,7 @@ def test_other_errors_stay_as_they_are() -> None:
 SCRIPT = """
     import errno, os, resource, sys
     from parllel.arrays import SharedMemoryArray
-    from parllel.system.processes import Child
+    from parllel.system.processes.child import Child
 
     def refuse():
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
