@@ -54,7 +54,7 @@ marked = $(shell grep -rlw mark.$(1) tests)
 # A process that has imported torch, Ray or EnvPool takes twice as long to fork: tests of folders that import
 # them when they are collected run after the others.
 LARGE = ^(from|import) (torch|ray|parllel\.torch)|^envpool =
-WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | sed -E 's:(tests/(distributed/)?[^/]*)/.*:\1:' | sort -u)
+WITH_LARGE = $(shell grep -rlwE --include=*.py "$(LARGE)" tests | sed -E 's:(tests/((distributed|cages)/)?[^/]*)/.*:\1:' | sort -u)
 
 test: install  ## lint, types, docs, all tests
 	$(MAKE) --no-print-directory --jobs 5 lint type docs test-peers test-compiled

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,31 +22,21 @@ _VERSIONED = re.compile(r"\w+_v\d+")
 _NO_FAMILIES = ("test", "utils")
 
 
-class PettingZooMaker(NamedTuple):
-    """What makes an environment of PettingZoo's interface.
+def pettingzoo_maker(name: str) -> Callable[..., Any]:
+    """Return the function of a module, such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3".
 
-    make: takes the environment's arguments by name.
-    parallel: whether its agents act at the same time; else one acts after the other.
-    """
-
-    make: Callable[..., Any]
-    parallel: bool
-
-
-def pettingzoo_maker(name: str) -> PettingZooMaker:
-    """Return what a module makes, such as "pettingzoo/classic/chess_v6" or "mpe2/simple_spread_v3".
-
-    Of a module that has both kinds of environment it is the parallel one.
+    It makes the environment, whose arguments it takes by name; of a module that has both kinds, the parallel
+    one.
 
     Raises:
         ValueError: for a name that is not among `pettingzoo_names`, and a module without an environment.
         ImportError: if its library is not installed.
     """
     module = _module_named(name)
-    if callable(getattr(module, "parallel_env", None)):
-        return PettingZooMaker(module.parallel_env, parallel=True)
-    if callable(getattr(module, "env", None)):
-        return PettingZooMaker(module.env, parallel=False)
+    for kind in ("parallel_env", "env"):
+        make: Callable[..., Any] | None = getattr(module, kind, None)
+        if callable(make):
+            return make
     raise ValueError(f"environment {name!r}: {module.__name__} has neither parallel_env nor env")
 
 

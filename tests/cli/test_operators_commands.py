@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FRAIL = Path(__file__).parent.parent / "operators" / "frail_worker.py"
+FRAIL = Path(__file__).parents[1] / "distributed" / "operators" / "frail_worker.py"
 SCRIPT = f"""
 from parllel.distributed.operators import Experiment, OperatorConfig
 

@@ -166,10 +166,9 @@ def test_operators_say_so_in_a_reply(reward: Any) -> None:
 
 @pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_games_of_operators_name_the_player(reward: Any) -> None:
-    pytest.importorskip("msgspec", reason="the extra `operators` is not installed")
-    from parllel.distributed.operators.games.simultaneous_game import SimultaneousGame
+    from parllel.envs.multi_agent_game import ParallelGame
 
-    game = SimultaneousGame(Pair(reward))
+    game = ParallelGame(Pair(reward))
     game.reset(1)
     with pytest.raises(TypeError, match=r"^bob: reward: expected a number, got "):
         game.step({"ann": 0, "bob": 0})

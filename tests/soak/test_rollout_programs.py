@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "rollouts"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "distributed" / "rollouts"))
 from rollout_programs import KINDS, check_programs, short_waits
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]

@@ -116,7 +116,9 @@ def test_wrong_types():
     agents = make_agents({"a": {}}, SYNC)
     with pytest.raises(TypeError, match="root_agents: expected a list of ids"):
         make_env(agents, "a")
-    with pytest.raises(TypeError, match=r"expected a parllel\.messaging\.Agent, got int"):
+    with pytest.raises(
+        TypeError, match=r"expected a parllel\.distributed\.messaging\.Agent, got int"
+    ):
         make_env({"a": 3}, ["a"])
     with pytest.raises(ValueError, match="agent_id: expected a non-empty string"):
         Node("")

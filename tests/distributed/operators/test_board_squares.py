@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from playing_games import CHESS, FOUR, RPS
 
-from parllel.distributed.operators.games.game_of import game_of
+from parllel.distributed.operators.game_questions import GameQuestions
 from parllel.distributed.operators.games.player_spaces import make_game_env
+from parllel.envs.multi_agent_game import game_of
 
 TTT = "pettingzoo/classic/tictactoe_v3"
 
@@ -15,7 +16,8 @@ TTT = "pettingzoo/classic/tictactoe_v3"
 def asked_in(game):
     """Return what the player who acts now is asked."""
     (player,) = game.turn()
-    return player, game.asked(player, game.seen(player), {})
+    questions = GameQuestions(game)
+    return player, questions.asked(player, questions.seen(player), {})
 
 
 def changed(before, after, board):
@@ -55,4 +57,5 @@ def test_other_games_and_games_without_pictures_have_no_squares():
     with game_of(make_game_env(RPS, {"render_mode": "rgb_array"})) as game:
         game.reset(1)
         for player in game.turn():
-            assert game.asked(player, game.seen(player), {}).board is None
+            questions = GameQuestions(game)
+            assert questions.asked(player, questions.seen(player), {}).board is None

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from playing_games import FOUR, RPS
 
-from parllel.distributed.operators.games.game_of import game_of
 from parllel.distributed.operators.games.player_spaces import make_game_env
+from parllel.envs.multi_agent_game import game_of
 
 DRAWS = {"render_mode": "rgb_array"}
 
@@ -40,7 +40,7 @@ def test_games_draw_and_end_in_threads_of_their_own():
                     for _ in range(3):
                         movers = game.turn()
                         for player in movers:
-                            game.seen(player)
+                            game.observe(player)
                         game.step({player: game.first_action(player) for player in movers})
                         assert game.env.render().dtype == np.uint8
         except Exception as error:

@@ -11,11 +11,10 @@ from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.rps import rps
 from pettingzoo.classic.tictactoe import tictactoe
 
-from parllel.distributed.operators.games.game_of import game_of
+from parllel.distributed.operators.game_questions import GameQuestions
 from parllel.distributed.operators.games.player_spaces import make_game_env, player_spaces
-from parllel.distributed.operators.games.sequential_game import SequentialGame
-from parllel.distributed.operators.games.simultaneous_game import SimultaneousGame
 from parllel.distributed.wire import from_json
+from parllel.envs.multi_agent_game import AecGame, ParallelGame, game_of
 from parllel.testing.dummy_parallel_env import CountingParallelEnv
 
 
@@ -43,16 +42,17 @@ def choose(space, observation, generator):
 def played(game, actions, seed):
     """Return the same of a game; and what it says of legal actions."""
     game.reset(seed)
+    questions = GameQuestions(game)
     returns = dict.fromkeys(game.players, 0.0)
     seen = []
     while game.turn():
         (player,) = game.turn()
-        one = game.seen(player)
+        one = questions.seen(player)
         observation = from_json(game.env.observation_space(player), one.observation)
         seen.append((player, observation))
         action = choose(game.env.action_space(player), observation, actions)
         assert one.legal is None or action in one.legal
-        for name, reward in game.step({player: game.action_of(player, action)}).items():
+        for name, reward in game.step({player: questions.action_of(player, action)}).items():
             returns[name] += reward
     return returns, seen
 
@@ -67,10 +67,10 @@ def played(game, actions, seed):
         (chess.env, 1),
     ],
 )
-def test_a_sequential_game_is_that_of_a_plain_loop(make, n_episodes):
+def test_an_aec_game_is_that_of_a_plain_loop(make, n_episodes):
     env = make()
     game = game_of(make())
-    assert isinstance(game, SequentialGame)
+    assert isinstance(game, AecGame)
     with game:
         for seed in range(n_episodes):
             expected, expected_seen = sequential(env, np.random.default_rng(seed), seed)
@@ -84,55 +84,58 @@ def test_a_sequential_game_is_that_of_a_plain_loop(make, n_episodes):
     env.close()
 
 
-def test_players_leave_a_simultaneous_game_when_their_part_is_over():
+def test_players_leave_a_parallel_game_when_their_part_is_over():
     with game_of(CountingParallelEnv({"a": 2, "b": 3}, {"b": "truncated"})) as game:
-        assert isinstance(game, SimultaneousGame)
+        assert isinstance(game, ParallelGame)
+        questions = GameQuestions(game)
         game.reset(4)
         assert game.env.seeds == [4]
         assert game.turn() == ["a", "b"]
-        assert game.seen("a").observation == [0.0, 0.0]
-        assert game.seen("b").observation == [100.0, 0.0, 0.0]
-        actions = {"a": game.action_of("a", 2), "b": game.action_of("b", [3.0, -0.5])}
+        assert questions.seen("a").observation == [0.0, 0.0]
+        assert questions.seen("b").observation == [100.0, 0.0, 0.0]
+        actions = {"a": questions.action_of("a", 2), "b": questions.action_of("b", [3.0, -0.5])}
         np.testing.assert_array_equal(actions["b"], np.array([1.0, -0.5], np.float32))
         assert set(game.step(actions)) == {"a", "b"}
         game.step(actions)
         assert (game.turn(), game.flags["a"]) == (["b"], (True, False))
-        game.seen("b")
+        questions.seen("b")
         game.step({"b": actions["b"]})
         assert (game.turn(), game.flags["b"]) == ([], (False, True))
 
 
 def test_actions_that_are_none_and_those_that_the_mask_forbids_are_refused():
     with game_of(connect_four.env()) as game:
+        questions = GameQuestions(game)
         game.reset(0)
         for _ in range(6):
             (player,) = game.turn()
-            game.seen(player)
+            questions.seen(player)
             game.step({player: 3})
         (player,) = game.turn()
-        assert game.seen(player).legal == [0, 1, 2, 4, 5, 6]
-        assert game.first_action(player) == 0
-        drawn = {game.draw_action(player, np.random.default_rng(seed)) for seed in range(60)}
+        assert questions.seen(player).legal == [0, 1, 2, 4, 5, 6]
+        assert questions.first_action(player) == 0
+        drawn = {questions.draw_action(player, np.random.default_rng(seed)) for seed in range(60)}
         assert drawn == {0, 1, 2, 4, 5, 6}
         with pytest.raises(ValueError, match="expected a legal action, got 3"):
-            game.action_of(player, 3)
+            questions.action_of(player, 3)
         for wrong in (7, -1, "3", None, [3], 3.5):
             with pytest.raises(ValueError, match="expected "):
-                game.action_of(player, wrong)
+                questions.action_of(player, wrong)
 
 
 def test_chess_comes_with_its_position_in_the_words_of_chess_players():
     with game_of(make_game_env("pettingzoo/classic/chess_v6")) as game:
+        questions = GameQuestions(game)
         game.reset(0)
-        white = game.seen("player_0")
+        white = questions.seen("player_0")
         assert white.text == "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
         assert len(white.legal) == len(white.info["legal_moves"]) == 20
         game.step({"player_0": white.legal[white.info["legal_moves"].index("e2e4")]})
-        black = game.seen("player_1")
+        black = questions.seen("player_1")
         # En passant is said only where it can be.
         assert black.text == "rnbqkbnr/pppppppp/8/8/4P3/8/PPPP1PPP/RNBQKBNR b KQkq - 0 1"
         game.step({"player_1": black.legal[black.info["legal_moves"].index("g8f6")]})
-        assert "5n2" in game.seen("player_0").text
+        assert "5n2" in questions.seen("player_0").text
 
 
 def test_the_spaces_of_a_player_are_those_of_its_game():

@@ -46,13 +46,13 @@ def attach(observation):
 
 
 def read(observation):
-    secret = observation.secret[::-1].encode()
-    found = []
+    # What is read is reversed, not the secret: `memory` would find that in what this function has freed.
+    backwards, found = observation.secret.encode(), []
     for pid in {*others(observation), "self"}:
         path = f"/proc/{pid}/environ"
         try:
             with open(path, "rb") as file:
-                if secret in file.read():
+                if backwards in file.read()[::-1]:
                     found.append(path)
         except OSError:
             pass

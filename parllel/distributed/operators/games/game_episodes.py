@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
-from parllel.distributed.operators.games.drawing_games import no_game_ends
-from parllel.distributed.operators.games.game_of import game_of
 from parllel.distributed.operators.games.game_play import GamePlay
 from parllel.distributed.operators.games.multi_agent_operator_handle import MultiAgentOperatorHandle
 from parllel.distributed.operators.games.player_spaces import make_game_env
@@ -24,6 +22,7 @@ from parllel.distributed.operators.protocol.frames import can_render, frame_of
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
 from parllel.distributed.operators.protocol.step_patience import step_timeout_of
 from parllel.distributed.operators.viewers import Looking, Viewer
+from parllel.envs.multi_agent_game import game_of, keep_games_open, with_render_mode
 from parllel.types import Closing
 
 
@@ -60,7 +59,7 @@ class GameEpisodes(Closing):
         self._choose, self._notice = choose, notice
         self._start_timeout_s = start_timeout_s
         self._step_timeout_s = step_timeout_of(config.players.values(), step_timeout_s)
-        with no_game_ends():
+        with keep_games_open():
             self._game = game_of(
                 _made(config, draws=any(one.may_want(config.operator_id) for one in viewers))
             )
@@ -137,10 +136,9 @@ class GameEpisodes(Closing):
 
 def _made(config: MultiAgentConfig, *, draws: bool) -> Any:
     """Return the game; one that draws pictures, or else text, if it can."""
-    env = make_game_env(config.env_id, config.env_kwargs)
-    modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
-    mode = next((mode for mode in ("rgb_array", "ansi") if mode in modes), None)
-    if not draws or getattr(env, "render_mode", None) is not None or mode is None:
-        return env
-    env.close()
-    return make_game_env(config.env_id, {**config.env_kwargs, "render_mode": mode})
+
+    def make(**more: str) -> Any:
+        return make_game_env(config.env_id, {**config.env_kwargs, **more})
+
+    env = make()
+    return with_render_mode(env, make, ("rgb_array", "ansi")) if draws else env

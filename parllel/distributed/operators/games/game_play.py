@@ -11,19 +11,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from parllel.distributed.operators.experiments.episode_outcome import EpisodeOutcome
-from parllel.distributed.operators.games.game import Game
-from parllel.distributed.operators.games.illegal_rules import Choice, choice_of
+from parllel.distributed.operators.game_questions import GameQuestions
 from parllel.distributed.operators.games.seated_players import (
     GameFailedError,
     Record,
     Seat,
     SeatedPlayers,
 )
-from parllel.distributed.operators.games.sequential_game import SequentialGame
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
+from parllel.envs.multi_agent_game import AecGame, MultiAgentGame
 from parllel.seeding import Seeds
+from parllel.types import Tree
+
+
+class _Choice(NamedTuple):
+    """What a player chose.
+
+    reply: of its worker.
+    action: to be played; None if the rule for illegal actions has none.
+    why: what is wrong with what it chose; None if it is legal.
+    """
+
+    reply: dict[str, Any]
+    action: Tree
+    why: str | None = None
+
+    @property
+    def is_illegal(self) -> bool:
+        """Whether the rule was applied."""
+        return self.why is not None
 
 
 class GamePlay:
@@ -43,7 +62,7 @@ class GamePlay:
 
     def __init__(
         self,
-        game: Game,
+        game: MultiAgentGame,
         config: MultiAgentConfig,
         players: SeatedPlayers,
         seats: Mapping[str, Seat],
@@ -54,6 +73,7 @@ class GamePlay:
     ) -> None:
         self._watch = watch
         self._game, self._config, self._players = game, config, players
+        self._questions = GameQuestions(game)
         self._seats, self._record_step = seats, record_step
         self._seed, self._agent_seed = seed, agent_seed
         self._generator = Seeds(agent_seed).generator("illegal actions")
@@ -102,20 +122,38 @@ class GamePlay:
             lost=failure is not None and seat.player_id in failure.lost,
         )
 
-    def _choices(self, movers: list[str], timeout_s: float) -> dict[str, Choice]:
+    def _choices(self, movers: list[str], timeout_s: float) -> dict[str, _Choice]:
         """Ask all who act now, and return what is to be played for each."""
         # Before the first is asked, so that none waits while others are observed.
         with self._of_game("observe"):
-            seen = {player: self._game.seen(player) for player in movers}
+            seen = {player: self._questions.seen(player) for player in movers}
         replies = self._players.answers(
             seen,
-            lambda player, settings: self._game.asked(player, seen[player], settings),
+            lambda player, settings: self._questions.asked(player, seen[player], settings),
             timeout_s,
         )
-        rule, game = self._config.illegal, self._game
-        return {p: choice_of(game, p, replies[p], rule, self._generator) for p in movers}
+        return {player: self._choice(player, replies[player]) for player in movers}
 
-    def _step(self, choices: Mapping[str, Choice]) -> None:
+    def _choice(self, player: str, reply: Record) -> _Choice:
+        """Return what is played for a player after its worker's reply, by the game's rule if it is illegal.
+
+        random     a random action, legal where the game says which are, by a generator of the episode's seed
+        first      the first legal one; where the game does not say, 0 or what is nearest to it
+        forfeit    nothing: the game ends, with -1 for this player and 0 for the others
+        error      nothing: the episode has failed
+        """
+        try:
+            return _Choice(reply, self._questions.action_of(player, reply.get("action")))
+        except ValueError as error:
+            why = f"illegal action {str(reply.get('action'))[:100]}: {error}"
+        action: Tree = None
+        if self._config.illegal == "random":
+            action = self._questions.draw_action(player, self._generator)
+        elif self._config.illegal == "first":
+            action = self._questions.first_action(player)
+        return _Choice(reply, action, why)
+
+    def _step(self, choices: Mapping[str, _Choice]) -> None:
         """Step the game, unless a choice ends it; write the records."""
         illegal = [player for player, choice in choices.items() if choice.is_illegal]
         stops = bool(illegal) and self._config.illegal in ("forfeit", "error")
@@ -143,7 +181,7 @@ class GamePlay:
             raise GameFailedError(f"{self._players.name_of(illegal[0])}: {choices[illegal[0]].why}")
 
     def _record(
-        self, player: str, choice: Choice, rewards: Mapping[str, float], *, is_played: bool
+        self, player: str, choice: _Choice, rewards: Mapping[str, float], *, is_played: bool
     ) -> Record:
         seat, reply = self._seats[player], choice.reply
         seat.reply = {}
@@ -155,7 +193,7 @@ class GamePlay:
             "action": reply.get("action"),
             "raw": reply.get("raw"),
             "parsed": reply.get("parsed"),
-            "executed": self._game.action_json(player, choice.action) if is_played else None,
+            "executed": self._questions.action_json(player, choice.action) if is_played else None,
             "illegal": choice.is_illegal,
             "reward": rewards.get(player, 0.0),
             "terminated": terminated or self._is_forfeit,
@@ -163,7 +201,7 @@ class GamePlay:
             "episode_reward": seat.total,
             "latency_s": reply.get("latency_s"),
         }
-        if isinstance(self._game, SequentialGame):
+        if isinstance(self._game, AecGame):
             # Others are paid for this move, too.
             record["rewards"] = dict(rewards)
         seat.counts.note(reply, record)

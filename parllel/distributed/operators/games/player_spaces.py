@@ -65,7 +65,7 @@ def _maker(env_id: str) -> Any:
     if file_of(env_id) is not None:
         return function_named(env_id)
     if _MODULE.fullmatch(env_id):
-        return pettingzoo_maker(env_id).make
+        return pettingzoo_maker(env_id)
     raise ValueError(
         f"game {env_id!r}: expected a module such as pettingzoo/classic/chess_v6 or "
         "mpe2/simple_spread_v3, or file.py:function"

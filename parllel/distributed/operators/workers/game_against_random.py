@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators.games.game_of import game_of
+from parllel.distributed.operators.game_questions import GameQuestions
+from parllel.envs.multi_agent_game import game_of
 from parllel.seeding import Seeds
 from parllel.types import Tree
 
@@ -24,6 +25,7 @@ class GameAgainstRandom(gym.Env[Any, Any]):
 
     def __init__(self, env: Any) -> None:
         self._game = game_of(env)
+        self._questions = GameQuestions(self._game)
         first = self._game.players[0]
         self.observation_space = env.observation_space(first)
         self.action_space = env.action_space(first)
@@ -62,15 +64,15 @@ class GameAgainstRandom(gym.Env[Any, Any]):
         """Play the others' moves, and return what this player got for them."""
         reward = 0.0
         while (movers := self._game.turn()) and movers != [self._seat]:
-            self._game.seen(movers[0])
-            action = self._game.draw_action(movers[0], self._generator)
+            self._game.observe(movers[0])
+            action = self._questions.draw_action(movers[0], self._generator)
             reward += self._game.step({movers[0]: action}).get(self._seat, 0.0)
         return reward
 
     def _observation(self) -> tuple[Tree, dict[str, Any]]:
         if not self._game.turn():
             return self._game.env.observe(self._seat), {}
-        seen = self._game.seen(self._seat)
+        seen = self._questions.seen(self._seat)
         info = {"legal_actions": seen.legal, "text": seen.text, **seen.info}
         return self._game.env.observe(self._seat), info
 

@@ -1,32 +1,21 @@
-"""Environments of PettingZoo's interface as games: what both of its kinds have in common.
-
-PettingZooGame   specification, seats, rewards and pictures of the agents of one environment
-TurnsGame        an AEC environment: one agent acts after the other
-TogetherGame     a parallel environment: all act at the same time
-"""
+"""Environments of PettingZoo's interface as games, whose agents act one after the other or all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.distributed.remote.games.game import Game
 from parllel.distributed.remote.games.gymnasium_game import finite, random_action
-from parllel.distributed.remote.games.position import Position
-from parllel.distributed.remote.games.space_schema import (
-    action_schema,
-    check_mask,
-    default_action,
-    space_schema,
-)
+from parllel.distributed.remote.games.position import FAILED, Position
+from parllel.distributed.remote.games.space_schema import action_schema, space_schema
 from parllel.distributed.wire.action_json import action_from_json
 from parllel.distributed.wire.space_json import to_json
-from parllel.envs.pettingzoo_module import action_mask_of
-from parllel.envs.rewards import reward_of
+from parllel.envs.multi_agent_game import AecGame, game_of, keep_games_open, with_render_mode
+from parllel.envs.pettingzoo_module import pettingzoo_maker
 from parllel.pictures.rendered_env import RenderedEnv
 from parllel.types import Tree
 
@@ -37,7 +26,8 @@ class PettingZooGame(Game):
     Observations have the environment's own under "observation", as JSON by the agent's space, and
     "action_mask" if that or its info has one; and "agent", its name. The info of a step has "reward",
     "terminated" and "truncated". For an agent that failed, 0 is played from then on, or the first action
-    that the mask allows.
+    that the mask allows. In an AEC environment, the last agent that is left is then DONE; in a parallel one
+    it plays on as well.
 
     Args:
         name: of the game.
@@ -52,14 +42,12 @@ class PettingZooGame(Game):
 
     def __init__(self, name: str, make: Callable[..., Any]) -> None:
         self._name, self._make_env = name, make
-        self._env = env = make(render_mode=None)
-        self.names = list(env.possible_agents)
-        self._spaces: list[tuple[gym.Space[Any], gym.Space[Any]]] = [
-            (env.observation_space(agent), env.action_space(agent)) for agent in self.names
-        ]
-        self._modes = list((getattr(env, "metadata", None) or {}).get("render_modes") or [])
-        self._masks: list[list[int] | None] = [None] * len(self.names)
-        self.chosen: dict[int, Tree] = {}  # actions of this step, by seat
+        with keep_games_open():
+            self._game = game = game_of(make(render_mode=None), name)
+        self.names = list(game.players)
+        self._in_turns = isinstance(game, AecGame)
+        self._chosen: dict[int, Tree] = {}  # actions of this step, by seat
+        seen = [space_schema(space) for space in game.observation_spaces.values()]
         self.specification = {
             "name": name,
             "title": name.rpartition("/")[2],
@@ -67,70 +55,120 @@ class PettingZooGame(Game):
             "version": "1.0.0",
             "agents": [len(self.names)],
             "observation": {
-                "observation": _all_of([space_schema(seen) for seen, _ in self._spaces]),
+                "observation": _all_of(seen),
                 "action_mask": {"type": "array"},
                 "agent": {"type": "string", "defaults": self.names},
             },
-            "action": _actions([action_schema(action) for _, action in self._spaces]),
+            "action": _actions([action_schema(space) for space in game.action_spaces.values()]),
         }
         self.agents: Mapping[str, Callable[..., Any]] = {"random": self._random_action}
 
-    @property
-    def env(self) -> Any:
-        """The environment, which is made again for pictures."""
-        return self._env
-
     def start(self, position: Position) -> None:
         """Reset the environment with the seed of the episode."""
-        if self.pictures and "rgb_array" in self._modes and self._env.render_mode != "rgb_array":
-            self.close()
-            self._env = self._make_env(render_mode="rgb_array")
-        for seat in position.seats:
+        if self.pictures:
+            with keep_games_open():
+                env = with_render_mode(self._game.env, self._make_env, ("rgb_array",))
+                if env is not self._game.env:
+                    self._game = game_of(env, self._name)
+        self._game.reset(self.seed)
+        for number, seat in enumerate(position.seats):
             seat.reward = 0.0
+            self._show(position, number)
+        if self._in_turns:
+            self._pass_turn(position)
 
     def check_action(self, number: int, action: Any) -> None:
         """Raise ValueError for what is no action of the agent's space, or one that its mask forbids."""
-        space = self._spaces[number][1]
-        self.chosen[number] = action_from_json(space, action, clip=True)
-        check_mask(space, self._masks[number], action)
+        name = self.names[number]
+        chosen = self._chosen[number] = action_from_json(
+            self._game.action_spaces[name], action, clip=True
+        )
+        legal = self._game.legal_actions(name)
+        if legal is not None and chosen not in legal:
+            raise ValueError(f"expected an action that action_mask allows, got {action}")
 
-    def see(self, position: Position, number: int, observation: Tree, info: Any) -> None:
+    def drop(self, position: Position, failed: list[int]) -> None:
+        """Go on without them: their actions are played for them."""
+        if self._in_turns and len(position.left) < 2:
+            position.end()
+        elif self._in_turns:
+            self._pass_turn(position)
+
+    def step(self, position: Position) -> None:
+        """Step the environment with the actions of all who act."""
+        movers = self._movers()
+        self._play(position, movers)
+        if self._in_turns:
+            self._pass_turn(position)
+            return
+        for number in movers:
+            if position.seats[number].status not in FAILED:
+                self._show(position, number)
+
+    def _movers(self) -> list[int]:
+        return [self.names.index(name) for name in self._game.turn()]
+
+    def _play(self, position: Position, movers: Iterable[int]) -> None:
+        """Step the environment with the actions of those who act, and add the rewards."""
+        acted = set(position.active)
+        game = self._game
+        actions = {
+            self.names[n]: self._chosen[n] if n in acted else self._absent_action(n) for n in movers
+        }
+        for name, reward in game.step(actions).items():
+            self._add_reward(position, self.names.index(name), reward, game.flags[name])
+
+    def _pass_turn(self, position: Position) -> None:
+        """Let the agent act whose turn it is, after those that failed."""
+        while position.left and (movers := self._movers()):
+            (number,) = movers
+            if position.seats[number].status not in FAILED:
+                position.turn(number)
+                break
+            self._show(position, number)
+            self._play(position, movers)
+        for number, name in enumerate(self.names):
+            # Those that act next, and what those saw last whose part is over.
+            if name in self._game.env.agents and position.seats[number].status in (
+                "ACTIVE",
+                "DONE",
+            ):
+                self._show(position, number)
+
+    def _show(self, position: Position, number: int) -> None:
         """Show an agent its observation."""
-        fields = position.seats[number].observation
-        fields["observation"] = to_json(self._spaces[number][0], observation)
-        self._masks[number] = mask = action_mask_of(observation, info)
+        fields, name = position.seats[number].observation, self.names[number]
+        observation, mask = self._game.observe(name)
+        fields["observation"] = to_json(self._game.observation_spaces[name], observation)
         if mask is not None:
             fields["action_mask"] = mask
 
-    def pay(self, position: Position, number: int, reward: float, flags: tuple[bool, bool]) -> None:
+    def _add_reward(
+        self, position: Position, number: int, reward: float, flags: tuple[bool, bool]
+    ) -> None:
         """Add the reward of a step, unless the agent has failed; an agent whose flags say so is DONE."""
         seat = position.seats[number]
         if seat.reward is None or number not in position.left:
             return
-        reward = reward_of(reward, self._name, f"agent {number}")
         seat.reward = finite(self._name, seat.reward + reward)
         terminated, truncated = flags
         seat.info = {
             "reward": seat.info.get("reward", 0.0) + reward,
-            "terminated": bool(terminated),
-            "truncated": bool(truncated),
+            "terminated": terminated,
+            "truncated": truncated,
         }
         if terminated or truncated:
             seat.status = "DONE"
 
-    def absent_action(self, number: int) -> Tree:
+    def _absent_action(self, number: int) -> Tree:
         """Return what is played for an agent that failed."""
-        space, mask = self._spaces[number][1], self._masks[number]
-        values = default_action(space)
-        if mask is not None and isinstance(space, gym.spaces.Discrete):
-            first = int(space.start)
-            if not mask[values - first] and any(mask):
-                values = first + mask.index(1)
-        return action_from_json(space, values, clip=True)
+        name = self.names[number]
+        self._game.observe(name)  # what is legal now, which the agent is not shown
+        space = self._game.action_spaces[name]
+        return action_from_json(space, to_json(space, self._game.first_action(name)), clip=True)
 
     def _random_action(self, observation: Any, configuration: Any) -> Any:
-        space = self._spaces[self.names.index(observation["agent"])][1]
-        return random_action(space, observation)
+        return random_action(self._game.action_spaces[observation["agent"]], observation)
 
     def text(self, position: Position) -> str:
         """Return the rewards so far."""
@@ -141,14 +179,27 @@ class PettingZooGame(Game):
 
     def picture(self, position: Position) -> NDArray[np.uint8] | None:
         """Return a picture of the environment, if it draws itself and the game was started for pictures."""
-        if self._env.render_mode != "rgb_array":
+        env = self._game.env
+        if env.render_mode != "rgb_array":
             return None
-        picture: NDArray[np.uint8] = RenderedEnv(self._env, self._name).frame().copy()
+        picture: NDArray[np.uint8] = RenderedEnv(env, self._name).frame().copy()
         return picture
 
     def close(self) -> None:
-        """Close the environment; may be called twice."""
-        self._env.close()
+        """Close the environment. Idempotent."""
+        self._game.close()
+
+
+def pettingzoo_game(name: str) -> PettingZooGame:
+    """Return the game of a module, such as "pettingzoo/classic/tictactoe_v3" or "mpe2/simple_spread_v3".
+
+    A module that has both kinds of environment is played as a parallel one.
+
+    Raises:
+        ValueError: if there is no such module, or no environment in it.
+        ImportError: if its library is not installed.
+    """
+    return PettingZooGame(name, pettingzoo_maker(name))
 
 
 def _all_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:

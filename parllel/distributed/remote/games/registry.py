@@ -16,8 +16,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 # Names that begin so stand for environments of other libraries, of which this function makes games.
 _FAMILIES = {
     "gymnasium": ("parllel.distributed.remote.games.gymnasium_game", "gymnasium_game"),
-    "pettingzoo": ("parllel.distributed.remote.games.pettingzoo_module", "pettingzoo_game"),
-    "mpe2": ("parllel.distributed.remote.games.pettingzoo_module", "pettingzoo_game"),
+    "pettingzoo": ("parllel.distributed.remote.games.pettingzoo_game", "pettingzoo_game"),
+    "mpe2": ("parllel.distributed.remote.games.pettingzoo_game", "pettingzoo_game"),
 }
 _games: dict[str, Callable[[], Game]] = {"rps": RockPaperScissors, "connectx": ConnectX}
 
