@@ -1,9 +1,14 @@
 """The store of runs: folders, records, configs, checkpoints and the states in them."""
 
 from parllel.runs.checkpoints import Checkpoints
-from parllel.runs.config import change_config, config_values, read_config
-from parllel.runs.config_keys import key_paths, nearest_key
-from parllel.runs.config_reading import whole_number
+from parllel.runs.config import (
+    change_config,
+    config_values,
+    key_paths,
+    nearest_key,
+    read_config,
+    whole_number,
+)
 from parllel.runs.run_folder import RunFolder, versions
 from parllel.runs.run_list import find_runs
 from parllel.runs.run_record import RunRecord

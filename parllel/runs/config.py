@@ -1,5 +1,7 @@
 """Configurations: nested dataclasses or dicts, from and to JSON values; every key and type is checked.
 
+Not msgspec: it ignores unknown keys of dataclasses, reads no list from text, and its errors show no value.
+
 What a value may be is said by the annotation of its field, or in a dict by the default in its place:
 
     dataclass, dict of defaults     a dict with those keys or some of them; the others keep their defaults
@@ -8,22 +10,46 @@ What a value may be is said by the annotation of its field, or in a dict by the 
     list[X], tuple[X, ...], tuple[X, Y], Sequence[X]      a list, read into what is declared
     dict[str, X]                    any keys
     Any                             anything
+
+The groups of a config are the dataclasses in it, or the dicts among the defaults of a dict.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import copy
 import dataclasses
-from collections.abc import Mapping
-from pathlib import PurePath
-from typing import Any, TypeVar
+import json
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from parllel.runs.config_keys import is_dataclass_type, join_path
-from parllel.runs.config_reading import Changes, Text, read_value
+from parllel.runs.names import nearest
 
 Config = TypeVar("Config")
+
+_MISSING = object()
+_NONE = type(None)
+_EXPECTED = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    Path: "a path",
+    _NONE: "none",
+}
+_BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class _Text(str):
+    """A value from a command line, to be read as what is expected in its place."""
+
+
+class _Changes(dict[str, Any]):
+    """New values of some keys of a group; the others stay as they are."""
 
 
 def read_config(kind: type[Config] | Config, values: Mapping[str, Any]) -> Config:
@@ -39,10 +65,10 @@ def read_config(kind: type[Config] | Config, values: Mapping[str, Any]) -> Confi
             and a value that is none of the choices.
         TypeError: for a value of another type; names the path, what was expected and what came.
     """
-    if not isinstance(kind, Mapping) and not is_dataclass_type(kind):
+    if not isinstance(kind, Mapping) and not _is_dataclass_type(kind):
         raise TypeError(f"kind: expected a dataclass or a dict of defaults, got {kind!r}")
     # A copy, as lists and dicts among the defaults must not be shared between configs.
-    config: Config = read_value(copy.deepcopy(kind), values, "")
+    config: Config = _read_value(copy.deepcopy(kind), values, "")
     return config
 
 
@@ -60,11 +86,11 @@ def change_config(config: Config, changes: Mapping[str, Any]) -> Config:
     """
     if not _is_config(config):
         raise TypeError(f"config: expected a dataclass object or a dict, got {config!r}")
-    nested = Changes()
+    nested = _Changes()
     for path, value in changes.items():
-        _insert(nested, path, Text(value) if type(value) is str else value)
+        _insert(nested, path, _Text(value) if type(value) is str else value)
     kind = config if isinstance(config, Mapping) else type(config)
-    changed: Config = read_value(kind, nested, "", copy.deepcopy(config))
+    changed: Config = _read_value(kind, nested, "", copy.deepcopy(config))
     return changed
 
 
@@ -80,16 +106,48 @@ def config_values(config: Any) -> dict[str, Any]:
     return values
 
 
+def key_paths(kind: Any) -> list[str]:
+    """Return the paths of all keys of a config, those of groups and of what is in them."""
+    groups = _groups_of(kind)
+    below = [_join_path(group, path) for group in groups for path in key_paths(groups[group])]
+    return [*_kinds_of(kind), *below]
+
+
+def nearest_key(path: str, kind: Any) -> str | None:
+    """Return the path of the key that was probably meant by `path`; None if there is none like it."""
+    group, dot, rest = path.partition(".")
+    groups = _groups_of(kind)
+    if dot and group in groups:
+        near = nearest_key(rest, groups[group])
+        return None if near is None else _join_path(group, near)
+    return nearest(path, _kinds_of(kind)) or _deeper(path, kind)
+
+
+def whole_number(text: str) -> int:
+    """Return what `int` makes of a text, or of a float without a fraction, as 1e6 is one.
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+        if not value.is_integer():
+            raise
+        return int(value)
+
+
 def _values(value: Any, at: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         # What `__init__` does not take could not be given back to it.
         fields = [field.name for field in dataclasses.fields(value) if field.init]
-        return {name: _values(getattr(value, name), join_path(at, name)) for name in fields}
+        return {name: _values(getattr(value, name), _join_path(at, name)) for name in fields}
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
                 raise TypeError(f"{at or 'config'}: keys must be strings, got {name!r}")
-        return {name: _values(part, join_path(at, name)) for name, part in value.items()}
+        return {name: _values(part, _join_path(at, name)) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_values(part, f"{at}[{i}]") for i, part in enumerate(value)]
     # Before Python's types: np.float64 is a float too, and would stay numpy's.
@@ -102,11 +160,11 @@ def _values(value: Any, at: str) -> Any:
     raise TypeError(f"{at}: expected numbers, strings, lists, dicts and dataclasses, got {value!r}")
 
 
-def _insert(group: Changes, path: str, value: Any) -> None:
+def _insert(group: _Changes, path: str, value: Any) -> None:
     *above, last = path.split(".")
     for name in above:
-        group = group.setdefault(name, Changes())
-        if not isinstance(group, Changes):
+        group = group.setdefault(name, _Changes())
+        if not isinstance(group, _Changes):
             raise ValueError(f"{path}: {name!r} is changed as a whole as well")
     if last in group:
         raise ValueError(f"{path}: values below it are changed as well")
@@ -114,4 +172,258 @@ def _insert(group: Changes, path: str, value: Any) -> None:
 
 
 def _is_config(value: Any) -> bool:
-    return isinstance(value, Mapping) or is_dataclass_type(type(value))
+    return isinstance(value, Mapping) or _is_dataclass_type(type(value))
+
+
+# ------------------------------------------------------------------ values
+
+
+def _read_value(kind: Any, value: Any, at: str, base: Any = _MISSING) -> Any:
+    """Return `value`, or the values in it, as `kind` has them; raise as `read_config` does.
+
+    at: path of the value, for messages.
+    base: what stands in its place so far.
+    """
+    if isinstance(kind, Mapping) or _is_dataclass_type(kind):
+        return _read_group(kind, value, at, base)
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _read_union(arguments, value, at, base)
+    if origin in (dict, Mapping, collections.abc.MutableMapping):
+        return _read_dict(arguments or (str, Any), value, at, base)
+    if kind in (Any, object):
+        if isinstance(value, (_Text, _Changes)) and base is not None and base is not _MISSING:
+            return _read_value(_kind_of(base), value, at, base)
+        if not isinstance(value, _Changes):
+            return _guess(value) if isinstance(value, _Text) else value
+    if isinstance(value, _Changes):
+        name = _join_path(at, next(iter(value)))
+        raise ValueError(f"unknown key {name!r}: {at!r} is a single value")
+    if origin is Literal:
+        return _read_choice(arguments, value, at)
+    if origin in (list, tuple, Sequence):
+        return _read_sequence(origin, arguments, value, at)
+    return _read_scalar(kind, value, at)
+
+
+def _read_group(kind: Any, value: Any, at: str, base: Any) -> Any:
+    if isinstance(value, _Text):
+        value = _guess(value)
+    if not isinstance(kind, Mapping) and isinstance(value, kind):
+        return value
+    defaults = _defaults_of(kind, base)
+    _check_group(value, at)
+    _check_names(value, defaults, at, kind)
+    kinds = _kinds_of(kind)
+    found = {}
+    for name, default in defaults.items():
+        if name in value:
+            found[name] = _read_value(kinds[name], value[name], _join_path(at, name), default)
+        elif default is _MISSING:
+            raise ValueError(f"{_join_path(at, name)}: expected a value, as it has no default")
+        else:
+            found[name] = default
+    return found if isinstance(kind, Mapping) else kind(**found)
+
+
+def _defaults_of(kind: Any, base: Any) -> dict[str, Any]:
+    """Return what the values of a group are unless they are given, by name."""
+    if isinstance(kind, Mapping):
+        return dict(base if isinstance(base, Mapping) else kind)
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    if isinstance(base, kind):
+        return {field.name: getattr(base, field.name) for field in fields}
+    found = {}
+    for field in fields:
+        if field.default_factory is not dataclasses.MISSING:
+            found[field.name] = field.default_factory()
+        else:
+            given = field.default is not dataclasses.MISSING
+            found[field.name] = field.default if given else _MISSING
+    return found
+
+
+def _read_dict(kinds: tuple[Any, ...], value: Any, at: str, base: Any) -> dict[str, Any]:
+    key_kind, kind = kinds
+    if key_kind is not str:
+        raise TypeError(f"{at}: a dict in a config has strings as keys, and no {key_kind}")
+    if isinstance(value, _Text):
+        value = _guess(value)
+    _check_group(value, at)
+    current = base if isinstance(base, Mapping) and isinstance(value, _Changes) else {}
+    if isinstance(value, _Changes):
+        _check_names(value, current, at, current)
+    read = {
+        n: _read_value(kind, v, _join_path(at, n), current.get(n, _MISSING))
+        for n, v in value.items()
+    }
+    return {**current, **read}
+
+
+def _read_union(kinds: tuple[Any, ...], value: Any, at: str, base: Any) -> Any:
+    if _NONE in kinds and (value is None or (isinstance(value, _Text) and _is_none(value))):
+        return None
+    others = [kind for kind in kinds if kind is not _NONE]
+    if len(others) == 1:
+        return _read_value(others[0], value, at, base)
+    # An int stays one where floats may come as well; text is text only if it is nothing else.
+    if isinstance(value, _Text):
+        exact = value.strip().lstrip("+-").replace("_", "").isdecimal()
+        others.sort(key=lambda kind: (kind is str, kind is int and not exact))
+    else:
+        others.sort(key=lambda kind: kind is not type(value))
+    problems = []
+    for kind in others:
+        try:
+            return _read_value(kind, value, at, base)
+        except (TypeError, ValueError) as error:
+            problems.append(str(error))
+    raise ValueError("; or ".join(problems))
+
+
+def _read_choice(choices: tuple[Any, ...], value: Any, at: str) -> Any:
+    for choice in choices:
+        if type(choice) is type(value) and choice == value:
+            return choice
+        if isinstance(value, _Text) and value in (str(choice), str(choice).lower()):
+            return choice
+    near = nearest(str(value), [str(choice) for choice in choices])
+    hint = f"; did you mean {near!r}?" if near else ""
+    raise ValueError(f"{at}: expected one of {list(choices)}, got {value!r}{hint}")
+
+
+def _read_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, at: str) -> Any:
+    if isinstance(value, _Text):
+        value = _items(value)
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise TypeError(f"{at}: expected a list, got {value!r}")
+    kinds = list(arguments)
+    if origin is not tuple or not kinds or kinds[-1] is Ellipsis:
+        kinds = [kinds[0] if kinds else Any] * len(value)
+    if len(kinds) != len(value):
+        raise ValueError(f"{at}: expected {len(kinds)} values, got {len(value)}: {value!r}")
+    pairs = zip(kinds, value, strict=True)
+    read = [_read_value(kind, part, f"{at}[{i}]") for i, (kind, part) in enumerate(pairs)]
+    return read if origin is list else tuple(read)
+
+
+def _read_scalar(kind: Any, value: Any, at: str) -> Any:
+    if kind not in _EXPECTED:
+        raise TypeError(f"{at}: {kind} is no type that can be read from JSON values")
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        if isinstance(value, _Text):
+            return _parse(kind, value)
+    except (ValueError, KeyError):
+        raise ValueError(f"{at}: expected {_EXPECTED[kind]}, got {str(value)!r}") from None
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e6 is how many write a million
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    # To Python a bool is an int, but True is no number of steps.
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise TypeError(f"{at}: expected {_EXPECTED[kind]}, got {value!r}")
+
+
+def _parse(kind: Any, text: str) -> Any:
+    if kind is bool:
+        return _BOOLS[text.lower()]
+    if kind is _NONE and not _is_none(text):
+        raise ValueError(text)
+    if kind is int:
+        return whole_number(text)
+    return None if kind is _NONE else kind(str(text))
+
+
+def _guess(text: str) -> Any:
+    """Return what JSON makes of a text, or the text."""
+    try:
+        return None if _is_none(text) else json.loads(text)
+    except json.JSONDecodeError:
+        return str(text)
+
+
+def _items(text: str) -> list[Any]:
+    """Return the elements of a list as JSON or Python have it, or between commas alone."""
+    text = text.strip()
+    if text[:1] + text[-1:] in ("[]", "()"):
+        text = text[1:-1]
+        try:
+            found: list[Any] = json.loads(f"[{text}]")
+            return found
+        except json.JSONDecodeError:
+            pass
+    return [_Text(part.strip()) for part in text.split(",") if part.strip()]
+
+
+def _check_group(value: Any, at: str) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{at or 'config'}: expected a dict, got {value!r}")
+
+
+def _check_names(value: Mapping[str, Any], names: Iterable[str], at: str, kind: Any) -> None:
+    names = list(names)
+    for name in value:
+        if name in names:
+            continue
+        near = nearest(str(name), names) or _deeper(str(name), kind)
+        hint = f"did you mean {_join_path(at, near)!r}?" if near else f"expected one of {names}"
+        raise ValueError(f"unknown key {_join_path(at, str(name))!r}; {hint}")
+
+
+def _is_none(text: str) -> bool:
+    return text.lower() in ("none", "null")
+
+
+# ------------------------------------------------------------------ keys
+
+
+def _kinds_of(kind: Any) -> dict[str, Any]:
+    """Return what the values of a group may be, by name."""
+    if isinstance(kind, Mapping):
+        return {name: _kind_of(default) for name, default in kind.items()}
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
+
+
+def _kind_of(default: Any) -> Any:
+    """Return what a value in the place of `default` may be."""
+    if default is None:
+        return Any
+    if isinstance(default, Mapping):
+        return default or dict[str, Any]
+    if isinstance(default, (list, tuple)):
+        kinds = {type(part) for part in default}
+        element = kinds.pop() if len(kinds) == 1 and kinds <= _EXPECTED.keys() else Any
+        return list[element] if isinstance(default, list) else tuple[element, ...]  # type: ignore[valid-type]
+    if isinstance(default, PurePath):
+        return Path
+    return type(default.item() if isinstance(default, np.generic) else default)
+
+
+def _deeper(name: str, kind: Any) -> str | None:
+    """Return the path of a key like `name` in a group below, in case the group was left out."""
+    for group, inner in _groups_of(kind).items():
+        near = nearest(name, _kinds_of(inner)) or _deeper(name, inner)
+        if near is not None:
+            return _join_path(group, near)
+    return None
+
+
+def _groups_of(kind: Any) -> dict[str, Any]:
+    kinds = _kinds_of(kind)
+    return {n: k for n, k in kinds.items() if isinstance(k, Mapping) or _is_dataclass_type(k)}
+
+
+def _is_dataclass_type(kind: Any) -> bool:
+    """Return whether `kind` is a dataclass, and no object of one."""
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
+def _join_path(at: str, name: str) -> str:
+    """Return the path of a key of the group at `at`, which is empty for the config itself."""
+    return f"{at}.{name}" if at else name

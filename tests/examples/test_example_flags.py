@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parllel.runs.config_keys import key_paths
+from parllel.runs.config import key_paths
 from parllel_patterns.flags import parse_flags
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

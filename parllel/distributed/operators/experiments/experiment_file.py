@@ -34,8 +34,7 @@ from parllel.distributed.operators.experiments.experiment_seeds import seeds_fro
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.errors import install_command
-from parllel.runs.config import change_config
-from parllel.runs.config_keys import nearest_key
+from parllel.runs.config import change_config, nearest_key
 from parllel.runs.reference import import_script
 
 NAME = "experiment"
