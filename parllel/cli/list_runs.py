@@ -17,8 +17,7 @@ from rich.table import Table
 
 from parllel.cli.run_commands import DEFAULT_FOLDER
 from parllel.pictures.learning_curve import read_curve
-from parllel.runs.run_folder import RunFolder
-from parllel.runs.run_list import find_runs, run_state
+from parllel.runs.run_folder import RunFolder, find_runs, run_state
 from parllel.runs.run_record import TRAINING, RunRecord
 
 WIDTH = 250  # characters, of a table that is written to a file or a pipe

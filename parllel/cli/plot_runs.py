@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parllel.cli.seed_groups import groups_of, join, json_of, member, without_seed
 from parllel.pictures.learning_curve import Curve, check_plot_path, plot_learning_curve, read_curve
-from parllel.runs.run_list import find_runs
+from parllel.runs.run_folder import find_runs
 from parllel.runs.run_record import TRAINING
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parllel.pictures.learning_curve import Curve, curve_with_band
-from parllel.runs.run_folder import RunFolder
-from parllel.runs.run_list import run_state
+from parllel.runs.run_folder import RunFolder, run_state
 
 _SEED_IN_NAME = re.compile(r"[-_.]?seed[-_=]?\d+", re.IGNORECASE)
 # How long a run lasts: resumed with another value, it is still the same experiment.

@@ -9,8 +9,7 @@ from parllel.runs.config import (
     read_config,
     whole_number,
 )
-from parllel.runs.run_folder import RunFolder, versions
-from parllel.runs.run_list import find_runs
+from parllel.runs.run_folder import RunFolder, find_runs, versions
 from parllel.runs.run_record import RunRecord
 from parllel.runs.run_result import RunResult
 from parllel.runs.state_file import load_state, save_state

@@ -1,4 +1,4 @@
-"""The folder of a run: what was run, what came of it, and the checkpoints to go on from."""
+"""The folder of a run: what was run, how it ended, and the checkpoints to go on from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -19,13 +20,13 @@ from typing import Any
 from parllel.logging.replaced_file import replaced_file
 from parllel.runs.checkpoints import Checkpoints
 from parllel.runs.config import config_values
-from parllel.runs.git_state import git_state
 from parllel.runs.reference import reference_to
 from parllel.runs.run_lock import hold_lock, lock_is_held
 from parllel.runs.run_record import (
     TRAINING,
     RunRecord,
     describe_run,
+    git_state,
     now,
     places_of,
     read_record,
@@ -259,10 +260,45 @@ class RunFolder:
             file.write(text.encode())
 
 
-def _value_at(values: Any, path: str) -> Any:
-    for name in path.split("."):
-        values = values.get(name) if isinstance(values, dict) else None
-    return values
+def find_runs(folder: Path) -> list[Path]:
+    """Return every folder with a `run.json`, sorted: `folder` itself, or those below it.
+
+    A run's own folder is not searched, and links are not followed.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist.
+        NotADirectoryError: if it is a file.
+    """
+    if folder.is_file():
+        raise NotADirectoryError(f"{folder}: expected a folder, got a file")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no such folder")
+    found = []
+    for path, folders, files in os.walk(folder):
+        if "run.json" in files:
+            found.append(Path(path))
+            folders.clear()  # videos and checkpoints: no runs, and often many files
+        folders.sort()
+    return found
+
+
+def run_state(folder: RunFolder, record: RunRecord) -> str:
+    """Return the state of a run.
+
+    "running"; "finished": all steps were done; "solved": it reached its target; "ended": by a callback;
+    "stopped": by a signal; "failed": by an exception, or killed. A run of another kind is never "solved".
+    """
+    if folder.in_use:  # first: a resumed run still has the outcome of its last part
+        return "running"
+    # There is none if an error, or a kill, ended the process before it was written.
+    outcome = record.outcome
+    if outcome is None:
+        return "failed"
+    if record.kind != TRAINING:
+        outcome = {"stopped_by": None, "solved": False, **outcome}
+    if outcome["stopped_by"]:
+        return "stopped" if outcome["stopped_by"] in signal.Signals.__members__ else "ended"
+    return "solved" if outcome["solved"] else "finished"
 
 
 def versions() -> dict[str, str]:
@@ -278,3 +314,9 @@ def versions() -> dict[str, str]:
             continue
     found["command"] = " ".join(sys.argv)
     return found
+
+
+def _value_at(values: Any, path: str) -> Any:
+    for name in path.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values

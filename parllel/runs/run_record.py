@@ -1,4 +1,4 @@
-"""The record in a run's folder of how the run was made."""
+"""The record in a run's folder of how the run was made, and the state of git that it names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,16 @@ from parllel.runs.reference import Reference, reference_to
 
 TRAINING = "training"  # the kind of every run that a runner trains, and of folders that name none
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
+
+# A repository on a slow network must not keep a run from starting.
+GIT_TIMEOUT_S = 10.0
+
+# In the form that `git apply` takes, for the whole repository, whatever the user's own settings are.
+_DIFF_SETTINGS = ("relative", "noprefix", "mnemonicPrefix")
+_DIFF = (
+    *(part for name in _DIFF_SETTINGS for part in ("-c", f"diff.{name}=false")),
+    *("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD"),
+)
 
 
 @dataclass(frozen=True)
@@ -167,3 +178,51 @@ def read_record(path: Path, values: Mapping[str, Any], config: dict[str, Any]) -
 def now() -> str:
     """Return the local time with its distance from UTC, to the second."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def git_state(folder: str | os.PathLike[str]) -> tuple[dict[str, Any] | None, bytes]:
+    """Return the state of the repository that a folder is in, and how its files differ from the commit.
+
+    The state has the keys `root`, `commit` and `branch` (None if there is none yet, or no branch), and
+    `dirty`: whether tracked files differ, None if git took too long to say. It is None if there is no
+    repository, or no git. Nothing is raised.
+    """
+    # Asked of git itself, as its files lie elsewhere in worktrees and submodules.
+    root = _git(folder, "rev-parse", "--show-toplevel")
+    if root is None:
+        return None, b""
+    commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+    branch = _git(folder, "symbolic-ref", "--short", "--quiet", "HEAD")
+    difference = b"" if commit is None else _git(folder, *_DIFF)
+    state = {
+        "root": _text(root),
+        "commit": _text(commit),
+        "branch": _text(branch),
+        "dirty": None if difference is None else bool(difference),
+    }
+    return state, difference or b""
+
+
+def _git(folder: str | os.PathLike[str], *arguments: str) -> bytes | None:
+    # Within a git hook, say, these variables name another repository.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    # To look must not lock the index, which would get in the way of git commands of the user.
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(folder)), *arguments],
+            # It must not wait for an answer, should it ask for anything.
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _text(output: bytes | None) -> str | None:
+    # Names of branches and folders may be bytes that are no text.
+    return None if output is None else output.decode(errors="replace").strip()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from parllel.runs import RunFolder, git_state
+from parllel.runs import RunFolder, run_record
 
 
 def git(folder, *arguments):
@@ -143,5 +143,5 @@ def test_git_that_hangs_is_given_up(repository, tmp_path, monkeypatch):
     (slow / "git").write_text("#!/bin/sh\nexec sleep 30\n")
     (slow / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{slow}:{os.environ['PATH']}")
-    monkeypatch.setattr(git_state, "TIMEOUT_S", 0.1)
-    assert git_state.git_state(repository) == (None, b"")
+    monkeypatch.setattr(run_record, "GIT_TIMEOUT_S", 0.1)
+    assert run_record.git_state(repository) == (None, b"")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from parllel.runs import Checkpoints, RunFolder, versions
-from parllel.runs.git_state import git_state
+from parllel.runs.run_record import git_state
 from parllel.seeding import Seeds
 
 
