@@ -2,6 +2,8 @@
 
 The lock is the system's: it ends with the process that holds it, however that ends. A forked child inherits
 it, and workers outlive a killed parent for a moment, so children close it at once.
+
+Not filelock: there, who asks whether a lock is held has to be allowed to write, and holds it for a moment.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 
 The state is in the form of `state_values`. The members are not compressed, so that their sizes are those of
 the file; their checksums are compared when they are read.
+
+Not np.savez: 8 times slower for thousands of small arrays; not safetensors: no checksums, and no strings.
 """
 
 from __future__ import annotations

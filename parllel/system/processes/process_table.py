@@ -4,6 +4,8 @@
     this process   reads them; between two reads any process may end, and its id may go to another
 
 Where there is no /proc, nothing is found.
+
+Not psutil: for one process's children it reads all of the machine's, 16 ms among 400 against 0.05 ms.
 """
 
 from __future__ import annotations
