@@ -1,17 +1,41 @@
-"""Arguments and report of `resume` and `repeat`."""
+"""`parllel resume RUN [KEY=VALUE ...]`, `parllel repeat RUN [KEY=VALUE ...] [--runs DIR] [--name NAME]`."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-if TYPE_CHECKING:
-    from parllel.runs.run_folder import RunFolder
-    from parllel.runs.run_result import RunResult
+from parllel.runners.runs import repeat, resume
+from parllel.runs.run_folder import RunFolder
+from parllel.runs.run_result import RunResult
+from parllel.runs.trust import check_source
+
+
+def resume_run(arguments: argparse.Namespace) -> int:
+    """Continue a run and return the exit status: 130 or 143 if a signal stopped it."""
+    changes = _checked_changes(arguments)
+    console = Console()
+    return report(console, *resume(arguments.run, changes=changes, console=console))
+
+
+def repeat_run(arguments: argparse.Namespace) -> int:
+    """Repeat a run and return the exit status, as `resume_run` does."""
+    changes = _checked_changes(arguments)
+    console = Console()
+    base, name = arguments.runs, arguments.name
+    done = repeat(arguments.run, changes=changes, base=base, name=name, console=console)
+    return report(console, *done)
+
+
+def _checked_changes(arguments: argparse.Namespace) -> dict[str, str] | None:
+    changes = changes_of(arguments.changes)
+    # Before anything of the run is imported.
+    check_source(arguments.run, trusted=arguments.trust)
+    return changes
 
 
 def changes_of(pairs: Sequence[str]) -> dict[str, str] | None:

@@ -98,7 +98,7 @@ def _add_resume(commands: Any) -> None:
         help="continue a run from its newest checkpoint",
         description=f"Continue a run from its newest checkpoint. {_EXECUTES}",
     )
-    resume.set_defaults(call="parllel.cli.resume_run:run")
+    resume.set_defaults(call="parllel.cli.rerun:resume_run")
     _add_run(resume)
     _add_changes(resume)
 
@@ -109,7 +109,7 @@ def _add_repeat(commands: Any) -> None:
         help="repeat a run from the beginning",
         description=f"Repeat a run from the beginning, in a new folder. {_EXECUTES}",
     )
-    repeat.set_defaults(call="parllel.cli.repeat_run:run")
+    repeat.set_defaults(call="parllel.cli.rerun:repeat_run")
     _add_run(repeat)
     _add_changes(repeat)
     repeat.add_argument(

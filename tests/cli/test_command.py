@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parllel.cli import main
-from parllel.cli.declaration import DECLARATIONS
+from parllel.cli.command import DECLARATIONS
 from parllel.errors import add_note, install_command
 from parllel.runs import RunFolder
 
