@@ -4,8 +4,7 @@ from parllel.logging.csv_writer import CsvWriter
 from parllel.logging.jsonl_writer import JsonlWriter
 from parllel.logging.ledger import Ledger, LedgerError
 from parllel.logging.logger import Logger
-from parllel.logging.read_records import read_records
-from parllel.logging.record_file import RecordFile
+from parllel.logging.record_file import RecordFile, read_records
 from parllel.logging.tensorboard_writer import TensorBoardWriter
 from parllel.logging.terminal_writer import TerminalWriter
 from parllel.logging.text_writer import TextWriter

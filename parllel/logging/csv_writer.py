@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, sync_file
-from parllel.logging.replaced_file import replaced_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, replaced_file, sync_file
 from parllel.logging.writer import Level, Number, Writer, check_key
 
 

@@ -1,11 +1,12 @@
-"""Files that writers append to.
+"""Files that are appended to line by line, and files that are replaced as a whole.
 
-A file is opened for each row and closed again. This costs some microseconds where rows are seconds
-apart, and in return nothing is lost in a buffer, no descriptor is held, and a full disk or a removed
-folder shows at once: writing on into a deleted file would succeed and leave nothing.
+A file that a writer appends to is opened for each row and closed again. This costs some microseconds where
+rows are seconds apart, and in return nothing is lost in a buffer, no descriptor is held, and a full disk or a
+removed folder shows at once: writing on into a deleted file would succeed and leave nothing.
 
 Whatever is appended is there whole or not at all, as long as the process lives; of a process that was
 killed half a line may stay, which the next line replaces. A power cut may take what was not synced.
+Of a file that is replaced, a reader finds the old one or the new one, never half.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import secrets
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _PROBE_NBYTES = 4096  # a block: less may fit into what the last block of a file has left
 _BLOCK_NBYTES = 4096  # that are looked through for a line break at a time
@@ -136,3 +140,41 @@ def _write_all(file: io.RawIOBase, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) or 0 :]
+
+
+@contextlib.contextmanager
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file beside `path`; when the block has ended well, it is synced and takes the place of `path`.
+
+    A process that is killed within leaves `NAME.xxxxxxxx.tmp`.
+
+    Raises:
+        OSError: if it cannot be written; names the file. The old one is still there, as it is whenever the
+            block raises.
+    """
+    # Not tempfile's: its files are readable by their owner alone, whatever the umask says.
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with aside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        if isinstance(error, OSError) and error.errno is not None:
+            named = error.filename is not None and str(error.filename) != str(aside)
+            error.filename = error.filename if named else str(path)  # a full disk names none
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable, where folders can be synced."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -7,9 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from parllel.logging.files import append_lines, prepare_file, read_lines, sync_file
+from parllel.logging.files import append_lines, prepare_file, read_lines, replaced_file, sync_file
 from parllel.logging.json_line import json_line
-from parllel.logging.replaced_file import replaced_file
 from parllel.logging.writer import Level, Number, Writer
 
 

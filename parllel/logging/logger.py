@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from parllel.logging.guarded_writer import GuardedWriter, Remark
 from parllel.logging.writer import Level, Number, Writer, check_key
 
 # Different warnings of one place that are sent on; its numbers may change for ever.
 _TEXTS_OF_A_PLACE = 10
+# A message for the other writers, when this one fails or works again.
+_Remark: TypeAlias = tuple[Level, str]
 
 
 class Logger:
@@ -39,7 +40,7 @@ class Logger:
     """
 
     def __init__(self, writers: Iterable[Writer]) -> None:
-        self._writers = [GuardedWriter(writer) for writer in _checked(writers)]
+        self._writers = [_GuardedWriter(writer) for writer in _checked(writers)]
         self._row: dict[str, Number] = {}
         self._closed = False
 
@@ -139,7 +140,7 @@ class Logger:
             with contextlib.suppress(OSError, ValueError):  # that stream may be closed too
                 print(f"parllel: {level}: {text}", file=sys.stderr)
 
-    def _to_all(self, action: Callable[[GuardedWriter], Remark | None]) -> None:
+    def _to_all(self, action: Callable[[_GuardedWriter], _Remark | None]) -> None:
         remarks = [action(writer) for writer in self._writers]
         # Saying that one writer failed may be where another fails; that ends, as messages are for
         # those that work.
@@ -203,6 +204,75 @@ class Logger:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class _GuardedWriter:
+    """Pass rows and messages on to a writer; a failing one is tried again with each row.
+
+    A disk that was full has room again some day, and a log that goes on then is worth more than one
+    that ends. In between there is one warning, and when it works again the number of missing rows.
+
+    Attributes:
+        writer: gets everything.
+        works: whether the writer did what it was last asked for.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.works = True
+        self._missing = 0  # rows since it failed
+        self._rewind_to: int | None = None  # until the writer has done so
+
+    @property
+    def shows_messages(self) -> bool:
+        """Whether a person will find a message that is sent now."""
+        return self.works and self.writer.shows_messages
+
+    def write(self, step: int, values: Mapping[str, Number]) -> _Remark | None:
+        """Write a row, and return a remark if the writer has failed or works again."""
+        return self._try(lambda: self.writer.write(step, values), rows=1)
+
+    def message(self, level: Level, text: str) -> _Remark | None:
+        """Write a message, unless the writer has failed."""
+        # A short line may fit where a row does not, and would pass for a writer that works again.
+        return self._try(lambda: self.writer.message(level, text)) if self.works else None
+
+    def rewind(self, step: int) -> _Remark | None:
+        """Rewind the writer, now or before the next row that it takes."""
+        self._rewind_to = step if self._rewind_to is None else min(step, self._rewind_to)
+        return self._try(lambda: None)
+
+    def sync(self) -> _Remark | None:
+        """Sync the writer, unless it fails."""
+        return self._try(self.writer.sync) if self.works else None
+
+    def _try(self, action: Callable[[], None], rows: int = 0) -> _Remark | None:
+        try:
+            if self._rewind_to is not None:
+                self.writer.rewind(self._rewind_to)
+                self._rewind_to = None
+            action()
+        except Exception as error:
+            return self._failed(error, rows)
+        return self._worked()
+
+    def _failed(self, error: Exception, rows: int) -> _Remark | None:
+        self._missing += rows
+        if not self.works:
+            return None
+        self.works = False
+        return "warning", f"{self._name} failed, and is tried again with each row: {error!r}"
+
+    def _worked(self) -> _Remark | None:
+        if self.works:
+            return None
+        self.works = True
+        missing, self._missing = self._missing, 0
+        return "notice", f"{self._name} works again; rows that it misses: {missing}"
+
+    @property
+    def _name(self) -> str:
+        return type(self.writer).__name__
 
 
 def _checked(writers: Any) -> list[Writer]:

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from parllel.logging.replaced_file import replaced_file
+from parllel.logging.files import replaced_file
 from parllel.runs.checkpoints import Checkpoints
 from parllel.runs.config import config_values
 from parllel.runs.reference import reference_to

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from parllel.logging.replaced_file import replaced_file
+from parllel.logging.files import replaced_file
 from parllel.runs.state_values import from_json, to_json
 from parllel.types import State
 

@@ -24,7 +24,7 @@ from parllel.distributed.operators.experiments.results import results_as_json
 from parllel.distributed.operators.protocol.multi_agent_config import MultiAgentConfig
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.distributed.operators.protocol.telemetry import EPISODES, read_telemetry
-from parllel.logging.replaced_file import replaced_file
+from parllel.logging.files import replaced_file
 from parllel.runs.run_folder import RunFolder
 from parllel.types import Closing
 

@@ -29,7 +29,7 @@ from parllel.distributed.operators.experiments.results import (
 from parllel.distributed.operators.experiments.results_chart import draw_results
 from parllel.distributed.operators.price import Price
 from parllel.distributed.operators.protocol.telemetry import EPISODES
-from parllel.logging.replaced_file import replaced_file
+from parllel.logging.files import replaced_file
 from parllel.runs.run_folder import RunFolder
 from parllel.runs.run_record import RunRecord
 
