@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from parllel.errors import ParllelError
 from parllel.system.processes.child import Child
 from parllel.system.processes.confinement import LANDLOCK_SIGNALS, Confinement, landlock_version
-from parllel.system.processes.program_environment import PASSED_VARIABLES
+from parllel.system.processes.program_start import PASSED_VARIABLES
 
 # What agents may need beside what programs do: for libraries, and for pictures without a screen.
 _PASSED = (

@@ -15,7 +15,7 @@
 from parllel.system.processes.exceptions import raise_packed
 from parllel.system.processes.owned import own
 from parllel.system.processes.program import Program
-from parllel.system.processes.program_environment import PASSED_VARIABLES
+from parllel.system.processes.program_start import PASSED_VARIABLES
 from parllel.system.processes.restart_budget import RestartBudget
 
 __all__ = [

@@ -16,24 +16,29 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType
 
 from parllel.errors import ClosedError, HalfLineError, WorkerDiedError, WorkerTimeoutError
 from parllel.system.limits import limits_explained
-from parllel.system.processes.error_file import ErrorFile
 from parllel.system.processes.fork_server import START_S
 from parllel.system.processes.input_pipe import InputPipe
 from parllel.system.processes.line_reader import LineReader
 from parllel.system.processes.orphans import collect, environment_mark, kill_marked
 from parllel.system.processes.process_table import ProcessEntry
-from parllel.system.processes.program_environment import program_environment
-from parllel.system.processes.program_start import start_program
+from parllel.system.processes.program_start import program_environment, start_program
 from parllel.system.processes.watched_process import WatchedProcess
 from parllel.types import Closing
 
+if sys.platform != "win32":
+    import fcntl
+
 _QUOTED_LINES = 20  # of standard error, in messages
+_MAX_QUOTED_BYTES = 2**14
 _JOIN_S = 5.0
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -92,7 +97,7 @@ class Program(WatchedProcess, Closing):
         # The mark last: what is given may be a copy of os.environ, with the mark of this very process.
         variables = {**program_environment(environment, passed), **environment_mark(mark)}
         with limits_explained(f"{name}: could not start it, which takes 21 open files"):
-            self._errors = ErrorFile(stderr)
+            self._errors = _ErrorFile(stderr)
             try:
                 # Here, as the fork server stays in the folder in which it was started.
                 folder = os.path.abspath(os.getcwd() if cwd is None else cwd)
@@ -284,6 +289,56 @@ class Program(WatchedProcess, Closing):
         self._input.abandon()
         if self._output is not None:
             self._output.abandon()
+
+
+class _ErrorFile:
+    """The file that takes a program's standard error: one that is added to, or one without a name.
+
+    The program writes at its end; this process reads the last lines and never writes. A file without a name
+    vanishes with its users.
+
+    path: None for one without a name. A new file is readable for this user alone.
+
+    Attributes:
+        readable: whether what was written can be read back, unlike that of a pipe or a terminal.
+
+    Raises: OSError if it cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        if path is None:
+            with tempfile.TemporaryFile(buffering=0) as file:
+                self.fd = os.dup(file.fileno())
+            if sys.platform != "win32":
+                # A script may open /dev/stderr anew, which empties the file: what it writes by the descriptor
+                # that it was given would leave a hole before it.
+                fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
+        else:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+            self.fd = os.open(path, flags, 0o600)
+        # What an earlier program wrote into the same file is not this one's.
+        status = os.fstat(self.fd)
+        self._start = status.st_size
+        self.readable = hasattr(os, "pread") and stat.S_ISREG(status.st_mode)
+
+    def last_lines(self, n: int) -> list[str]:
+        """Return up to `n` last lines, of the last 16 KiB at most; none if it is not readable."""
+        if not self.readable:
+            return []
+        size = os.fstat(self.fd).st_size
+        begin = max(size - _MAX_QUOTED_BYTES, self._start if size >= self._start else 0)
+        # By position, as the one of the descriptor is where the program writes.
+        text = os.pread(self.fd, size - begin, begin)
+        lines = text.decode(errors="replace").splitlines()
+        if begin > self._start and len(lines) > 1:
+            lines = lines[1:]  # begins in the middle
+        return lines[-n:] if n > 0 else []
+
+    def close(self) -> None:
+        """Close our descriptor; may be called twice."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def _words(command: Sequence[str | os.PathLike[str]]) -> list[str]:

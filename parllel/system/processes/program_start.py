@@ -1,4 +1,4 @@
-"""Start a foreign program, with pipes to it, and report at once why it could not be started.
+"""Start a foreign program, with pipes to it and chosen variables; report at once why it could not be started.
 
     this process                                             the program
     input   (write end) ---------- standard input -------->  reads
@@ -15,8 +15,9 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection, wait
 from time import monotonic
 from typing import Any, NamedTuple
@@ -24,11 +25,18 @@ from typing import Any, NamedTuple
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.system.counted_time import SLICE_S, counted_s
 from parllel.system.processes.in_program import GO, become_program, moved_up
-from parllel.system.processes.launch import start_lean
+from parllel.system.processes.launch import start_lean, unchanged_environment
 from parllel.system.processes.liveness import liveness_connection
 from parllel.system.processes.watched_process import StartedProcess
 
 _END_S = 5.0
+# What programs need to find files, libraries, the language and the terminal; nothing that holds a secret.
+# Those in the last row are for Windows, where many programs fail without them.
+PASSED_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+    *("LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "TMPDIR", "TMP", "TEMP"),
+    *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT"),
+)
 
 
 class ProgramStart(NamedTuple):
@@ -69,6 +77,32 @@ def start_program(
         process = start(command, environment, folder, (stdin, stdout, errors), timeout_s)
         ours.pop_all()
     return ProgramStart(process, mine_in, mine_out)
+
+
+def program_environment(given: Mapping[str, str], passed: Iterable[str]) -> dict[str, str]:
+    """Return the variables of this process that are on the allow-list, and those that the caller gives.
+
+    given: variables to set, which go before those of this process.
+    passed: names, or patterns such as "OMP_*", of more variables to pass on; one that is not set is skipped.
+
+    Raises:
+        TypeError, ValueError: for a given variable that no environment can hold.
+    """
+    # Here, as it would otherwise look like a death of the program.
+    for name, value in given.items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise ValueError(f"environment: {name!r}: expected a name without '=' and zero bytes")
+        if not isinstance(value, str):
+            raise TypeError(f"environment: {name!r}: expected text, got {type(value).__name__}")
+        if "\0" in value:  # not shown, as it may be a secret
+            raise ValueError(f"environment: {name!r}: expected text without zero bytes")
+    patterns = (*PASSED_VARIABLES, *passed)
+    chosen = {
+        name: value
+        for name, value in unchanged_environment().items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    return {**chosen, **given}
 
 
 def _has_guards() -> bool:

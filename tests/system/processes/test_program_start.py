@@ -17,7 +17,7 @@ from starting import LONG_S, Run
 
 from parllel.errors import ClosedError, WorkerDiedError
 from parllel.system.processes import Program, launch
-from parllel.system.processes.program_environment import program_environment
+from parllel.system.processes.program_start import program_environment
 
 
 def test_only_listed_variables_are_passed(
