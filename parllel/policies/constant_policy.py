@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from parllel.buffers.paths import part_at
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.envs.space_elements import zero_of
-from parllel.policies.env_numbers import checked_numbers
 from parllel.policies.one_action import OneAction
-from parllel.policies.policy import Policy
-from parllel.policies.stacks import count
+from parllel.policies.policy import Policy, checked_numbers
+from parllel.policies.space_trees import count
 from parllel.types import Tree
 
 

@@ -18,7 +18,7 @@ from parllel.cages.traj_info import TrajInfo
 from parllel.errors import EpisodeTooLongError, add_note
 from parllel.policies.one_action import OneAction
 from parllel.policies.policy import Policy
-from parllel.policies.stacks import one_of, stacked
+from parllel.policies.space_trees import one_of, stacked
 from parllel.seeding import Seeds
 from parllel.types import Tree
 

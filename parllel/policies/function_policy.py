@@ -9,10 +9,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.policies.env_numbers import checked_numbers
 from parllel.policies.one_action import OneAction
-from parllel.policies.policy import Policy
-from parllel.policies.stacks import count, one_of, stacked
+from parllel.policies.policy import Policy, checked_numbers
+from parllel.policies.space_trees import count, one_of, stacked
 from parllel.types import Tree
 
 

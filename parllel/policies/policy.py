@@ -1,4 +1,4 @@
-"""What acts in environments, wherever it came from and whoever asks."""
+"""What acts in environments, wherever it came from and whoever asks; and the numbers it knows them by."""
 
 from __future__ import annotations
 
@@ -65,3 +65,25 @@ class Policy(Closing, ABC):
 
     def close(self) -> None:
         """Release what it holds; may be called twice."""
+
+
+def checked_numbers(env_indices: Any, n: int | None = None) -> list[int]:
+    """Return the numbers of environments as ints.
+
+    n: how many observations came with them; None for any number.
+
+    Raises:
+        ValueError: if they are not `n` different ints of at least 0.
+    """
+    numbers = np.asarray(env_indices)
+    if numbers.size == 0:
+        numbers = numbers.astype(np.intp)
+    # A mask would be read as environments 0 and 1.
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers < 0).any():
+        raise ValueError(f"env_indices: expected ints of at least 0, got {env_indices!r}")
+    found: list[int] = numbers.tolist()
+    if n is not None and len(found) != n:
+        raise ValueError(f"env_indices: expected {n}, one for each observation, got {len(found)}")
+    if len(set(found)) != len(found):
+        raise ValueError(f"env_indices: expected different environments, got {found}")
+    return found

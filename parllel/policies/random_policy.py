@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.envs.space_elements import draw_actions
-from parllel.policies.env_numbers import checked_numbers
-from parllel.policies.policy import Policy
-from parllel.policies.space_trees import as_in_space
-from parllel.policies.stacks import count, one_of, stacked
+from parllel.policies.policy import Policy, checked_numbers
+from parllel.policies.space_trees import as_in_space, count, one_of, stacked
 from parllel.seeding import Seeds
 from parllel.types import State, Tree
 

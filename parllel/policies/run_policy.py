@@ -15,8 +15,7 @@ from parllel.buffers.tree import buffer_map, named_map
 from parllel.cages.spaces import Spaces, example_of, stack_reader
 from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.errors import ClosedError
-from parllel.policies.env_numbers import EnvSlots, checked_numbers
-from parllel.policies.policy import Policy
+from parllel.policies.policy import Policy, checked_numbers
 from parllel.types import State, Tree
 
 
@@ -74,7 +73,7 @@ class RunPolicy(Policy):
         self._by_number = agent.recurrent or own_inputs
         # An agent remembers the copies too; they must not be those of an environment.
         n_spare = (rows or 0) if agent.recurrent else 0
-        self._slots = EnvSlots(n_columns, n_spare)
+        self._slots = _EnvSlots(n_columns, n_spare)
         # Written anew for each block; made when it is known how many rows come.
         self._block: Tree = None
         self._block_size = 0
@@ -202,6 +201,42 @@ class RunPolicy(Policy):
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("RunPolicy: used after close()")
+
+
+class _EnvSlots:
+    """Give each environment a slot of its own, as low as can be: an agent's memory grows to the highest.
+
+    The first `n_columns` numbers are their own slots, as they are columns of the run in which the agent was
+    trained, and a handler may look something up by these. After them come `n_spare` slots that belong to no
+    environment.
+
+    Args:
+        n_columns: of the run.
+        n_spare: how many slots to leave out.
+    """
+
+    def __init__(self, n_columns: int, n_spare: int) -> None:
+        self._n_columns = n_columns
+        self.spare = np.arange(n_columns, n_columns + n_spare)
+        self._first = n_columns + n_spare
+        self._others: dict[int, int] = {}
+
+    def of(self, numbers: Sequence[int]) -> NDArray[np.intp]:
+        """Return the slots of environments, [N]."""
+        return np.array([self._slot(number) for number in numbers], np.intp)
+
+    def _slot(self, number: int) -> int:
+        if number < self._n_columns:
+            return number
+        return self._others.setdefault(number, self._first + len(self._others))
+
+    def others(self) -> list[int]:
+        """Return the numbers beyond the columns, in the order of their slots."""
+        return list(self._others)
+
+    def set_others(self, numbers: Sequence[int]) -> None:
+        """Take back what `others` returned; [] forgets all."""
+        self._others = {int(number): self._first + i for i, number in enumerate(numbers)}
 
 
 def check_rows(rows: Any) -> None:
