@@ -21,9 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
         output = output.with_name(f"{output.name}.png")
     check_plot_path(output)  # now: reading many runs takes a while
     paths = [path for one in arguments.runs for path in _runs_at(Path(one))]
-    found, problems = read_curves(
-        dict.fromkeys(paths), arguments.key
-    )  # `plot runs runs/a` names one twice
+    # Each once: `plot runs runs/a` names one twice.
+    found, problems = read_curves(dict.fromkeys(paths), arguments.key)
     if not found:
         raise ValueError(f"nothing to draw: {problems[0]}")
     for problem in problems:

@@ -304,9 +304,8 @@ def run_state(folder: RunFolder, record: RunRecord) -> str:
 def versions() -> dict[str, str]:
     """Return the versions of Python, the system and the packages that matter, and the command."""
     found = {"python": platform.python_version(), "system": platform.platform()}
-    found["parllel"] = (
-        __version__  # not asked of the installer, which may know another project by this name
-    )
+    # Not asked of the installer, which may know another project by this name.
+    found["parllel"] = __version__
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)

@@ -115,9 +115,8 @@ def _write(file: BinaryIO, structure: Any, arrays: _Arrays) -> None:
         # A ZipInfo has the date 1980 unless it is given one, so equal states make equal files.
         archive.writestr(zipfile.ZipInfo(_STRUCTURE), json.dumps(content))
         member = zipfile.ZipInfo(_ELEMENTS)
-        member.file_size = (
-            arrays.nbytes
-        )  # zipfile has to know in advance whether the member gets large
+        # zipfile has to know in advance whether the member gets large.
+        member.file_size = arrays.nbytes
         raw: Any = archive.open(member, "w")
         with io.BufferedWriter(raw, _CHUNK) as elements:
             for piece in arrays.pieces():
@@ -136,9 +135,8 @@ def _read(file: BinaryIO) -> State:
         raw: Any = archive.open(member)
         with io.BufferedReader(raw, _CHUNK) as elements:
             arrays = [_read_array(elements, *entry) for entry in layout]
-            elements.read(
-                1
-            )  # up to the end, where zipfile compares the checksum, even without elements
+            # Up to the end, where zipfile compares the checksum, even without elements.
+            elements.read(1)
     state: State = from_json(content["state"], arrays)
     return state
 

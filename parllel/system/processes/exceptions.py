@@ -154,9 +154,8 @@ def raise_packed(packed: bytes, where: str) -> Any:
     inner, summary, text = pickle.loads(packed)
     try:
         error = _rebuilt(inner)
-    except (
-        Exception
-    ) as problem:  # the child imported its class from a module that this process lacks
+    except Exception as problem:
+        # The child imported its class from a module that this process lacks.
         error = WorkerError(f"{summary} (which cannot be loaded here: {problem})")
     if not isinstance(error, Exception):
         # The SystemExit or KeyboardInterrupt of a child must not end the parent.

@@ -140,9 +140,8 @@ class ForkServer:
             # Before multiprocessing writes the target and reads the id: with a server that is stopped both
             # calls would block for ever.
             self._await_fork(reading, timeout_s - (monotonic() - began), timeout_s)
-        except (
-            BaseException
-        ):  # KeyboardInterrupt too: the caller gets no descriptors that it could close
+        except BaseException:
+            # KeyboardInterrupt too: the caller gets no descriptors that it could close.
             os.close(reading)
             os.close(writing)
             raise

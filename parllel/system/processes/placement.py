@@ -16,9 +16,8 @@ import time
 from collections.abc import Sequence
 
 _EVERY_S = 0.02
-_PROCESSOR = (
-    36  # index of `processor` among the fields of /proc/<thread>/stat after the program's name
-)
+# Index of `processor` among the fields of /proc/<thread>/stat after the program's name.
+_PROCESSOR = 36
 
 
 class Placement:
@@ -59,12 +58,8 @@ class Placement:
                 # process where it is, and leaves the choice to the scheduler from now on.
                 os.sched_setaffinity(0, free)
                 os.sched_setaffinity(0, self._allowed)
-        except (
-            OSError,
-            IndexError,
-            ValueError,
-        ):  # one of them has ended, or a container forbids it
-            self.close()
+        except (OSError, IndexError, ValueError):
+            self.close()  # one of them has ended, or a container forbids it
 
     def close(self) -> None:
         """Close the files; `check` does nothing from now on. May be called twice."""

@@ -27,13 +27,11 @@ from parllel.system.processes.orphans import collect, kill_all, marked
 from parllel.system.processes.owned import own
 from parllel.system.processes.process_table import ProcessEntry, descendants, process_runs
 
-TERMINATE_S = (
-    0.5  # for what a program does on SIGTERM; a Python child ends at once, so it seldom passes
-)
+# For what a program does on SIGTERM; a Python child ends at once, so it seldom passes.
+TERMINATE_S = 0.5
 _EXIT_CODE_S = 0.5  # the exit code follows the end within milliseconds
-_LAST_WORDS_S = (
-    3.0  # and the end that of the pipe, but an interpreter first gives up all that it holds
-)
+# And the end that of the pipe, but an interpreter first gives up all that it holds.
+_LAST_WORDS_S = 3.0
 # Weak: one that is forgotten is ended by `__del__`, which a reference in here would put off to the exit.
 _living: weakref.WeakSet[WatchedProcess] = weakref.WeakSet()
 
@@ -86,9 +84,8 @@ class WatchedProcess:
         self._ends_descendants = ends_descendants
         self._ended = False
         self._why_ended = "used after it was closed"  # for messages
-        self._is_clean = (
-            False  # whether `end` has cleaned up; from then on only the exit code is known
-        )
+        # Whether `end` has cleaned up; from then on only the exit code is known.
+        self._is_clean = False
         self._exit_code: int | None = None
         self._known: list[ProcessEntry] | None = None  # what was below it before a signal
         # What started the process sends the code once: a second thread that reads it finds the end of a pipe,
