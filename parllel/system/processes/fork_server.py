@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 from multiprocessing import connection, resource_tracker, util
 from pathlib import Path
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 from parllel.errors import WorkerDiedError, WorkerTimeoutError
 from parllel.system.counted_time import SLICE_S, counted_s
@@ -38,36 +38,10 @@ START_S = 60.0  # for the first fork, before which the server imports; for other
 _VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"),
     *("TMPDIR", "TMP", "TEMP", "XDG_*", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__"),
-    *(
-        "PYTHON*",
-        "LD_*",
-        "DYLD_*",
-        "MALLOC_*",
-        "GLIBC_TUNABLES",
-        "COVERAGE_PROCESS_*",
-        "PARLLEL_WORKER",
-    ),
-    *(
-        "OMP_*",
-        "OPENBLAS_*",
-        "MKL_*",
-        "KMP_*",
-        "GOMP_*",
-        "BLIS_*",
-        "NUMEXPR_*",
-        "VECLIB_*",
-        "NPY_*",
-    ),
-    *(
-        "NUMBA_*",
-        "TORCH_*",
-        "PYTORCH_*",
-        "TORCHINDUCTOR_*",
-        "CUDA_*",
-        "NVIDIA_*",
-        "HIP_*",
-        "ROCR_*",
-    ),
+    *("PYTHON*", "LD_*", "DYLD_*", "MALLOC_*", "GLIBC_TUNABLES", "COVERAGE_PROCESS_*"),
+    *("PARLLEL_WORKER", "OMP_*", "OPENBLAS_*", "MKL_*", "KMP_*", "GOMP_*", "BLIS_*"),
+    *("NUMEXPR_*", "VECLIB_*", "NPY_*", "NUMBA_*", "TORCH_*", "PYTORCH_*", "TORCHINDUCTOR_*"),
+    *("CUDA_*", "NVIDIA_*", "HIP_*", "ROCR_*"),
 )
 _FIRST, _LAST = "parllel.system.processes.in_fork_server", "parllel.system.processes.frozen_imports"
 # Linux can open a socket as a path (O_PATH), and reach it by /proc although its name is gone.
@@ -158,7 +132,7 @@ class ForkServer:
             self._ensure_one()
 
     def _ensure_one(self) -> None:
-        with _few_variables():
+        with replaced_in_thread(util, "spawnv_passfds", _spawn_with_few_variables):
             self._ensure_named()
 
     def _ensure_named(self) -> None:
@@ -167,7 +141,9 @@ class ForkServer:
             self._server.ensure_running()
             return
         made: list[str] = []
-        with _socket_address_from(lambda: _short_address(made)):
+        with replaced_in_thread(
+            connection, "arbitrary_address", lambda family: _short_address(made)
+        ):
             try:
                 self._server.ensure_running()
                 # Empty if the server runs already; then there is no new socket either.
@@ -270,6 +246,22 @@ class ForkServer:
 
 
 @contextmanager
+def replaced_in_thread(module: Any, name: str, ours: Callable[..., Any]) -> Iterator[None]:
+    """Replace a function of multiprocessing for the time of the context, in this thread only."""
+    # The user's own code may start processes and open sockets meanwhile, in other threads.
+    thread, theirs = threading.get_ident(), getattr(module, name)
+
+    def function(*args: Any) -> Any:
+        return (ours if threading.get_ident() == thread else theirs)(*args)
+
+    setattr(module, name, function)
+    try:
+        yield
+    finally:
+        setattr(module, name, theirs)
+
+
+@contextmanager
 def sigint_held(*, tracked: bool) -> Iterator[None]:
     """Hold SIGINT (Ctrl-C) back: a process that is started meanwhile begins with it blocked.
 
@@ -361,44 +353,14 @@ def _remove(folder: str, address: str, descriptor: str) -> None:
     os.close(int(descriptor))
 
 
-@contextmanager
-def _socket_address_from(make: Callable[[], str]) -> Iterator[None]:
-    """Make multiprocessing call `make` for the addresses of sockets, in this thread and this context only."""
-    # Other threads may open sockets of their own meanwhile.
-    thread, module = threading.get_ident(), cast(Any, connection)
-    theirs = module.arbitrary_address
-
-    def arbitrary_address(family: str) -> Any:
-        return make() if threading.get_ident() == thread else theirs(family)
-
-    module.arbitrary_address = arbitrary_address
-    try:
-        yield
-    finally:
-        module.arbitrary_address = theirs
-
-
-@contextmanager
-def _few_variables() -> Iterator[None]:
-    """Make multiprocessing start programs without most variables of this process, in this thread only."""
-    thread, module = threading.get_ident(), cast(Any, util)
-    theirs = module.spawnv_passfds
-
-    def spawnv_passfds(path: Any, args: Sequence[Any], fds: Sequence[int]) -> int:
-        if threading.get_ident() != thread:
-            return int(theirs(path, args, fds))
-        variables = {
-            name: value
-            for name, value in os.environ.items()
-            if any(fnmatchcase(name, pattern) for pattern in _VARIABLES)
-        }
-        started = subprocess.Popen(args, executable=path, pass_fds=fds, env=variables)
-        # multiprocessing waits for its end; without a code this object would.
-        started.returncode = 0
-        return started.pid
-
-    module.spawnv_passfds = spawnv_passfds
-    try:
-        yield
-    finally:
-        module.spawnv_passfds = theirs
+def _spawn_with_few_variables(path: Any, args: Sequence[Any], fds: Sequence[int]) -> int:
+    """Start a program as multiprocessing does, without most variables of this process."""
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if any(fnmatchcase(name, pattern) for pattern in _VARIABLES)
+    }
+    started = subprocess.Popen(args, executable=path, pass_fds=fds, env=variables)
+    # multiprocessing waits for its end; without a code this object would.
+    started.returncode = 0
+    return started.pid

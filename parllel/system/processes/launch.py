@@ -17,12 +17,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from multiprocessing import spawn
 from typing import Any, Literal, TypeAlias
 
 from parllel.errors import WorkerTimeoutError
-from parllel.system.processes.fork_server import START_S, fork_server, sigint_held
+from parllel.system.processes.fork_server import (
+    START_S,
+    fork_server,
+    replaced_in_thread,
+    sigint_held,
+)
 
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
@@ -112,42 +117,22 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 @contextmanager
 def _patched_start(timeout_s: float) -> Iterator[None]:
     """Replace two functions of multiprocessing during one start, without effect on other threads."""
-    # The user's own code may start processes meanwhile, in threads that do not take `_lock`.
-    thread = threading.get_ident()
     theirs = spawn.get_preparation_data
 
     def without_main(name: str) -> dict[str, Any]:
         data = theirs(name)
-        if threading.get_ident() == thread:
-            data.pop("init_main_from_name", None)
-            data.pop("init_main_from_path", None)
+        data.pop("init_main_from_name", None)
+        data.pop("init_main_from_path", None)
         return data
 
-    spawn.get_preparation_data = without_main  # type: ignore[assignment]
-    try:
-        with _patched_forkserver(thread, timeout_s):
-            yield
-    finally:
-        spawn.get_preparation_data = theirs
+    with ExitStack() as stack:
+        stack.enter_context(replaced_in_thread(spawn, "get_preparation_data", without_main))
+        if sys.platform != "win32":  # has no fork server, and importing the module fails
+            from multiprocessing import forkserver
 
+            def connect(fds: list[int]) -> tuple[int, int]:
+                # The global server of multiprocessing may be set to preload the user's modules.
+                return fork_server().connect(fds, timeout_s)
 
-@contextmanager
-def _patched_forkserver(thread: int, timeout_s: float) -> Iterator[None]:
-    if sys.platform == "win32":  # has no fork server, and importing the module fails
+            stack.enter_context(replaced_in_thread(forkserver, "connect_to_new_process", connect))
         yield
-        return
-    from multiprocessing import forkserver
-
-    theirs = forkserver.connect_to_new_process
-
-    # The global server of multiprocessing may be set to preload the user's modules.
-    def connect(fds: list[int]) -> Any:
-        if threading.get_ident() != thread:
-            return theirs(fds)
-        return fork_server().connect(fds, timeout_s)
-
-    forkserver.connect_to_new_process = connect  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        forkserver.connect_to_new_process = theirs
