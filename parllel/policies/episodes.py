@@ -17,7 +17,7 @@ from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import EpisodeTooLongError, add_note
 from parllel.policies.one_action import OneAction
-from parllel.policies.policy import Policy
+from parllel.policies.policy import Policy, check_policy
 from parllel.policies.space_trees import one_of, stacked
 from parllel.seeding import Seeds
 from parllel.types import Tree
@@ -226,10 +226,7 @@ def _named(seeds: Sequence[int]) -> Iterator[None]:
 
 
 def _check_arguments(policy: Policy, seeds: Sequence[int], n_envs: int, max_steps: int) -> None:
-    if not isinstance(policy, Policy):
-        raise TypeError(
-            f"policy: expected a Policy, got {policy!r}; policy_of makes one of a specification"
-        )
+    check_policy(policy, "policy")
     if isinstance(seeds, (int, np.integer)):
         raise ValueError(f"seeds: expected ints of at least 0, got {seeds!r}")
     for name, value in (("n_envs", n_envs), ("max_steps", max_steps)):

@@ -12,7 +12,7 @@ from parllel.buffers.allocation import Field
 from parllel.buffers.paths import dotted, field_at, leaf_paths, part_at
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_map, named_map
-from parllel.policies.policy import Policy
+from parllel.policies.policy import Policy, check_policy
 from parllel.policies.space_trees import as_in_space
 from parllel.transforms.transform import BatchTransform, body_of, optional_body_of
 from parllel.types import Tree
@@ -40,11 +40,7 @@ class LabelActions(BatchTransform):
         source: str = "env.observation",
         target: str = "agent.expert_action",
     ) -> None:
-        if not isinstance(expert, Policy):
-            raise TypeError(
-                f"LabelActions: expert: expected a Policy, got {expert!r}; policy_of makes one of a "
-                "specification"
-            )
+        check_policy(expert, "LabelActions: expert")
         if expert.recurrent:
             raise ValueError(
                 "LabelActions: expert: expected a policy without a memory, got one that remembers "

@@ -67,6 +67,14 @@ class Policy(Closing, ABC):
         """Release what it holds; may be called twice."""
 
 
+def check_policy(policy: Any, name: str) -> None:
+    """Raise TypeError unless `policy` is a Policy. name: of the argument, for the message."""
+    if not isinstance(policy, Policy):
+        raise TypeError(
+            f"{name}: expected a Policy, got {policy!r}; policy_of makes one of a specification"
+        )
+
+
 def checked_numbers(env_indices: Any, n: int | None = None) -> list[int]:
     """Return the numbers of environments as ints.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from parllel.agents.agent import ALL_ENVS, Agent, EnvIndices
 from parllel.buffers.tree import buffer_leaves, named_map
-from parllel.policies.policy import Policy
+from parllel.policies.policy import Policy, check_policy
 from parllel.policies.space_trees import as_in_space
 from parllel.seeding import Seeds
 from parllel.types import State, Tree
@@ -35,11 +35,7 @@ class PolicyAgent(Agent):
     """
 
     def __init__(self, policy: Policy, seed: int | None = None) -> None:
-        if not isinstance(policy, Policy):
-            raise TypeError(
-                f"PolicyAgent: policy: expected a Policy, got {policy!r}; policy_of makes one of a "
-                "specification"
-            )
+        check_policy(policy, "PolicyAgent: policy")
         self.policy = policy
         self.recurrent = policy.recurrent
         self.action_space = policy.action_space
