@@ -3,7 +3,7 @@
 The lock is the system's: it ends with the process that holds it, however that ends. A forked child inherits
 it, and workers outlive a killed parent for a moment, so children close it at once.
 
-Not filelock: there, who asks whether a lock is held has to be allowed to write, and holds it for a moment.
+Not filelock: to ask whether a lock is held is to take it there, exclusively and with the right to write.
 """
 
 from __future__ import annotations
