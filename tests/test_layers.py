@@ -39,7 +39,7 @@ RESERVED = {
     "ray": {"distributed.rollouts"},
     "uvicorn": {"distributed.web", "distributed.remote", "distributed.operators"},
     "websockets": {"distributed.web", "distributed.operators"},
-    "httpx2": {"distributed.remote", "distributed.operators"},
+    "httpx2": set(),
     "google": {"distributed.remote"},
     "jsonschema": {"distributed.remote", "distributed.operators"},
     "pettingzoo": {"distributed.remote", "distributed.operators"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-LAZY = ("parllel", "parllel.distributed.operators", "parllel.policies")
+LAZY = ("parllel", "parllel.distributed.operators", "parllel.distributed.web", "parllel.policies")
 
 
 def imported_for_types(package):

@@ -15,13 +15,13 @@ from parllel.distributed.remote.agent_settings import AgentSettings
 from parllel.distributed.remote.build_agent import build_agent
 from parllel.distributed.remote.call_agent import ask, number_of_arguments
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.remote.http_client import redacted
 from parllel.distributed.remote.plain_values import plain
 from parllel.distributed.remote.policy_call import PolicyCall
 from parllel.distributed.remote.printed_here import printed
 from parllel.distributed.remote.protobuf_agent import ProtobufAgent
 from parllel.distributed.remote.remote_reply import act_seconds
 from parllel.distributed.remote.url_agent import UrlAgent
+from parllel.distributed.web.http_client import redacted
 from parllel.distributed.wire.wire_error import WireError
 from parllel.errors import ClosedError, ParllelError
 from parllel.types import Closing

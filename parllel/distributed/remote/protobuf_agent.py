@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.remote.http_client import HttpClient, HttpError
 from parllel.distributed.remote.proto.messages import read_response, request_bytes
-from parllel.distributed.remote.remote_reply import action_in, patience_s, printed_in
+from parllel.distributed.remote.remote_reply import action_in, patience_s, posted, printed_in
+from parllel.distributed.web.http_client import HttpClient, HttpError, HttpReply
 from parllel.distributed.wire.json_text import parse_json
 from parllel.distributed.wire.wire_error import WireError
 from parllel.types import Closing
@@ -62,10 +62,10 @@ class ProtobufAgent(Closing):
         seconds = patience_s([observation], configuration)
         try:
             body = request_bytes(ENDPOINT, [observation, dict(configuration)], {})
-            status, kind, data = self._client.post(body, self._headers, seconds)
-            if status != 200:
-                return AgentFailure("ERROR", f"{self.url}: {_refusal(status, kind, data)}")
-            return read_response(data)
+            reply = posted(self._client, body, self._headers, seconds)
+            if reply.status != 200:
+                return AgentFailure("ERROR", f"{self.url}: {_refusal(reply)}")
+            return read_response(reply.body)
         except TimeoutError as error:
             return AgentFailure("TIMEOUT", str(error))
         except HttpError as error:
@@ -99,12 +99,13 @@ def url_of(raw: Mapping[str, Any]) -> str:
     return url
 
 
-def _refusal(status: int, kind: str, data: bytes) -> str:
+def _refusal(reply: HttpReply) -> str:
     """Return what a reply with another status than 200 says."""
     said = None
     try:
-        reply = read_response(data) if kind == CONTENT_TYPE else parse_json(data)
-        said = reply.get("error") if isinstance(reply, Mapping) else None
+        is_protobuf = reply.content_type == CONTENT_TYPE
+        value = read_response(reply.body) if is_protobuf else parse_json(reply.body)
+        said = value.get("error") if isinstance(value, Mapping) else None
     except WireError:
         pass
-    return f"answered with status {status}" + ("" if said is None else f": {said}")
+    return f"answered with status {reply.status}" + ("" if said is None else f": {said}")

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.cages.spaces import example_of
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.remote.http_client import HttpClient, HttpError
-from parllel.distributed.remote.remote_reply import actions_in
+from parllel.distributed.remote.remote_reply import actions_in, posted
+from parllel.distributed.web.http_client import HttpClient, HttpError
 from parllel.distributed.wire.json_text import json_bytes, parse_json
 from parllel.distributed.wire.limits import Limits
 from parllel.distributed.wire.space_json import from_json, to_json
@@ -184,17 +184,17 @@ class RemotePolicy(Policy):
         while True:
             again, problem = True, ""
             try:
-                status, _, data = self._connected().post(body, self._headers, self._timeout_s)
+                reply = posted(self._connected(), body, self._headers, self._timeout_s)
             except TimeoutError as error:
                 raise RemoteError(str(error)) from None
             except HttpError as error:
                 # An agent with a memory may have taken its step before the connection was lost.
                 again, problem = not (self.recurrent and rows), str(error)
             else:
-                if status == 200:
-                    return self._parsed(data)
-                again = status in _TRY_LATER
-                problem = f"{self.url}: answered with status {status}{_said(data)}"
+                if reply.status == 200:
+                    return self._parsed(reply.body)
+                again = reply.status in _TRY_LATER
+                problem = f"{self.url}: answered with status {reply.status}{_said(reply.body)}"
             if not again or time.monotonic() + pause_s > last:
                 raise RemoteError(problem)
             time.sleep(pause_s)

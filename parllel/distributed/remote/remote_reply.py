@@ -1,4 +1,4 @@
-"""What the reply of a server to `act` means."""
+"""What a server is asked, and what its reply to `act` means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.distributed.remote.failure import AgentFailure
+from parllel.distributed.web.http_client import HttpClient, HttpError, HttpReply
 
 _LATE = "DeadlineExceeded"
 _RAISED = "BaseException::"
@@ -14,6 +15,18 @@ _NO_ACTION = 'answered without "action"'
 _EXTRA_S = 1.0  # of a client, for the way there and back
 _STATUSES = ("ERROR", "TIMEOUT", "INVALID")
 _MOST_INDEX = 9  # digits
+
+
+def posted(
+    client: HttpClient, body: bytes, headers: Mapping[str, str], seconds: float
+) -> HttpReply:
+    """Return the reply to a POST, see `HttpClient.post`; a redirect is an HttpError too."""
+    reply = client.post(body, headers, seconds)
+    if 300 <= reply.status < 400:
+        raise HttpError(
+            f"{client.shown}: answered with a redirect ({reply.status}), which is not followed"
+        )
+    return reply
 
 
 def action_in(reply: Any) -> Any:

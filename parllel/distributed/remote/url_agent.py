@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from parllel.distributed.remote.failure import AgentFailure
-from parllel.distributed.remote.http_client import HttpClient, HttpError
-from parllel.distributed.remote.remote_reply import action_in, actions_in, patience_s, printed_in
+from parllel.distributed.remote.remote_reply import (
+    action_in,
+    actions_in,
+    patience_s,
+    posted,
+    printed_in,
+)
+from parllel.distributed.web.http_client import HttpClient, HttpError
 from parllel.distributed.wire.json_text import json_bytes, parse_json
 from parllel.distributed.wire.wire_error import WireError
 from parllel.types import Closing
@@ -113,12 +119,12 @@ class UrlAgent(Closing):
 
     def _reply(self, body: bytes, seconds: float) -> tuple[int, Any]:
         """Return the status of a reply, and the values that it holds."""
-        status, _, data = self._client.post(body, self._headers, seconds)
+        reply = posted(self._client, body, self._headers, seconds)
         try:
-            return status, parse_json(data)
+            return reply.status, parse_json(reply.body)
         except WireError as error:
-            if status != 200:
-                return status, None
+            if reply.status != 200:
+                return reply.status, None
             raise WireError(f"answered with what is not JSON: {error}") from None
 
     def close(self) -> None:

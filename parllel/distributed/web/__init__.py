@@ -10,34 +10,33 @@
 A handler of a `Route` sees a `Call` and returns JSON values or a `Reply`, one of a `SocketRoute` sees a
 `WebSocket`; nothing here knows what it is for.
 
+Names are imported when they are first asked for: a client needs none of the libraries of a server.
+
 Raises:
-    ImportError: if uvicorn or msgspec is not installed.
+    ImportError: by a name that needs what the extra `remote` installs, if that is missing.
 """
 
-from parllel.errors import install_command as _install_command
+from __future__ import annotations
 
-try:
-    import h11 as _h11  # noqa: F401
-    import msgspec as _msgspec  # noqa: F401
-    import uvicorn as _uvicorn  # noqa: F401
-except ModuleNotFoundError as error:
-    if error.name not in ("h11", "msgspec", "uvicorn"):
-        raise
-    raise ImportError(
-        f"parllel.distributed.web needs {error.name}: {_install_command('remote')}"
-    ) from error
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from parllel.distributed.web.app import Handler, Route, build_app
-from parllel.distributed.web.call import Call, Reply
+# At once: the module has the function's name, and would take its place.
 from parllel.distributed.web.read_token import read_token
-from parllel.distributed.web.server_settings import ServerSettings
-from parllel.distributed.web.web_error import WebError
-from parllel.distributed.web.web_server import WebServer
-from parllel.distributed.web.web_socket import SocketRoute, WebSocket
+from parllel.lazy_names import lazy_names as _lazy_names
+
+if _TYPE_CHECKING:
+    from parllel.distributed.web.app import Handler, Route, build_app
+    from parllel.distributed.web.call import Call, Reply
+    from parllel.distributed.web.http_client import HttpError
+    from parllel.distributed.web.server_settings import ServerSettings
+    from parllel.distributed.web.web_error import WebError
+    from parllel.distributed.web.web_server import WebServer
+    from parllel.distributed.web.web_socket import SocketRoute, WebSocket
 
 __all__ = [
     "Call",
     "Handler",
+    "HttpError",
     "Reply",
     "Route",
     "ServerSettings",
@@ -48,3 +47,28 @@ __all__ = [
     "build_app",
     "read_token",
 ]
+
+__getattr__, __dir__ = _lazy_names(
+    __name__,
+    {
+        "app": (
+            "Handler",
+            "Route",
+            "build_app",
+        ),
+        "call": (
+            "Call",
+            "Reply",
+        ),
+        "http_client": ("HttpError",),
+        "server_settings": ("ServerSettings",),
+        "web_error": ("WebError",),
+        "web_server": ("WebServer",),
+        "web_socket": (
+            "SocketRoute",
+            "WebSocket",
+        ),
+    },
+    extra="remote",
+    libraries=("h11", "msgspec", "uvicorn"),
+)

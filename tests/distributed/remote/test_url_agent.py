@@ -13,7 +13,8 @@ import pytest
 from agent_setup import context
 from answering import Answering, reply
 
-from parllel.distributed.remote import Agent, AgentFailure, HttpError, UrlAgent, http_client
+from parllel.distributed.remote import Agent, AgentFailure, HttpError, UrlAgent
+from parllel.distributed.web import http_client
 
 OBSERVATION = {"step": 1, "remainingOverageTime": 0}
 CONFIGURATION = {"actTimeout": 20}

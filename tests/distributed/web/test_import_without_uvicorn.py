@@ -9,14 +9,25 @@ import pytest
 @pytest.mark.parametrize("missing", ["uvicorn", "h11"])
 def test_the_error_names_the_extra(missing):
     # None in sys.modules is how Python itself marks a module that must not be found.
-    code = f"import sys; sys.modules['{missing}'] = None; import parllel.distributed.web"
+    code = f"import sys; sys.modules['{missing}'] = None; import parllel.distributed.web as web; web.WebServer"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
-    command = "pip install '.[remote]' in a checkout of parllel"
-    assert last_line == f"ImportError: parllel.distributed.web needs {missing}: {command}"
+    install = "pip install '.[remote]' in a checkout of parllel"
+    assert last_line == f"ImportError: parllel.distributed.web.WebServer needs {missing}: {install}"
 
 
 def test_neither_torch_nor_ray_is_imported():
-    code = "import sys, parllel.distributed.web; assert not {'torch', 'ray', 'numba'} & set(sys.modules)"
+    code = (
+        "import sys, parllel.distributed.web; parllel.distributed.web.WebServer;"
+        "assert not {'torch', 'ray', 'numba'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_client_imports_nothing_of_a_server():
+    code = (
+        "import sys, parllel.distributed.web; parllel.distributed.web.HttpClient;"
+        "assert not {'uvicorn', 'h11', 'msgspec', 'starlette'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

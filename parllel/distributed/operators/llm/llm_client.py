@@ -1,8 +1,11 @@
 """Ask a language model, by the interface of OpenAI that most servers have.
 
+The package `openai` would do less of this and takes half a second to import: its time-outs begin anew with
+each byte, it reads replies of any length, and its retries count no budget.
+
 LlmClient.chat
   budget used up?          BudgetError, before anything is sent
-  POST /chat/completions   one deadline for the exchange
+  POST /chat/completions   HttpClient: one deadline for the exchange
   429, 5xx, broken         again, after as long as the server asks, or longer each time
   other status, late       LlmError
   answer                   its tokens are added to `used`
@@ -11,26 +14,27 @@ LlmClient.chat
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from parllel.distributed.operators.llm.answer import Answer, read_answer
-from parllel.distributed.operators.llm.http_exchange import (
-    ExchangeError,
-    HttpExchange,
-    HttpReply,
-    ReplyTooLongError,
-)
 from parllel.distributed.operators.llm.llm_error import BudgetError, LlmError
 from parllel.distributed.operators.llm.llm_options import check_options, checked_url
 from parllel.distributed.operators.llm.provider import provider_named
-from parllel.distributed.operators.llm.retry_delay import asked_delay, own_delay
+from parllel.distributed.operators.local_url import is_local
+from parllel.distributed.web.http_client import HttpClient, HttpError, HttpReply
+from parllel.errors import ClosedError
 from parllel.types import Closing
 
 Message = Mapping[str, str]
+_MAX_BYTES = 4 << 20  # of a reply
 _LONGEST_WAIT_S = 60.0  # that a server may ask for
+_FIRST_DELAY_S, _MAX_DELAY_S = 0.5, 8.0  # where it does not ask
 _QUOTED = 300  # characters of what a server says of a refusal
 # Shorter keys are no secrets, but what servers without keys are sent ("EMPTY", "ollama"): hidden wherever
 # they occur, they would change what a model says.
@@ -89,8 +93,18 @@ class LlmClient(Closing):
             self._options[limit] = max_tokens
         if temperature is not None:
             self._options["temperature"] = temperature
-        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
-        self._exchange = HttpExchange(f"{self.base_url}/chat/completions", headers)
+        self._headers = {"Content-Type": "application/json"}
+        if self._key is not None:
+            self._headers["Authorization"] = f"Bearer {self._key}"
+        self._client = HttpClient(
+            f"{self.base_url}/chat/completions",
+            max_bytes=_MAX_BYTES,
+            # A proxy would not find a server on this machine.
+            use_proxies=not is_local(self.base_url),
+            # One who names a model's server knows it, even on a cable between two machines.
+            refuse_link_local=False,
+        )
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"LlmClient({self.model!r}, base_url={self.base_url!r})"
@@ -105,6 +119,8 @@ class LlmClient(Closing):
             LlmError: if no answer came.
             ClosedError: after `close`.
         """
+        if self._closed:
+            raise ClosedError("LlmClient: used after it was closed")
         if self._budget is not None and self.used >= self._budget:
             raise BudgetError(
                 f"{self.model}: the budget of {self._budget} tokens is used up ({self.used} were used); "
@@ -118,8 +134,9 @@ class LlmClient(Closing):
         return answer._replace(seconds=time.perf_counter() - begun)
 
     def close(self) -> None:
-        """Close the connection; may be called twice."""
-        self._exchange.close()
+        """End what is being asked, and close the connections. Idempotent."""
+        self._closed = True
+        self._client.cancel()
 
     def _reply(self, body: bytes) -> HttpReply:
         """Return a reply of status 200."""
@@ -127,18 +144,22 @@ class LlmClient(Closing):
         for attempt in range(self._retries + 1):
             delay: float | None = None
             try:
-                reply = self._exchange.post(body, self._timeout_s)
-            except ExchangeError as error:
-                said, status = str(error), None
-            except (TimeoutError, ReplyTooLongError) as error:
-                raise self._error(str(error)) from None
+                reply = self._client.post(body, self._headers, self._timeout_s)
+            except TimeoutError:
+                raise self._error(f"no reply within {self._timeout_s:g} s") from None
+            except HttpError as error:
+                if self._closed:
+                    raise ClosedError("LlmClient: closed while it was used") from None
+                if not error.may_pass:
+                    raise self._error(error.reason) from None
+                said, status = error.reason, None
             else:
                 if reply.status == 200:
                     return reply
                 said, status = self._refusal(reply), reply.status
                 if status != 429 and status < 500:
                     raise self._error(said, status)
-                delay = asked_delay(reply.headers)
+                delay = asked_delay(reply.headers.get("Retry-After", ""))
             if attempt == self._retries:
                 break
             if delay is not None and delay > _LONGEST_WAIT_S:
@@ -187,6 +208,34 @@ class LlmClient(Closing):
         for secret in self._secrets:
             text = text.replace(secret, "(api_key)")
         return text
+
+
+def asked_delay(retry_after: str) -> float | None:
+    """Return the seconds that a server asks a client to wait, by Retry-After; None if it does not say.
+
+    retry_after: a number of seconds or a date (RFC 9110, section 10.2.3); "" without the header.
+    """
+    value = retry_after.strip()
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value)
+        except (TypeError, ValueError):
+            return None
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=timezone.utc)
+        seconds = (when - datetime.now(timezone.utc)).total_seconds()
+    # NaN is neither.
+    return max(seconds, 0.0) if seconds == seconds else None
+
+
+def own_delay(attempt: int) -> float:
+    """Return the seconds to wait after attempt 0, 1, ...: longer each time, for each client another."""
+    longest = min(_FIRST_DELAY_S * 2.0 ** min(attempt, 30), _MAX_DELAY_S)
+    return longest * random.uniform(0.5, 1.0)
 
 
 def _written_forms(key: str) -> tuple[str, ...]:

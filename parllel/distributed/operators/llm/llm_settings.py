@@ -78,7 +78,6 @@ def client_of(settings: Mapping[str, Any], environ: Mapping[str, str]) -> LlmCli
 
     Raises:
         ValueError: for a setting that cannot be, and a variable that is not set.
-        ImportError: if httpx2 is not installed.
     """
     # Here, as checking settings needs no client.
     from parllel.distributed.operators.llm.llm_client import LlmClient

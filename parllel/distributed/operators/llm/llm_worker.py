@@ -27,7 +27,6 @@ def llm_load(worker: str, make: MakeServed) -> Load:
 
     Raises, from what is returned:
         ValueError: for a --policy, a setting that cannot be, and a key that is not set.
-        ImportError: if httpx2 is not installed.
     """
 
     def load(

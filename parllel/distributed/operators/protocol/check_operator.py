@@ -6,14 +6,12 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from parllel.distributed.operators.llm.llm_settings import check_llm_settings
 from parllel.distributed.operators.llm_routing import OWN_SETTINGS, llm_worker
 from parllel.distributed.operators.protocol.operator_config import OperatorConfig
 from parllel.distributed.operators.workers.worker_environment import missing_keys
-from parllel.errors import install_command
 from parllel.policies.env_names import check_env_name
 
 _FILE = re.compile(r"(?P<file>.+\.py)(:\w+)?")
@@ -80,8 +78,6 @@ def _check_llm(name: str, config: OperatorConfig, env_id: str) -> None:
         check_llm_settings(config.settings, OWN_SETTINGS[llm_worker(env_id)])
     except ValueError as error:
         raise ValueError(f"{name}: settings: {error}") from None
-    if find_spec("httpx2") is None:
-        raise ImportError(f"{name}: needs httpx2: {install_command('operators')}")
 
 
 def _check_policy(name: str, kind: str, policy: str) -> None:

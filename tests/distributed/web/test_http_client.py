@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from answering import Answering, reply
+from waiting import until
+
+from parllel.distributed.web import HttpClient, HttpError
+
+BODY = b'{"action": 1}'
+HEADS = {
+    "kept": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY),
+    "closed": b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(BODY),
+    "without a length": b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n",
+    "old": b"HTTP/1.0 200 OK\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_replies_are_read_however_the_connection_ends(head):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                # The body comes later than the headers, which say that the connection ends.
+                connection.sendall(head)
+                connection.sendall(BODY)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with HttpClient(f"http://127.0.0.1:{server.getsockname()[1]}/") as client:
+            reply = client.post(b"{}", {}, 20.0)
+        answering.join()
+    assert (reply.status, reply.body) == (200, BODY)
+
+
+def test_a_name_that_nobody_resolves_costs_no_more_than_the_deadline(monkeypatch):
+    # Whether name servers answer is not for a test to choose, so the system's function is held up.
+    answered, asked = threading.Event(), []
+    look_up = socket.getaddrinfo
+
+    def slow(host, *args, **more):
+        asked.append(host)
+        assert answered.wait(60)
+        return look_up("127.0.0.1", *args, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with Answering(lambda body: reply('{"action": 2}')) as server:
+        url = f"http://agent.of-this-test.example:{server.port}/"
+        with HttpClient(url) as client:
+            for _ in range(3):
+                with pytest.raises(TimeoutError, match=r"no reply within 0\.2 s"):
+                    client.post(b"{}", {}, 0.2)
+            # One thread waits, however often it is asked.
+            assert asked == ["agent.of-this-test.example"]
+            answered.set()
+            assert client.post(b"{}", {}, 60.0).status == 200
+    until(lambda: not any(thread.name == "look-up" for thread in threading.enumerate()))
+
+
+def test_a_name_without_an_address_is_an_error():
+    with (
+        HttpClient("http://no-such-host.invalid/") as client,
+        pytest.raises(HttpError, match="cannot be reached"),
+    ):
+        client.post(b"{}", {}, 60.0)
+
+
+def test_a_redirect_is_a_reply():
+    found = reply("", status="302 Found", kind="Text/HTML; charset=x", head="Location: /there\r\n")
+    with Answering(lambda body: found) as server, HttpClient(server.url) as client:
+        got = client.post(b"{}", {}, 60.0)
+    assert (got.status, got.headers["Location"], got.content_type) == (302, "/there", "text/html")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_a_reply_that_comes_packed_all_the_same_is_limited_as_what_it_holds(pack):
+    kind = (
+        "Content-Encoding: gzip\r\n" if pack is gzip.compress else "Content-Encoding: deflate\r\n"
+    )
+    held = b"x" * 100_000
+    with Answering(lambda body: reply(pack(held), head=kind)) as server:
+        with HttpClient(server.url, max_bytes=100_000) as client:
+            assert client.post(b"{}", {}, 60.0).body == held
+        assert server.requests[0][1]["accept-encoding"].strip() == "identity"
+        with (
+            HttpClient(server.url, max_bytes=99_999) as client,
+            pytest.raises(HttpError, match="its reply has more than 99999 bytes") as raised,
+        ):
+            client.post(b"{}", {}, 60.0)
+        assert not raised.value.may_pass
+
+
+def test_a_reply_without_the_body_that_it_announces_is_cut():
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"
+
+    def head_and_end():
+        yield head
+        raise OSError
+
+    with (
+        Answering(lambda body: head_and_end()) as server,
+        HttpClient(server.url) as client,
+        pytest.raises(HttpError, match="IncompleteRead") as raised,
+    ):
+        client.post(b"{}", {}, 60.0)
+    assert raised.value.may_pass
+
+
+def test_cancelling_ends_what_another_thread_waits_for():
+    asked, ended = threading.Event(), threading.Event()
+
+    def answer(body):
+        asked.set()
+        assert ended.wait(30)
+
+    with Answering(answer) as server, ThreadPoolExecutor() as pool:
+        client = HttpClient(server.url)
+        waiting = pool.submit(client.post, b"{}", {}, 60.0)
+        assert asked.wait(30)
+        client.cancel()
+        client.cancel()
+        with pytest.raises(HttpError):
+            waiting.result(30)
+        ended.set()
+        with pytest.raises(HttpError, match="used after it was closed"):
+            client.post(b"{}", {}, 60.0)
+
+
+def test_cancelling_ends_the_wait_for_a_name(monkeypatch):
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow(host, *args, **more):
+        asked.set()
+        assert answered.wait(60)
+        raise socket.gaierror(socket.EAI_NONAME, "not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with ThreadPoolExecutor() as pool:
+        client = HttpClient("http://another.of-this-test.example/")
+        waiting = pool.submit(client.post, b"{}", {}, 60.0)
+        assert asked.wait(30)
+        client.cancel()
+        with pytest.raises(HttpError, match="cancelled"):
+            waiting.result(30)
+    answered.set()
+    until(lambda: not any(thread.name == "look-up" for thread in threading.enumerate()))
+
+
+@pytest.fixture
+def no_proxies(monkeypatch):
+    """An environment that names no proxy, to which tests add theirs."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_a_proxy_is_given_the_whole_url(variable, no_proxies):
+    with Answering(lambda body: reply("[]")) as proxy:
+        no_proxies.setenv(variable, f"me:secret@127.0.0.1:{proxy.port}")
+        with HttpClient("http://llm.example:81/v1?a=b", use_proxies=True) as client:
+            for _ in range(2):
+                assert client.post(b"{}", {}, 60.0).body == b"[]"
+        line, heads, body = proxy.requests[0]
+        assert line == "POST http://llm.example:81/v1?a=b HTTP/1.1"
+        assert heads["host"].strip() == "llm.example:81"
+        assert heads["proxy-authorization"].strip() == "Basic bWU6c2VjcmV0"
+        assert body == b"{}"
+        assert proxy.n_connections == 1
+        # Those whom it is not for, and those who did not ask for it.
+        no_proxies.setenv("no_proxy", "example")
+        for client in (
+            HttpClient("http://llm.example:81/", use_proxies=True),
+            HttpClient("http://llm.invalid/"),
+        ):
+            with client, pytest.raises(HttpError, match="cannot be reached: "):
+                client.post(b"{}", {}, 60.0)
+        assert proxy.n_connections == 1
+
+
+def test_a_proxy_is_asked_for_a_tunnel_to_a_server_that_encrypts(no_proxies):
+    with Answering(lambda body: reply("", status="407 Who")) as proxy:
+        no_proxies.setenv("https_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
+        with (
+            HttpClient("https://llm.example/v1", use_proxies=True) as client,
+            pytest.raises(HttpError, match="its proxy answered with status 407"),
+        ):
+            client.post(b"{}", {}, 60.0)
+        line, heads, _ = proxy.requests[0]
+    assert line == "CONNECT llm.example:443 HTTP/1.1"
+    assert heads["host"].strip() == "llm.example:443"
+    assert heads["proxy-authorization"].strip() == "Basic bWU6c2VjcmV0"
+
+
+@pytest.mark.parametrize("url", ["socks5://me:secret@127.0.0.1:1", "https://h:1", "http://"])
+def test_a_proxy_of_another_kind_is_refused_without_its_secret(url, no_proxies):
+    no_proxies.setenv("all_proxy", url)
+    with pytest.raises(
+        ValueError, match=r"proxy of llm\.example: expected http://host:port"
+    ) as raised:
+        HttpClient("http://llm.example/", use_proxies=True)
+    assert "secret" not in str(raised.value)
