@@ -18,7 +18,6 @@ from typing import Any
 
 from parllel.distributed.remote.agent import Agent
 from parllel.distributed.remote.agent_settings import AgentSettings
-from parllel.distributed.remote.built_in_agents import BuiltInAgents
 from parllel.distributed.remote.episode_runner import EpisodeRunner
 from parllel.distributed.remote.failure import AgentFailure
 from parllel.distributed.remote.games.episode import Episode, Row
@@ -28,9 +27,8 @@ from parllel.distributed.remote.games.position import Position
 from parllel.distributed.remote.games.registry import new_game
 from parllel.distributed.remote.games.specification import specification_of
 from parllel.distributed.remote.plain_values import plain
-from parllel.distributed.remote.render import last_picture, last_text
 from parllel.distributed.remote.render_html import episode_page
-from parllel.distributed.remote.replay import checked_logs, replay_of
+from parllel.distributed.remote.replay import checked_logs, last_picture, last_text, replay_of
 from parllel.distributed.remote.trainer import Trainer
 from parllel.distributed.wire.json_text import json_bytes
 from parllel.errors import WrongStateError
@@ -94,7 +92,7 @@ class Environment(Closing):
             self._specification = specification_of(game)
             self.configuration = self._specification.configure(configuration)
             game.configuration = self.configuration
-            self.agents = BuiltInAgents(game.agents)
+            self.agents = _BuiltInAgents(game.agents)
             self._episode = Episode(game, self._specification)
             if steps:
                 self.load(steps, logs)
@@ -349,6 +347,26 @@ class Environment(Closing):
             self._end(list(self._made))
         finally:
             self._closing.close()
+
+
+class _BuiltInAgents(Mapping[str, Callable[..., Any]]):
+    """Return an agent by its name; of a class an instance each time, which no other agent shares."""
+
+    def __init__(self, agents: Mapping[str, Callable[..., Any]]) -> None:
+        self._agents = agents
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        agent = self._agents[name]
+        return agent() if isinstance(agent, type) else agent
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._agents
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._agents)
+
+    def __len__(self) -> int:
+        return len(self._agents)
 
 
 def _act_until(runner: EpisodeRunner, end: float) -> tuple[list[Any], list[dict[str, Any]]] | None:

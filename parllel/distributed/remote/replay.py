@@ -1,14 +1,19 @@
-"""What a finished or unfinished episode looks like in a file.
+"""What a finished or unfinished episode looks like in a file, on a terminal and as a picture.
 
-The format is the one of kaggle-environments: `schema_version` 1.
+The format of the file is the one of kaggle-environments: `schema_version` 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parllel.distributed.remote.games.episode import Row
+from parllel.distributed.remote.games.game import Game
+from parllel.distributed.remote.games.position import Position
 from parllel.distributed.remote.plain_values import plain
 from parllel.version import __version__
 
@@ -63,3 +68,31 @@ def checked_logs(logs: Any, n_steps: int) -> list[list[dict[str, Any]]]:
         raise ValueError("logs: expected a list of objects for each step")
     made: list[list[dict[str, Any]]] = rows
     return made
+
+
+def last_text(positions: Iterator[tuple[Game, Position]]) -> str:
+    """Return the last position as text for a terminal."""
+    text = ""
+    for game, position in positions:
+        text = game.text(position)
+    return text
+
+
+def last_picture(name: str, positions: Iterator[tuple[Game, Position]]) -> NDArray[np.uint8]:
+    """Return the last position as uint8 [H, W, 3].
+
+    name: of the environment, for messages.
+
+    Raises:
+        ValueError: if the game has no such picture.
+    """
+    picture = None
+    for game, position in positions:
+        # Of each, as some draw only where they are.
+        picture = game.picture(position)
+    if not isinstance(picture, np.ndarray):
+        what = "none" if picture is None else "SVG, which --render html shows"
+        raise ValueError(
+            f"{name}: expected a game with pictures of pixels, its pictures are {what}"
+        )
+    return picture

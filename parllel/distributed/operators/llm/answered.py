@@ -1,10 +1,11 @@
-"""The one thing that an answer in prose names."""
+"""What an answer in prose says: the one thing that it names, and the JSON that is written in it."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 _LONGEST = 20_000  # characters, from the end, that are looked at
@@ -20,6 +21,10 @@ _NEGATION = re.compile(
 )
 _WORD = re.compile(r"\w+")
 _CLAUSE = re.compile(r"[.,;:!?()]|\b(?:but|so|then)\b")
+_LABEL_OF_JSON = re.compile(r"(?:action|answer)\W*[:=]", re.IGNORECASE)
+_BEGINNING_OF_JSON = re.compile(r"[\[{]|-?\d")
+_LONGEST_WITH_JSON = 10_000
+_decode = json.JSONDecoder().raw_decode
 
 
 def answered(
@@ -75,6 +80,16 @@ def without_thoughts(text: str) -> str:
     return _END_OF_THOUGHTS.split(said)[-1][-_LONGEST:]
 
 
+def written_values(text: str) -> list[Any]:
+    """Return the JSON values that an answer holds: those after the last "Action:", else all, in their order.
+
+    Thoughts in <think> are left out, and of a value nothing inside it is another one.
+    """
+    text = without_thoughts(text)[-_LONGEST_WITH_JSON:]
+    labels = list(_LABEL_OF_JSON.finditer(text))
+    return list(_values(text[labels[-1].end() :] if labels else text))
+
+
 def _plain(text: str) -> str:
     """Return text in one form: lower case, without markup, with single spaces."""
     text = re.sub(r"(?<=\w)['\u2019](?=\w)", " ", text.casefold())  # "don't" keeps two words
@@ -121,3 +136,16 @@ def _only(found: Mapping[str, T]) -> T | None:
     """Return the one value of all names; None if there is none, or more than one."""
     values = list(found.values())
     return values[0] if values and all(value == values[0] for value in values) else None
+
+
+def _values(text: str) -> Iterator[Any]:
+    at = 0
+    while (found := _BEGINNING_OF_JSON.search(text, at)) is not None:
+        at = found.end()
+        try:
+            value, at = _decode(text, found.start())
+        except RecursionError:
+            return  # each bracket of thousands would be tried anew
+        except ValueError:
+            continue
+        yield value

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from parllel.distributed.operators.llm.answered import answered, without_thoughts
+from parllel.distributed.operators.llm.answered import answered, without_thoughts, written_values
 from parllel.distributed.operators.llm.described import (
     described,
     described_actions,
@@ -20,7 +20,6 @@ from parllel.distributed.operators.llm.described import (
 from parllel.distributed.operators.llm.llm_client import LlmClient
 from parllel.distributed.operators.llm.option_labels import offered_labels, short_names, words_of
 from parllel.distributed.operators.llm.text_agent import TextAgent
-from parllel.distributed.operators.llm.written_action import written_values
 from parllel.distributed.operators.protocol.given_action import GivenAction
 from parllel.distributed.operators.workers.text_view import TextView
 from parllel.distributed.operators.workers.worker_agent import Decision

@@ -8,13 +8,15 @@ test       `requests`: all that came, in its order
 from __future__ import annotations
 
 import asyncio
+import json
+import random
+import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from parllel.distributed.operators.llm.random_answer import random_answer
 from parllel.distributed.web.app import App, Route
 from parllel.distributed.web.call import Call, Reply
 from parllel.distributed.web.server_settings import ServerSettings
@@ -26,6 +28,12 @@ from parllel.types import Closing
 Messages = Sequence[Mapping[str, str]]
 _PATH = "/v1/chat/completions"
 _SLICE_S = 0.02
+# By which the workers of this package ask, where an answer is drawn.
+_MOVES = re.compile(r"^Legal moves: (.+)$", re.MULTILINE)
+_LISTED = re.compile(r"^(?:Legal actions|Actions): (.+?)\.?$", re.MULTILINE)
+_NUMBERS = re.compile(r"a whole number from (-?\d+) to (-?\d+)")
+_LIST = re.compile(r"of shape \[(\d+)\], from (-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
+_MENU = re.compile(r"one of these actions:\n((?:.+: .+\n?)+)")
 
 
 @dataclass(frozen=True)
@@ -211,3 +219,31 @@ class _ScriptedApp(App):
         until = asyncio.get_running_loop().time() + seconds
         while not self.ending and (left := until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(min(left, _SLICE_S))
+
+
+def random_answer(messages: Messages) -> str:
+    """Return a legal action as the workers of this package ask for it, the same for the same dialogue.
+
+    It is what a model says that understands the questions of this package, and chooses at random.
+    """
+    generator = random.Random(json.dumps([dict(message) for message in messages]))
+    rules, last = messages[0]["content"], messages[-1]["content"]
+    if (found := _MOVES.search(last)) is not None:
+        return f"make move {generator.choice(found[1].split())}"
+    if "get legal moves" in rules:
+        return "get legal moves"
+    action = _random_action(generator, rules, last)
+    return "I do not know what to do." if action is None else f"Action: {action}"
+
+
+def _random_action(generator: random.Random, rules: str, last: str) -> Any:
+    if (found := _LISTED.search(last) or _LISTED.search(rules)) is not None:
+        return generator.choice(found[1].split(", "))
+    if (found := _NUMBERS.search(rules)) is not None:
+        return generator.randint(int(found[1]), int(found[2]))
+    if (found := _LIST.search(rules)) is not None:
+        low, high = float(found[2]), float(found[3])
+        return [round(generator.uniform(low, high), 3) for _ in range(int(found[1]))]
+    if (found := _MENU.search(rules)) is not None:
+        return generator.choice([line.partition(":")[0] for line in found[1].splitlines()])
+    return None

@@ -1,4 +1,7 @@
-"""Four in a row, or any other number, on a board of any size."""
+"""Four in a row, or any other number, on a board of any size.
+
+A board is a list of cells, row by row from the top, 0 where it is empty.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from parllel.distributed.remote.games.connectx_board import lowest_free, wins
 from parllel.distributed.remote.games.game import Game
-from parllel.distributed.remote.games.negamax import best_column
 from parllel.distributed.remote.games.position import Position
 
 _COLORS = ("#ffffff", "#1c7ed6", "#e8590c")
 _LARGEST = 2_500  # cells of a board: a replay holds it once for each of them
+_MOVES = 4  # that negamax looks ahead at most
+_POSITIONS = 5000  # that it looks at, about: fewer moves on wide boards
+_WIN = 1000.0
 
 
 class ConnectX(Game):
@@ -136,6 +140,29 @@ class ConnectX(Game):
         )
 
 
+def lowest_free(board: list[int], column: int, columns: int, rows: int) -> int:
+    """Return the row in which a checker would come to lie; -1 if the column is full."""
+    for row in range(rows - 1, -1, -1):
+        if not board[row * columns + column]:
+            return row
+    return -1
+
+
+def wins(board: list[int], row: int, column: int, columns: int, rows: int, inarow: int) -> bool:
+    """Return whether the checker in this cell is one of `inarow` in a line."""
+    mark = board[row * columns + column]
+    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+        length = 1
+        for sign in (1, -1):
+            r, c = row + sign * down, column + sign * right
+            while 0 <= r < rows and 0 <= c < columns and board[r * columns + c] == mark:
+                length += 1
+                r, c = r + sign * down, c + sign * right
+        if length >= inarow:
+            return True
+    return False
+
+
 def random_column(observation: Any, configuration: Any) -> int:
     """Choose a column that is not full."""
     board = observation["board"]
@@ -148,6 +175,62 @@ def negamax(observation: Any, configuration: Any) -> int:
     return best_column(
         list(observation["board"]), observation["mark"], columns, rows, configuration["inarow"]
     )
+
+
+def best_column(board: list[int], mark: int, columns: int, rows: int, inarow: int) -> int:
+    """Return the best column for the checkers `mark`, one of the best at random.
+
+    board: changed while it searches, and as it was afterwards.
+    """
+    moves = _MOVES
+    while moves > 1 and columns**moves > _POSITIONS:
+        moves -= 1
+    search = _Search(board, columns, rows, inarow)
+    best, chosen = -2 * _WIN, [0]
+    for column in search.free():
+        # A window that keeps equals apart from those that are worse.
+        score = search.after(column, mark, moves, -2 * _WIN, -best + 1)
+        if score > best:
+            best, chosen = score, [column]
+        elif score == best:
+            chosen.append(column)
+    return random.choice(chosen)
+
+
+class _Search:
+    """Negamax with alpha-beta pruning (Knuth and Moore 1975): what is good for one is bad for the other."""
+
+    def __init__(self, board: list[int], columns: int, rows: int, inarow: int) -> None:
+        self._board, self._columns, self._rows, self._inarow = board, columns, rows, inarow
+
+    def free(self) -> list[int]:
+        """Return the columns that are not full, those in the middle first."""
+        columns = [c for c in range(self._columns) if not self._board[c]]
+        return sorted(columns, key=lambda c: abs(2 * c - self._columns + 1))
+
+    def after(self, column: int, mark: int, moves: int, alpha: float, beta: float) -> float:
+        """Return what a move is worth to the one who makes it: sooner wins are worth more.
+
+        alpha, beta: from the view of the other, who is to move next.
+        """
+        row = lowest_free(self._board, column, self._columns, self._rows)
+        cell = row * self._columns + column
+        self._board[cell] = mark
+        try:
+            if wins(self._board, row, column, self._columns, self._rows, self._inarow):
+                return _WIN + moves
+            if moves <= 1:
+                return 0.0
+            best = -2 * _WIN
+            for reply in self.free():
+                best = max(best, self.after(reply, 3 - mark, moves - 1, -beta, -alpha))
+                alpha = max(alpha, best)
+                if alpha >= beta:
+                    break
+            # Nothing to reply with: the board is full.
+            return 0.0 if best == -2 * _WIN else -best
+        finally:
+            self._board[cell] = 0
 
 
 ConnectX.agents = {"random": random_column, "negamax": negamax}

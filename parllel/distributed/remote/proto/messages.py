@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from parllel.distributed.remote.proto.count_fields import check_fields
 from parllel.distributed.remote.proto.descriptors import message_class
 from parllel.distributed.remote.proto.payload import fill, from_payload
 from parllel.distributed.wire.limits import Limits
@@ -13,6 +12,17 @@ from parllel.distributed.wire.wire_error import WireError
 
 _DEFAULT = Limits(nbytes=16 << 20)
 _SHORT = 1 << 18
+# The messages inside a message, by the number of their field; those of a map are messages as well.
+_PARTS: dict[str, dict[int, str]] = {
+    "KaggleEvaluationRequest": {2: "Payload", 3: "Entry"},
+    "KaggleEvaluationResponse": {1: "Payload"},
+    "Payload": {6: "PayloadList", 7: "PayloadList", 8: "PayloadMap"},
+    "PayloadList": {1: "Payload"},
+    "PayloadMap": {1: "Entry"},
+    "Entry": {2: "Payload"},
+}
+_FIXED = {1: 8, 5: 4}  # bytes, by wire type
+_VARINT, _BYTES = 0, 2
 
 
 def request_bytes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -73,7 +83,7 @@ def _parsed(name: str, message: bytes, limits: Limits) -> Any:
         raise WireError(f"{len(message)} bytes, of {limits.nbytes} allowed (Limits.nbytes)")
     # A short one cannot have many, and is parsed in far less time than it takes to count.
     if len(message) > _SHORT:
-        check_fields(message, name, 4 * limits.items)
+        _check_fields(message, name, 4 * limits.items)
     made = message_class(name)()
     from google.protobuf.message import DecodeError  # as the classes: only where it is used
 
@@ -83,3 +93,46 @@ def _parsed(name: str, message: bytes, limits: Limits) -> Any:
     except (DecodeError, ValueError, RuntimeError) as error:
         raise WireError(f"expected a message of protobuf: {str(error)[:200]}") from None
     return made
+
+
+def _check_fields(message: bytes, name: str, most: int) -> None:
+    """Raise WireError if a message has more than `most` fields, those of the messages inside it included.
+
+    Each takes 40 bytes of memory once it is parsed, and two on the way. What is damaged is left to the
+    parser: counting stops there.
+    """
+    left = most
+    inside = [(0, len(message), name)]
+    while inside:
+        at, end, name = inside.pop()
+        parts = _PARTS[name]
+        while at < end:
+            left -= 1
+            if left < 0:
+                raise WireError(f"more than {most} fields (Limits.items)")
+            key, at = _varint(message, at, end)
+            kind = key & 7
+            if kind == _BYTES:
+                size, at = _varint(message, at, end)
+                if key >> 3 in parts:
+                    inside.append((at, min(at + size, end), parts[key >> 3]))
+                at += size
+            elif kind == _VARINT:
+                _, at = _varint(message, at, end)
+            elif kind in _FIXED:
+                at += _FIXED[kind]
+            else:  # a group, which no message here has
+                at = end
+
+
+def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return a number and where it ends."""
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    return 0, end

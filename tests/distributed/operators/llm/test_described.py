@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from parllel.distributed.operators.llm.answered import written_values
 from parllel.distributed.operators.llm.described import (
     described,
     described_actions,
     documentation,
     shown_text,
 )
-from parllel.distributed.operators.llm.written_action import written_values
 
 LOW = np.array([-1.0, -np.inf, 0, -3.4e38], np.float32)
 HIGH = np.array([1.0, np.inf, np.inf, 5], np.float32)

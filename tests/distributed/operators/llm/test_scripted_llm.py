@@ -10,8 +10,8 @@ import sys
 import pytest
 from scripted import HELLO
 
-from parllel.distributed.operators.llm.llm_client import LlmClient
-from parllel.distributed.operators.llm.random_answer import random_answer
+from parllel.distributed.operators import LlmClient
+from parllel.distributed.operators.llm.scripted_server import random_answer
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from playing import always, played, script
 
 from parllel.distributed.remote import make
-from parllel.distributed.remote.games.connectx_board import lowest_free, wins
+from parllel.distributed.remote.games.connectx import best_column, lowest_free, wins
 
 SMALL = {"rows": 3, "columns": 3, "inarow": 3}
 
@@ -89,8 +89,6 @@ def test_checkers_fall_to_the_lowest_free_row():
 
 
 def test_negamax_wins_at_once_and_stops_a_line_of_the_other():
-    from parllel.distributed.remote.games.negamax import best_column
-
     empty = [0] * 42
     two = [*empty[:35], 1, 1, 1, 0, 2, 2, 0]
     assert best_column(list(two), 1, 7, 6, 4) == 3
