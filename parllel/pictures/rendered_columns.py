@@ -66,7 +66,7 @@ class RenderedColumns:
                 f"environments {self.columns} could not be drawn: {type(error).__name__}: {error}"
             ) from error
         for column, picture in zip(self.columns, pictures, strict=True):
-            check_picture(picture, f"environment {column}")
+            check_picture(picture, f"environment {column}: render")
         return pictures
 
 

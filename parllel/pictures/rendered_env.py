@@ -50,7 +50,7 @@ class RenderedEnv:
             raise RenderingError(
                 f"{self._name} could not be drawn: {type(error).__name__}: {error}"
             ) from error
-        check_picture(picture, self._name)
+        check_picture(picture, f"{self._name}: render")
         frame: Frame = picture
         return frame
 
@@ -64,12 +64,16 @@ def check_mode(mode: Any, name: str) -> None:
         )
 
 
-def check_picture(picture: Any, name: str) -> None:
-    """Raise ValueError unless it is a picture, uint8 [H, W, 3]."""
+def check_picture(picture: Any, of: str) -> None:
+    """Raise ValueError unless it is a picture, uint8 [H, W, 3].
+
+    of: what the message begins with: the environment or file, and what was asked of it.
+    """
     shape: tuple[int, ...] = getattr(picture, "shape", ())
-    if getattr(picture, "dtype", None) != np.uint8 or len(shape) != 3 or shape[2] != 3:
+    is_picture = getattr(picture, "dtype", None) == np.uint8 and len(shape) == 3 and shape[2] == 3
+    if not is_picture or 0 in shape:
         what = f"{picture.dtype} {list(shape)}" if shape else repr(picture)[:100]
-        raise ValueError(f"{name}: render: expected a picture, uint8 [H, W, 3], got {what}")
+        raise ValueError(f"{of}: expected a picture, uint8 [H, W, 3], got {what}")
 
 
 def fps_in(metadata: Any) -> float:

@@ -17,7 +17,7 @@ from types import TracebackType
 import numpy as np
 
 from parllel.errors import ClosedError, WorkerDiedError, WorkerTimeoutError, install_command
-from parllel.pictures.rendered_env import DEFAULT_FPS, Frame
+from parllel.pictures.rendered_env import DEFAULT_FPS, Frame, check_picture
 from parllel.system.processes.program import Program
 
 WRITE_S = 60.0  # for ffmpeg to take a picture
@@ -86,10 +86,7 @@ class VideoFile:
             )
         if self._closed:
             raise ClosedError(f"{self.path}: written to after close()")
-        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or 0 in frame.shape:
-            raise ValueError(
-                f"{self.path}: frame: expected uint8 [H, W, 3], got {frame.dtype} {list(frame.shape)}"
-            )
+        check_picture(frame, f"{self.path}: frame")
         if self._shape not in (None, frame.shape):
             raise ValueError(
                 f"{self.path}: frame: expected the size of the first, {self._shape}, got {frame.shape}"

@@ -158,7 +158,7 @@ class RecordVideo(BatchTransform):
         try:
             self._write(self._begun, clip)
         # A full disk is no reason to end hours of training.
-        except OSError as error:  # such as a full disk, which must not end the training
+        except OSError as error:
             warnings.warn(
                 f"RecordVideo: the clip of batch {self._begun} is lost: {error}",
                 RuntimeWarning,

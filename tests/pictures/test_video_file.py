@@ -232,7 +232,9 @@ def test_wrong_arguments(tmp_path):
     frame = frames_of(1)[0]
     with VideoFile(tmp_path / "video.mp4") as file:
         for wrong in (frame[0], frame[..., :2], frame.astype(np.float32), frame[:0]):
-            message = re.escape(f"expected uint8 [H, W, 3], got {wrong.dtype} {list(wrong.shape)}")
+            message = re.escape(
+                f"expected a picture, uint8 [H, W, 3], got {wrong.dtype} {list(wrong.shape)}"
+            )
             with pytest.raises(ValueError, match=message):
                 file.write(wrong)
         file.write(frame)

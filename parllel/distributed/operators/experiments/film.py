@@ -23,7 +23,6 @@ _GAP = 4  # pixels between operators
 _TITLE = 16  # pixels above each, for its name
 _MOST_BYTES = 1 << 30  # of pictures in memory
 _MOST_PIXELS = 1 << 24  # of one picture
-_FPS = 30.0
 Picture = NDArray[np.uint8]
 
 
@@ -89,7 +88,7 @@ class Film:
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", label_of(env_id)).strip("-")
             path = folder / f"{name}-episode-{episode}.mp4"
             try:
-                write_video(path, _side_by_side(by_operator), _FPS)
+                write_video(path, _side_by_side(by_operator))
             except Exception as error:
                 # Whatever a worker has sent as a picture: the results stand without it.
                 self._notes[f"no video of {env_id}: {type(error).__name__}: {error}"] = None

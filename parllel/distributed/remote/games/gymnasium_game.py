@@ -124,11 +124,7 @@ class GymnasiumGame(Game):
 
     def picture(self, position: Position) -> NDArray[np.uint8] | None:
         """Return a picture of the environment, if it draws itself and the game was started for pictures."""
-        assert self._env is not None
-        if self._env.render_mode != "rgb_array":
-            return None
-        picture: NDArray[np.uint8] = RenderedEnv(self._env, self._id).frame().copy()
-        return picture
+        return picture_of(self._env, self._id)
 
     def _make(self, mode: str | None) -> gym.Env[Any, Any]:
         self.close()
@@ -158,6 +154,14 @@ def finite(name: str, reward: float) -> float:
     if not math.isfinite(reward):
         raise ValueError(f"{name}: reward: expected a finite number, got {reward}")
     return reward
+
+
+def picture_of(env: Any, name: str) -> NDArray[np.uint8] | None:
+    """Return what an environment shows, in new memory; None if it was not made to draw pictures."""
+    if env.render_mode != "rgb_array":
+        return None
+    picture: NDArray[np.uint8] = RenderedEnv(env, name).frame().copy()
+    return picture
 
 
 def random_action(space: gym.Space[Any], observation: Mapping[str, Any]) -> Any:

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.distributed.remote.games.game import Game
-from parllel.distributed.remote.games.gymnasium_game import finite, random_action
+from parllel.distributed.remote.games.gymnasium_game import finite, picture_of, random_action
 from parllel.distributed.remote.games.position import FAILED, Position
 from parllel.distributed.remote.games.space_schema import action_schema, space_schema
 from parllel.distributed.wire.action_json import action_from_json
 from parllel.distributed.wire.space_json import to_json
 from parllel.envs.multi_agent_game import AecGame, game_of, keep_games_open, with_render_mode
 from parllel.envs.pettingzoo_module import pettingzoo_maker
-from parllel.pictures.rendered_env import RenderedEnv
 from parllel.types import Tree
 
 
@@ -179,11 +178,7 @@ class PettingZooGame(Game):
 
     def picture(self, position: Position) -> NDArray[np.uint8] | None:
         """Return a picture of the environment, if it draws itself and the game was started for pictures."""
-        env = self._game.env
-        if env.render_mode != "rgb_array":
-            return None
-        picture: NDArray[np.uint8] = RenderedEnv(env, self._name).frame().copy()
-        return picture
+        return picture_of(self._game.env, self._name)
 
     def close(self) -> None:
         """Close the environment. Idempotent."""
