@@ -19,6 +19,7 @@ import io
 import ipaddress
 import socket
 import ssl
+import sys
 import threading
 import zlib
 from collections.abc import Mapping
@@ -229,7 +230,7 @@ class _Connection(http.client.HTTPConnection):
                 self._open_tunnel(self._route.proxy)
             made.settimeout(self.left_s())
             # In two steps, as `cancel` is to find the socket that shakes hands.
-            made = self._raw = ssl.create_default_context().wrap_socket(
+            made = self._raw = _tls_context().wrap_socket(
                 made, server_hostname=self.host, do_handshake_on_connect=False
             )
             self.sock = _TimedSocket(made, self)
@@ -439,6 +440,19 @@ def _proxy_of(parts: SplitResult) -> SplitResult | None:
     if proxy.scheme != "http" or not proxy.hostname:
         raise ValueError(f"proxy of {parts.hostname}: expected http://host:port, got {shown!r}")
     return proxy
+
+
+def _tls_context() -> ssl.SSLContext:
+    """Return how servers are verified: by the system's certificates, or those of SSL_CERT_FILE."""
+    context = ssl.create_default_context()
+    paths = ssl.get_default_verify_paths()
+    if sys.platform != "win32" and paths.cafile is None and paths.capath is None:
+        # A Python that was built for another system, such as those of python.org on macOS, finds none.
+        with contextlib.suppress(ModuleNotFoundError):
+            import certifi
+
+            context.load_verify_locations(certifi.where())
+    return context
 
 
 def _refuse_link_local(address: str) -> None:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import gzip
 import socket
+import ssl
+import subprocess
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from answering import Answering, reply
@@ -210,3 +213,77 @@ def test_a_proxy_of_another_kind_is_refused_without_its_secret(url, no_proxies):
     ) as raised:
         HttpClient("http://llm.example/", use_proxies=True)
     assert "secret" not in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """The file of a key and a certificate for localhost, which signs itself."""
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    try:
+        subprocess.run(
+            [*command, "-keyout", str(file), "-out", str(file.with_suffix(".crt"))],
+            check=True,
+            capture_output=True,
+        )
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no certificate can be made here: {error}")
+    file.write_text(file.read_text() + file.with_suffix(".crt").read_text())
+    return str(file)
+
+
+def answer_encrypted(server, certificate, tunnels):
+    """Answer one request over TLS, after a CONNECT if the client takes this for a proxy."""
+    connection, _ = server.accept()
+    with connection:
+        if tunnels is not None:
+            tunnels.append(connection.recv(65536))
+            connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        with suppress(OSError), context.wrap_socket(connection, server_side=True) as encrypted:
+            encrypted.recv(65536)
+            encrypted.sendall(HEADS["kept"] + BODY)
+
+
+@pytest.mark.parametrize("by_proxy", [False, True])
+def test_a_server_is_verified_with_and_without_a_proxy(by_proxy, certificate, no_proxies):
+    tunnels = [] if by_proxy else None
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        port = server.getsockname()[1]
+        url = f"https://localhost:{port}/v1"
+        if by_proxy:
+            no_proxies.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        for trusted in (False, True):
+            if trusted:
+                no_proxies.setenv("SSL_CERT_FILE", certificate)
+            answering = pool.submit(answer_encrypted, server, certificate, tunnels)
+            with HttpClient(url, use_proxies=by_proxy) as client:
+                if trusted:
+                    assert client.post(b"{}", {}, 60.0).body == BODY
+                else:
+                    with pytest.raises(HttpError, match="CERTIFICATE_VERIFY_FAILED"):
+                        client.post(b"{}", {}, 60.0)
+            answering.result(30)
+    if by_proxy:
+        assert tunnels[0].startswith(f"CONNECT localhost:{port} HTTP/1.1\r\n".encode())
+
+
+def test_a_handshake_that_never_ends_is_cancelled_or_late():
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        url = f"https://localhost:{server.getsockname()[1]}/"
+        with HttpClient(url) as client, pytest.raises(TimeoutError, match=r"within 0\.2 s"):
+            client.post(b"{}", {}, 0.2)
+        server.accept()[0].close()
+        client = HttpClient(url)
+        waiting = pool.submit(client.post, b"{}", {}, 60.0)
+        connection, _ = server.accept()
+        with connection:
+            assert connection.recv(1)  # it has begun
+            client.cancel()
+            with pytest.raises(HttpError):
+                waiting.result(30)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from scripted import HELLO
 
-from parllel.distributed.operators import LlmClient
+from parllel.distributed.operators.llm.llm_client import LlmClient
 from parllel.distributed.operators.llm.scripted_server import random_answer
 
 
