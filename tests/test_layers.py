@@ -37,7 +37,7 @@ HOUSES = {package.partition(".")[0] for package in ROW_OF if "." in package}
 RESERVED = {
     "torch": {"torch"},
     "ray": {"distributed.rollouts"},
-    "uvicorn": {"distributed.web", "distributed.remote", "distributed.operators"},
+    "h11": {"distributed.web", "distributed.operators"},
     "websockets": {"distributed.web", "distributed.operators"},
     "httpx2": set(),
     "google": {"distributed.remote"},

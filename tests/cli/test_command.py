@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 # What extras bring, and what is slow to import.
 HEAVY = {
     *("torch", "matplotlib", "tensorboard", "imageio_ffmpeg", "tyro", "pygame", "msgspec"),
-    *("ray", "jsonschema", "uvicorn", "httpx2", "google", "confluent_kafka"),
+    *("ray", "jsonschema", "h11", "httpx2", "google", "confluent_kafka"),
     *("numba", "gymnasium", "cloudpickle", "rich"),
 }
 

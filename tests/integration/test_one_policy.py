@@ -25,7 +25,7 @@ from parllel.testing import MockKafkaBroker
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 # By extra: what cannot be imported without it.
 NEEDED = {
-    "remote": ("uvicorn", "google.protobuf", "msgspec"),
+    "remote": ("h11", "google.protobuf", "msgspec"),
     "operators": ("PIL", "msgspec"),
     "rollouts": ("ray",),
     "wire": ("msgspec",),

@@ -89,7 +89,7 @@ def test_the_walk(checkout, ray_folder, tmp_path):
     [
         (TRAIN, "torch", "torch"),
         (TRAIN, "tyro", "cli"),
-        (SERVE, "uvicorn", "remote"),
+        (SERVE, "h11", "remote"),
         (SERVE, "msgspec", "remote"),
         (EVALUATE, "jsonschema", "remote"),
         (EVALUATE, "google", "remote"),

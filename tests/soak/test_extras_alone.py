@@ -25,7 +25,7 @@ LIBRARIES = {
     "cli": "tyro",
     "wire": "msgspec",
     "rollouts": "ray",
-    "remote": "uvicorn",
+    "remote": "h11",
     "operators": "chess",
     "kafka": "confluent_kafka",
 }

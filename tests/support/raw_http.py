@@ -8,11 +8,16 @@ from urllib.parse import urlsplit
 
 
 class RawConnection:
-    """A connection of a server, as a context."""
+    """A connection of a server, as a context.
 
-    def __init__(self, server, timeout_s=20.0):
+    client: the address it comes from, for another client than the rest; loopback has many.
+    """
+
+    def __init__(self, server, timeout_s=20.0, client=None):
         address = urlsplit(server.url)
-        self.socket = socket.create_connection((address.hostname, address.port), timeout_s)
+        at = (address.hostname, address.port)
+        source = None if client is None else (client, 0)
+        self.socket = socket.create_connection(at, timeout_s, source_address=source)
         self._buffer = b""
 
     def send(self, *parts):

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from parllel.errors import install_command
 
-for _library in ("jsonschema", "msgspec", "google.protobuf", "uvicorn"):
+for _library in ("jsonschema", "msgspec", "google.protobuf", "h11"):
     try:
         _found = find_spec(_library)
     except ModuleNotFoundError:  # there is no google

@@ -70,5 +70,5 @@ __getattr__, __dir__ = _lazy_names(
         ),
     },
     extra="remote",
-    libraries=("h11", "msgspec", "uvicorn"),
+    libraries=("h11", "msgspec"),
 )

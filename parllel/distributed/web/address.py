@@ -59,6 +59,14 @@ def as_address(text: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+def network_of(client: str) -> str:
+    """Return what a client has for itself: its address, or the first 64 bits of one of IPv6."""
+    if ":" not in client:
+        return client
+    address = as_address(client)
+    return str(address) if address is None or address.version == 4 else address.exploded[:19]
+
+
 def parse_host(text: str) -> HostPort | None:
     """Return the parts of `name:port`, lower-case, or None if it is not of that form."""
     found = _HOST.match(text.lower())

@@ -21,11 +21,9 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
-from parllel.distributed.web.access_log import log_access
 from parllel.distributed.web.call import JSON, Call, Reply
 from parllel.distributed.web.guard import Guard
 from parllel.distributed.web.handler_pool import HandlerPool
-from parllel.distributed.web.read_body import ClientGoneError, check_length, media_type, read_body
 from parllel.distributed.web.refusal import refusal
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.token_cookie import login
@@ -35,11 +33,14 @@ from parllel.distributed.wire.wire_error import WireError
 from parllel.errors import install_command
 
 Handler = Callable[[Call], Any]
+ReadBody = Callable[[], Awaitable[bytes | None]]
 _LOGGER = logging.getLogger("parllel.distributed.web")
+_ACCESS_LOGGER = logging.getLogger("parllel.distributed.web.access")
+_ACCESS_LOGGER.setLevel(logging.INFO)
+_LONGEST = 200  # characters of a path in the access log
+_SHOWN = 80  # characters of a type that a reply repeats
 _OPEN_PATHS = ("/health", "/ready")
 _CLOSE = (b"connection", b"close")
-# Replies are data for programs: no browser should guess another type, or keep them.
-_FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ def build_app(
     ready: bool = True,
     sockets: Sequence[SocketRoute] = (),
 ) -> App:
-    """Return an ASGI application that answers at some paths, behind all guards.
+    """Return an application that answers at some paths, behind all guards; a `WebServer` serves it.
 
     ready: whether `/ready` says so from the beginning; set `App.ready` later otherwise.
-    sockets: what serves WebSockets; they are no part of ASGI here, and `WebServer` alone accepts them.
+    sockets: what serves WebSockets.
 
     Raises:
         ValueError: if two routes have the same path, or one has that of a guard.
@@ -101,7 +102,7 @@ def build_app(
 
 
 class App:
-    """The ASGI application of `build_app`.
+    """The application of `build_app`.
 
     Attributes:
         settings: of the server.
@@ -128,108 +129,90 @@ class App:
         self._guard = Guard(settings)
         self._pool = HandlerPool(settings.handler_threads, settings.waiting_requests)
 
-    async def __call__(
-        self,
-        scope: Mapping[str, Any],
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[dict[str, Any]], Awaitable[None]],
-    ) -> None:
-        """Answer one request; never raise."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"expected an HTTP request, got {scope['type']}")
-        begun = time.perf_counter()
+    async def answer(self, call: Call, read_body: ReadBody) -> Reply | None:
+        """Answer one request; never raise. Called in the loop's thread.
+
+        read_body: waits for the body; returns None if the client has gone.
+
+        Returns: None if the client has gone.
+        """
+        begun, method = time.perf_counter(), call.method
         # Without a lock: all of this, and `WebServer` looking at it, is in the loop's thread.
         self.running += 1
         try:
-            reply = await self._answer(scope, receive)
-            if self.settings.access_log:
-                log_access(scope, None if reply is None else reply.status, begun)
-            if reply is not None:
-                await _send(reply, send)
+            reply = await self._answer(call, read_body)
         finally:
             self.running -= 1
+        if self.settings.access_log:
+            _log_access(call, method, None if reply is None else reply.status, begun)
+        return reply
 
-    async def _answer(
-        self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]]
-    ) -> Reply | None:
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+    async def _answer(self, call: Call, read_body: ReadBody) -> Reply | None:
         try:
-            return await self._checked(scope, headers, receive)
-        except ClientGoneError:
-            return None
+            return await self._checked(call, read_body)
         except WireError as error:
-            return refusal(WebError(400, str(error)), headers, self.settings)
+            refused = WebError(400, str(error))
         except WebError as error:
-            return refusal(error, headers, self.settings)
+            refused = error
         except asyncio.CancelledError:
-            ended = WebError(503, "the server has ended before the reply was made")
-            return refusal(ended, headers, self.settings)
+            refused = WebError(503, "the server has ended before the reply was made")
         except BaseException:
             # With its traceback here, and none for the client, who could learn from it.
-            _LOGGER.exception("%s failed", scope["method"])
-            mistake = WebError(500, "the server made a mistake; its log says which")
-            return refusal(mistake, headers, self.settings)
+            _LOGGER.exception("%s failed", call.method)
+            refused = WebError(500, "the server made a mistake; its log says which")
+        return refusal(refused, call.headers, self.settings)
 
-    async def _checked(
-        self,
-        scope: Mapping[str, Any],
-        headers: dict[bytes, bytes],
-        receive: Callable[[], Awaitable[Any]],
-    ) -> Reply:
-        path, method = scope["path"], scope["method"]
-        client = scope["client"][0] if scope["client"] else ""
-        entered = self._login(scope, headers, client) if method == "GET" else None
+    async def _checked(self, call: Call, read_body: ReadBody) -> Reply | None:
+        entered = self._login(call) if call.method == "GET" else None
         if entered is not None:
             return entered
-        self._guard.check(headers, client, needs_token=path not in _OPEN_PATHS)
-        if method == "HEAD":
-            method = "GET"
-        if path in _OPEN_PATHS:
-            return self._state(path, method)
+        self._guard.check(call.headers, call.client, needs_token=call.path not in _OPEN_PATHS)
+        if call.method == "HEAD":
+            call.method = "GET"
+        if call.path in _OPEN_PATHS:
+            return self._state(call)
         # Closed with it: the next request of this client belongs to the server that comes after this one.
         if self.ending:
             raise WebError(503, "the server is ending", ((b"retry-after", b"1"), _CLOSE))
-        route = self._routes.get(path)
-        if path in self._socket_handlers:
+        route = self._routes.get(call.path)
+        if call.path in self._socket_handlers:
             upgrade = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
             raise WebError(426, "expected the handshake of a WebSocket at this path", upgrade)
         if route is None:
             raise WebError(404, "nothing is served at this path")
-        handler = route.handlers.get(method)
+        handler = route.handlers.get(call.method)
         if handler is None:
             expected = f"expected {route.allow.decode()} at this path"
             raise WebError(405, expected, ((b"allow", route.allow),))
-        check_length(headers, self.settings.max_body_bytes)
-        content_type = media_type(headers, route.content_types)
-        body = await read_body(receive, self.settings.max_body_bytes)
-        call = Call(
-            method,
-            path,
-            content_type,
-            body,
-            client,
-            self.settings.limits,
-            scope["query_string"],
-            headers,
-        )
-        if method in route.on_loop:
+        # As announced, and as sent.
+        self._check_length(int(call.headers.get(b"content-length", b"0")))
+        call.content_type = _media_type(call.headers, route.content_types)
+        body = await read_body()
+        if body is None:
+            return None
+        self._check_length(len(body))
+        call.body = body
+        if call.method in route.on_loop:
             return _reply_of(await handler(call))
         reply: Reply = await self._pool.submit(_handle, handler, call)
         return reply
 
-    def _login(
-        self, scope: Mapping[str, Any], headers: dict[bytes, bytes], client: str
-    ) -> Reply | None:
-        token, query = self.settings.token, scope["query_string"]
-        if not (self.settings.cookie and token is not None and b"token=" in query):
-            return None
-        self._guard.check(headers, client, needs_token=False)
-        return login(token, headers, query)
+    def _check_length(self, n_bytes: int) -> None:
+        most = self.settings.max_body_bytes
+        if n_bytes > most:
+            raise WebError(413, f"expected a body of at most {most:,} bytes (--max-body-bytes)")
 
-    def _state(self, path: str, method: str) -> Reply:
-        if method != "GET":
+    def _login(self, call: Call) -> Reply | None:
+        token = self.settings.token
+        if not (self.settings.cookie and token is not None and b"token=" in call.query_string):
+            return None
+        self._guard.check(call.headers, call.client, needs_token=False)
+        return login(token, call.headers, call.query_string)
+
+    def _state(self, call: Call) -> Reply:
+        if call.method != "GET":
             raise WebError(405, "expected GET at this path", ((b"allow", b"GET"),))
-        if path == "/health":
+        if call.path == "/health":
             return Reply.of({"status": "alive"})
         if self.ready and not self.ending:
             return Reply.of({"status": "ready"})
@@ -242,17 +225,16 @@ class App:
         """Whether there is a path at which WebSockets are served."""
         return bool(self._socket_handlers)
 
-    def admit_socket(self, scope: Mapping[str, Any]) -> SocketHandler:
+    def admit_socket(self, call: Call) -> SocketHandler:
         """Return what serves a WebSocket that asks for a path; called in the loop's thread.
 
         Raises:
             WebError: if it may not be accepted.
         """
-        client = scope["client"][0] if scope["client"] else ""
-        self._guard.check(dict(scope["headers"]), client, needs_token=True)
+        self._guard.check(call.headers, call.client, needs_token=True)
         if self.ending:
             raise WebError(503, "the server is ending", ((b"retry-after", b"1"),))
-        handler = self._socket_handlers.get(scope["path"])
+        handler = self._socket_handlers.get(call.path)
         if handler is None:
             raise WebError(404, "no WebSocket is served at this path")
         if len(self.sockets) >= self.settings.max_sockets:
@@ -260,11 +242,11 @@ class App:
         return handler
 
     def serve_socket(
-        self, socket: WebSocket, serving: Coroutine[Any, Any, None], scope: Mapping[str, Any]
+        self, socket: WebSocket, serving: Coroutine[Any, Any, None], call: Call
     ) -> None:
         """Run what serves an accepted WebSocket; called in the loop's thread."""
         if self.settings.access_log:
-            log_access(scope, 101, time.perf_counter())
+            _log_access(call, call.method, 101, time.perf_counter())
         task = asyncio.get_running_loop().create_task(serving)
         self.sockets[socket] = task
         task.add_done_callback(lambda _: self.sockets.pop(socket))
@@ -297,12 +279,45 @@ def _reply_of(value: Any) -> Reply:
         raise TypeError(f"a handler's reply is not JSON: {error}") from error
 
 
-async def _send(reply: Reply, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
-    headers = [
-        (b"content-type", reply.content_type.encode("latin-1")),
-        (b"content-length", b"%d" % len(reply.body)),
-        *_FIXED,
-        *reply.headers,
-    ]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+def _media_type(headers: dict[bytes, bytes], allowed: tuple[str, ...]) -> str:
+    """Return the media type of a body, JSON if none is given.
+
+    Raises:
+        WebError: 415, if it is not allowed, is compressed, or is text in another encoding than UTF-8.
+    """
+    if headers.get(b"content-encoding", b"identity").lower() not in (b"identity", b""):
+        raise WebError(415, "expected a body that is not compressed")
+    given = headers.get(b"content-type")
+    if given is None or given == b"application/json":
+        kind = JSON
+    else:
+        kind, *parameters = given.decode("latin-1").lower().split(";")
+        kind = kind.strip()
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            if name.strip() == "charset" and value.strip(' "') not in ("utf-8", "utf8"):
+                raise WebError(415, "expected a body in UTF-8")
+    if kind not in allowed:
+        # As printable text: it comes from anyone. curl sends a form unless it is told otherwise.
+        expected = " or ".join(allowed)
+        raise WebError(415, f"Content-Type: expected {expected}, got {kind[:_SHOWN]!a}")
+    return kind
+
+
+def _log_access(call: Call, method: str, status: int | None, begun: float) -> None:
+    """Log one line for each request, without queries and headers: those hold secrets.
+
+    status: None if the client has gone.
+    begun: of `time.perf_counter`.
+    """
+    path = call.raw_path.decode("latin-1")
+    # One that names a server may hold a password.
+    shown = path[:_LONGEST] if path.startswith("/") else "-"
+    _ACCESS_LOGGER.info(
+        "%s %s %s %s %.1f ms",
+        call.client or "-",
+        method[:_LONGEST],
+        shown,
+        "gone" if status is None else status,
+        (time.perf_counter() - begun) * 1e3,
+    )

@@ -40,28 +40,32 @@ class Reply:
 
 @dataclass
 class Call:
-    """A request that has passed all checks.
+    """A request; a handler gets it once it has passed all checks.
 
     Attributes:
         method: "GET" for HEAD too.
         path: decoded, without the query.
+        client: address of the other end of the connection, without its port.
+        limits: of JSON in the body.
+        headers: by lower-case name; of several, the last one.
+        raw_path: as it was sent, without the query.
         content_type: of the body, lower-case and without parameters; "application/json" if none was sent.
         body: b"" without one.
-        client: address of the other end of the connection, without its port.
     """
 
     method: str
     path: str
-    content_type: str
-    body: bytes
     client: str
     limits: Limits
     query_string: bytes
-    _headers: dict[bytes, bytes]
+    headers: dict[bytes, bytes]
+    raw_path: bytes
+    content_type: str = JSON
+    body: bytes = b""
 
     def header(self, name: str) -> str | None:
         """Return the value of a header, or None; of several, the last one."""
-        value = self._headers.get(name.lower().encode("latin-1"))
+        value = self.headers.get(name.lower().encode("latin-1"))
         return None if value is None else value.decode("latin-1")
 
     @cached_property

@@ -7,9 +7,10 @@ import binascii
 import hmac
 import math
 import re
+import time
+from collections import OrderedDict
 
-from parllel.distributed.web.address import HostNames, parse_host
-from parllel.distributed.web.rate_limit import RateLimit
+from parllel.distributed.web.address import HostNames, network_of, parse_host
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.distributed.web.token_cookie import cookie_of
 from parllel.distributed.web.web_error import WebError
@@ -17,6 +18,7 @@ from parllel.distributed.web.web_error import WebError
 _ORIGIN = re.compile(r"(https?)://([^/?#@\s]+)\Z")
 _PORTS = {"http": 80, "https": 443}
 _MOST_KNOWN = 64  # Host headers that were found right
+_MOST_CLIENTS = 10_000  # whose requests are counted
 _CHALLENGE = ((b"www-authenticate", b'Bearer, Basic realm="parllel"'),)
 # A browser would ask its user for a name and a password.
 _NO_FORM = ((b"www-authenticate", b"Bearer"),)
@@ -109,6 +111,34 @@ class Guard:
                 "'Authorization: Bearer TOKEN'",
                 _NO_FORM,
             )
+
+
+class RateLimit:
+    """A bucket of tokens for each client address: one second's worth at most, refilled evenly.
+
+    The addresses of an IPv6 network of 64 bits, which one machine commonly has for itself, share a bucket. At
+    most 10,000 buckets are kept; the one that was used least recently is dropped.
+
+    Args:
+        per_s: requests of a client, on average; at least one is always allowed at once.
+    """
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._size = max(per_s, 1.0)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, client: str) -> float:
+        """Count a request; return 0.0, or how long the client has to wait if it is one too many."""
+        now = time.monotonic()
+        key = network_of(client)
+        left, since = self._buckets.pop(key, (self._size, now))
+        left = min(self._size, left + (now - since) * self._per_s)
+        wait_s = 0.0 if left >= 1.0 else (1.0 - left) / self._per_s
+        self._buckets[key] = (left if wait_s else left - 1.0, now)
+        if len(self._buckets) > _MOST_CLIENTS:
+            self._buckets.popitem(last=False)
+        return wait_s
 
 
 def _password(encoded: bytes) -> bytes:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from websockets.frames import CloseCode, Frame, Opcode
@@ -43,14 +43,16 @@ class SocketConnection(asyncio.Protocol):
 
     Args:
         settings: of the server.
-        connections: of the server, which this one is one of as long as it is open.
         client: address of the other end, without its port.
+        lost: called with this once it is no longer open.
     """
 
-    def __init__(self, settings: ServerSettings, connections: set[Any], client: str = "") -> None:
+    def __init__(
+        self, settings: ServerSettings, client: str, lost: Callable[[SocketConnection], None]
+    ) -> None:
         self.client = client
         self._settings = settings
-        self._connections = connections
+        self._tell_lost = lost
         self._loop = asyncio.get_running_loop()
         # Without compression: pictures have theirs, and small messages could unfold to large ones.
         self._protocol = ServerProtocol(max_size=settings.max_message_bytes, logger=_LOGGER)
@@ -94,7 +96,6 @@ class SocketConnection(asyncio.Protocol):
             )
             raise WebError(response.status_code, "expected the handshake of a WebSocket", added)
         self._transport = transport
-        self._connections.add(self)
         self._protocol.send_response(response)
         self._flush()
         transport.set_protocol(self)
@@ -259,7 +260,7 @@ class SocketConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End the handler: the client has gone."""
         self._lost = True
-        self._connections.discard(self)
+        self._tell_lost(self)
         self._end_of_messages()
         # It may wait for something else than this WebSocket.
         if self._task is not None:
@@ -295,6 +296,10 @@ class SocketConnection(asyncio.Protocol):
             self._flush()
 
     def shutdown(self) -> None:
-        """Close it, as the server ends; uvicorn calls this."""
+        """Close it, as the server ends."""
         self.close(CloseCode.GOING_AWAY, "the server ends")
         self._transport.close()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self._transport.abort()

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import signal
-import socket
 import sys
 import threading
 import time
@@ -22,17 +20,17 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-import uvicorn
-
 from parllel.distributed.web.address import is_loopback, listening_socket, network_address
 from parllel.distributed.web.app import App
-from parllel.distributed.web.connection import Connection, check_connections
+from parllel.distributed.web.connection import Connection, Connections
 from parllel.distributed.web.server_settings import ServerSettings
 from parllel.errors import ClosedError, WrongStateError
 from parllel.types import Closing
 
 _START_S = 30.0
 _CLOSE_S = 5.0  # for what remains once running requests have had their time
+_TICK_S = 0.1  # between looks at deadlines
+_BACKLOG = 2048  # connections that the system holds until they are accepted
 
 
 class WebServer(Closing):
@@ -180,35 +178,23 @@ class WebServer(Closing):
         # After them: another thread sets it before it looks for the loop, so that one of both sees the other.
         if self._asked:
             self._end.set()
-        config = uvicorn.Config(
-            self.app,
-            # Always this one: the parser must not depend on what else is installed.
-            http=functools.partial(Connection, settings=self.settings),  # type: ignore[arg-type]
-            # Any class does: connections make their WebSockets by themselves.
-            ws=asyncio.Protocol if self.app.has_sockets else "none",
-            lifespan="off",
-            log_config=None,
-            # A header that any client can write would change the address that limits go by.
-            proxy_headers=False,
-            server_header=False,
-            # Ours are looked at ten times a second.
-            timeout_keep_alive=int(self.settings.idle_s) + 2,
-            timeout_graceful_shutdown=1,
+        connections = Connections(self.app, self.settings)
+        listening = await self._loop.create_server(
+            lambda: Connection(connections), sock=self._socket, backlog=_BACKLOG
         )
-        server = _Server(config, self._announce)
-        serving = asyncio.create_task(server.serve(sockets=[self._socket]))
-        asked = asyncio.create_task(self._end.wait())
-        await asyncio.wait((serving, asked), return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        await self._finish_running()
-        server.should_exit = True
-        await serving
+        try:
+            self._serving.set()
+            self._started()
+            while not self._end.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._end.wait(), _TICK_S)
+                connections.check(self._loop.time())
+            await self._finish_running(connections)
+        finally:
+            listening.close()
+            await connections.close()
 
-    def _announce(self) -> None:
-        self._serving.set()
-        self._started()
-
-    async def _finish_running(self) -> None:
+    async def _finish_running(self, connections: Connections) -> None:
         self.app.ending = True
         self.app.close_sockets()
         limit = time.monotonic() + self.settings.end_s
@@ -217,6 +203,7 @@ class WebServer(Closing):
             (self.app.running or self.app.sockets) and not self._forced and time.monotonic() < limit
         ):
             await asyncio.sleep(0.02)
+            connections.check(asyncio.get_running_loop().time())
 
     def _ask_to_end(self) -> None:
         self._asked = True
@@ -247,24 +234,3 @@ class WebServer(Closing):
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, without its signal handlers, that checks deadlines."""
-
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._announce = started
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # uvicorn's raise the signal again at the end, so that SIGTERM would not end in status 0.
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._announce()
-
-    async def on_tick(self, counter: int) -> bool:
-        check_connections(self.server_state.connections, asyncio.get_running_loop().time())
-        return await super().on_tick(counter)

@@ -147,7 +147,7 @@ def test_a_baseline_imports_little():
         *("ready", "step", "stopped")
     ]
     modules = done.stderr.decode().split()
-    heavy = {*("torch", "numba", "ray", "matplotlib", "uvicorn", "rich", "cloudpickle", "PIL")}
+    heavy = {*("torch", "numba", "ray", "matplotlib", "h11", "rich", "cloudpickle", "PIL")}
     assert not heavy & {name.partition(".")[0] for name in modules}
     heavy = (
         "cages",

@@ -8,7 +8,7 @@ def test_what_a_worker_imports_is_light():
     code = (
         "import sys; import parllel.distributed.operators as o; o.serve, o.Decision;"
         "print([m for m in sys.modules if m.partition('.')[0] in"
-        " ('torch', 'ray', 'numba', 'matplotlib', 'PIL', 'uvicorn', 'httpx2')"
+        " ('torch', 'ray', 'numba', 'matplotlib', 'PIL', 'h11', 'httpx2')"
         " or m in ('parllel.cages', 'parllel.policies.policy_loading', 'parllel.buffers',"
         " 'parllel.system.processes')])"
     )

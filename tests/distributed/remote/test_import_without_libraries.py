@@ -8,7 +8,7 @@ import pytest
 
 @pytest.mark.parametrize(
     ("library", "named"),
-    [("msgspec", "msgspec"), ("uvicorn", "uvicorn"), ("google", "google.protobuf")],
+    [("msgspec", "msgspec"), ("h11", "h11"), ("google", "google.protobuf")],
 )
 def test_the_error_names_the_extra(library, named):
     code = f"import sys; sys.modules[{library!r}] = None; import parllel.distributed.remote"

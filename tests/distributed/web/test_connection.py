@@ -209,6 +209,23 @@ def test_what_is_not_http_gets_a_400(serve, data):
     assert still_answers(server)
 
 
+@pytest.mark.parametrize("path", [b"/", b"/loop", b"/none"])
+def test_a_body_of_two_lengths_hides_no_request(serve, path):
+    called = []
+    server = serve(
+        Route("/", {"POST": lambda call: called.append(call.path)}),
+        Route("/hidden", {"GET": lambda call: called.append(call.path)}),
+    )
+    hidden = request(method=b"GET", path=b"/hidden")
+    length = b"Content-Length: %d" % (len(b"0\r\n\r\n") + len(hidden))
+    with RawConnection(server) as connection:
+        connection.send(request(b"0\r\n\r\n", length, CHUNKED, path=path), hidden)
+        expected = {"error": "expected Content-Length or Transfer-Encoding, got both"}
+        assert connection.reply() == (400, expected)
+        assert connection.is_closed()
+    assert not called
+
+
 def test_a_wrong_body_after_head_gets_a_400_without_one(serve, caplog):
     with RawConnection(serve()) as connection:
         connection.send(request(b"zz\r\n", CHUNKED, method=b"HEAD", path=b"/"))
@@ -240,6 +257,24 @@ def test_beyond_the_most_connections_the_idle_make_room(serve):
         server.gate.set()
         assert [one.reply() for one in (*busy, fourth)] == [(200, "passed")] * 3
     assert still_answers(server)
+
+
+def test_silent_connections_of_one_client_starve_no_other(serve):
+    server = serve(header_s=60.0)
+    with contextlib.ExitStack() as stack:
+        early = stack.enter_context(RawConnection(server, client="127.0.0.2"))
+        early.send(request(b"[0]"))
+        assert early.reply() == (200, [0])
+        for _ in range(400):
+            stack.enter_context(RawConnection(server))
+        for number in range(20):
+            late = stack.enter_context(RawConnection(server, client="127.0.0.3"))
+            late.send(request(b"%d" % number))
+            assert late.reply() == (200, number)
+        early.send(request(b"[1]"))
+        assert early.reply() == (200, [1])
+        # Nor themselves: the oldest make room.
+        assert still_answers(server)
 
 
 def test_replies_leave_at_once(serve):

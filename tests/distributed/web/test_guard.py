@@ -11,8 +11,7 @@ from raw_http import RawConnection, request
 
 from parllel.distributed.web import ServerSettings, build_app
 from parllel.distributed.web.address import HostNames
-from parllel.distributed.web.guard import Guard
-from parllel.distributed.web.rate_limit import RateLimit
+from parllel.distributed.web.guard import Guard, RateLimit
 from parllel.distributed.web.web_error import WebError
 
 TOKEN = "a-token-of-24-characters"
@@ -178,7 +177,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(serve, client):
 
 def test_each_client_has_a_rate_of_its_own(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("parllel.distributed.web.rate_limit.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("parllel.distributed.web.guard.time.monotonic", lambda: now[0])
     limit = RateLimit(2.0)
     assert [limit.wait_s("10.0.0.1") for _ in range(3)] == [0.0, 0.0, 0.5]
     assert limit.wait_s("10.0.0.2") == 0.0

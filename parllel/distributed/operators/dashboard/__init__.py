@@ -13,10 +13,10 @@ Raises:
 from parllel.errors import install_command as _install_command
 
 try:
-    import uvicorn as _uvicorn  # noqa: F401
+    import h11 as _h11  # noqa: F401
     import websockets as _websockets  # noqa: F401
 except ModuleNotFoundError as error:
-    if error.name not in ("uvicorn", "websockets"):
+    if error.name not in ("h11", "websockets"):
         raise
     raise ImportError(
         f"parllel.distributed.operators.dashboard needs {error.name}: {_install_command('operators')}"

@@ -25,7 +25,7 @@ _HTML = "text/html; charset=utf-8"
 def build_server(
     settings: ServerSettings | None = None, actions: Actions | None = None, *, ready: bool = True
 ) -> App:
-    """Return an ASGI application that serves agents and plays episodes.
+    """Return an application that serves agents and plays episodes.
 
     actions: closed by the caller, after the server.
     """

@@ -250,7 +250,7 @@ def test_a_second_one_at_the_same_port_is_refused_and_leaves_nothing(tmp_path):
     assert not (tmp_path / "second").exists()
 
 
-@pytest.mark.parametrize("missing", ["uvicorn", "websockets"])
+@pytest.mark.parametrize("missing", ["h11", "websockets"])
 def test_a_library_that_is_missing_is_named_with_its_extra(missing):
     code = f"""
 import sys

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("missing", ["uvicorn", "h11"])
+@pytest.mark.parametrize("missing", ["msgspec", "h11"])
 def test_the_error_names_the_extra(missing):
     # None in sys.modules is how Python itself marks a module that must not be found.
     code = f"import sys; sys.modules['{missing}'] = None; import parllel.distributed.web as web; web.WebServer"
