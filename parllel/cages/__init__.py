@@ -2,18 +2,16 @@
 
 from parllel.cages.cage import Cage
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.process_cage import ProcessCage
 from parllel.cages.spaces import Spaces, check_side_by_side, example_of, stored_example
 from parllel.cages.stepping.awaited_rows import AwaitedRows
-from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.multi_agent_traj_info import MultiAgentTrajInfo
-from parllel.cages.stepping.step_result import StepResult
+from parllel.cages.stepping.step_result import FinalObservation, StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.vectorized_cage import VectorizedCage
-from parllel.cages.workers.answers import FinalObservation
 from parllel.cages.workers.worker_policy import WorkerPolicy
 
 __all__ = [

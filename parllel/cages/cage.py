@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from parllel.cages.plain_face import PlainFace, check_outs, plain_action, take_plain
 from parllel.cages.stepping.environments import Environments
 from parllel.cages.stepping.make_envs import EnvFactory
-from parllel.cages.stepping.step_result import (
-    StepResult,
-    by_part,
-    check_outs,
-    deliver,
-    plain_action,
-)
+from parllel.cages.stepping.step_result import StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import WrongStateError
-from parllel.types import Tree
 
 
-class Cage(VectorizedCage):
+class Cage(VectorizedCage, PlainFace):
     """One environment in this process: a VectorizedCage of one, with methods for your own loops.
 
     Args:
@@ -73,53 +67,15 @@ class Cage(VectorizedCage):
                 f"{self._name}: {method}: the last step was not awaited; call await_step"
             )
 
-    def step_async(
-        self,
-        action: Tree,
-        *,
-        out_obs: Any = None,
-        out_next_obs: Any = None,
-        out_reward: Any = None,
-        out_terminated: Any = None,
-        out_truncated: Any = None,
-        out_info: Any = None,
-    ) -> None:
-        """Step the environment, and write parts of the result to the out arguments that are given.
-
-        out_obs receives the observation to act on next, which is that of the reset if there was one;
-        out_next_obs receives the observation that this step led to.
-        """
-        outs = {
-            "observation": out_obs,
-            "next_observation": out_next_obs,
-            "reward": out_reward,
-            "terminated": out_terminated,
-            "truncated": out_truncated,
-            "info": out_info,
-        }
-        self._begin("step_async")
-        # Before the step: a wrong argument must not cost the environment a step.
+    def _start_plain(self, op: str, outs: dict[str, Any], *args: Any) -> None:
+        self._begin(f"{op}_async")
+        # Before the step: a wrong argument must not cost the environment a step, nor the seed a draw.
         given = check_outs(outs, self._name)
-        # Clipped to the Box as the actions of rows are, so that both ways play the same.
-        step = self._stepper.step_one(0, plain_action(self.spaces, action))
+        if op == "step":
+            # Clipped to the Box as the actions of rows are, so that both ways play the same.
+            args = (plain_action(self.spaces, *args),)
         # Written now, before the caller awaits it; the interface allows that at any time until then.
-        self._result = deliver(step._asdict(), given)
-
-    def random_step_async(self, *, out_action: Any = None, **outs: Any) -> None:
-        """Step with an action drawn from the action space; out arguments as for `step_async`."""
-        self._begin("random_step_async")
-        # Before the draw, for the same reason: the next one would no longer be that of the seed.
-        given = check_outs({"action": out_action, **by_part(outs)}, self._name)
-        action, step = self._stepper.random_one(0)
-        self._result = deliver({"action": action, **step._asdict()}, given)
-
-    def reset_async(self, *, out_obs: Any = None, out_info: Any = None) -> None:
-        """Reset the environment."""
-        self._begin("reset_async")
-        given = check_outs({"observation": out_obs, "info": out_info}, self._name)
-        # The stepper, not the rows: these methods need no buffer.
-        observation, info = self._stepper.reset_one(0)
-        self._result = deliver({"observation": observation, "info": info}, given)
+        self._result = take_plain(self._stepper, op, given, *args)
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""

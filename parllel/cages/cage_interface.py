@@ -1,4 +1,4 @@
-"""The interface of cages, as samplers use it; held_environments.py is that of all else.
+"""The interface of cages: rows, as samplers use them, and what may be asked while none is being stepped.
 
     sampler                        cage, and the processes of its environments
     writes action row t
@@ -8,11 +8,18 @@
 
 Until `finish_row` returns, the rows that are being written belong to the cage. Other columns of these
 rows belong to other cages all the time, so a cage never writes a row as a whole.
+
+    checkpoint                     environments, in this process or others
+    start_environment_states --->  each begins to copy what it is in
+    environment_states       <---  copies
+    load_environment_states  --->  each goes on from there
+    env_method, render       <-->  one call, of all of them
+    start_close, close       --->  closed, and their processes ended
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +27,102 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers.samples import Samples
-from parllel.cages.stepping.held_environments import HeldEnvironments
+from parllel.cages.spaces import Spaces
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.workers.answers import FinalObservation
-from parllel.cages.workers.awaited import NOTHING, Awaited
 from parllel.errors import WrongStateError
+from parllel.system.processes.several import Handle
+from parllel.types import Closing, State
+
+
+class Awaited:
+    """What a row that was started waits for; by itself nothing: it is done."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Return at once whether it has ended, with an error or without."""
+        return True
+
+    def handles(self) -> Sequence[Handle]:
+        """Return what is ready when `done` is True, if not earlier, for one wait of `AwaitedRows`.
+
+        Connections and descriptors, as `multiprocessing.connection.wait` takes them. Empty if there are none,
+        or it may be done now: then `done` is asked, again and again while it says False.
+        """
+        return ()
+
+
+NOTHING = Awaited()
+
+
+class HeldEnvironments(Closing, ABC):
+    """Lifecycle, attributes and states of the environments of a cage, between rows."""
+
+    @property
+    @abstractmethod
+    def n(self) -> int:
+        """The number of environments, which is the number of columns."""
+
+    # Set by cages that know them: a property that every subclass had to override would break those of users.
+    _env_factories: Sequence[EnvFactory] = ()
+
+    @property
+    def env_factories(self) -> list[EnvFactory]:
+        """What made the environments, by column, to make more of the kind; empty if the cage does not say."""
+        return list(self._env_factories)
+
+    @property
+    @abstractmethod
+    def spaces(self) -> Spaces:
+        """The spaces of each environment."""
+
+    @property
+    @abstractmethod
+    def reset_automatically(self) -> bool:
+        """Whether ended environments reset within the same step, or are not stepped until they are reset."""
+
+    # Like `start_close`, a method of its own so that a sampler asks all cages before it waits for the first:
+    # the processes then work side by side. In this process there is nothing to ask.
+    def start_environment_states(self) -> None:
+        """Ask other processes for what `environment_states` returns; call that next."""
+
+    @abstractmethod
+    def environment_states(self) -> list[State]:
+        """Return what a checkpoint keeps of each environment, including the episode in progress.
+
+        Call it between rows, and collect ended episodes before. For an environment that cannot save its
+        state, `env` is None and `missing` names what has none; see `parllel.envs.states.env_state`.
+        """
+
+    @abstractmethod
+    def load_environment_states(self, states: Sequence[State], salt: int) -> None:
+        """Restore what `environment_states` returned; the next row continues from there.
+
+        Environments without a state are marked in `needs_reset`. Their reset is seeded by their seed and
+        `salt`, so that they do not repeat their first episode.
+
+        Raises:
+            ValueError: if the states are those of other environments.
+        """
+
+    @abstractmethod
+    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the environment, or of one of its wrappers, and return the result."""
+
+    def render(self) -> Any:
+        """Return what `render` of each environment returns."""
+        return self.env_method("render")
+
+    # It never raises, so that all cages are asked, and end side by side; what goes wrong is raised by
+    # `close`.
+    def start_close(self) -> None:
+        """Ask other processes to close their environments; call `close` next. It never raises."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the environments and end their processes; may be called twice."""
 
 
 class CageInterface(HeldEnvironments):
@@ -102,12 +200,12 @@ class CageInterface(HeldEnvironments):
     @property
     def has_policy(self) -> bool:
         """Whether the cage has a policy, so that `start_rollout` can be called."""
-        # A policy acts where the environments are, which is worth it only where these are in other processes.
-        return False
+        return self.worker_policy is not None
 
     @property
     def worker_policy(self) -> Any:
         """What the cage's policies were made by; None if it has none, or is not to be asked."""
+        # A policy acts where the environments are, which is worth it only where these are in other processes.
         return None
 
     def start_rollout(self, T: int, group: int = 0) -> None:

@@ -6,6 +6,9 @@
     ROW, number, row      --> the row may be read now  over the pipe; its system call orders what came before
     ROW, number, flags    <-- it has been written
 
+A pipe, and no shared words as a SynchronizedProcessCage has them: spinning on those is faster for a single
+cage, but processes that each spin for one environment keep the cores from one another.
+
 From the request to its reply the rows are the worker's; `finish_row` gives them back.
 """
 
@@ -14,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from parllel.arrays.array import Array
 from parllel.buffers.batches import batch_number, count_batches
@@ -31,33 +32,24 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
+from parllel.cages.cage_interface import Awaited
 from parllel.cages.env_registry import WithRegistry
+from parllel.cages.plain_face import PlainFace, check_outs
 from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments import Environments
 from parllel.cages.stepping.make_envs import EnvFactory
-from parllel.cages.stepping.rows import cage_part
-from parllel.cages.stepping.step_result import STEP_OUTS, StepResult, by_part, check_outs
+from parllel.cages.stepping.step_result import STEP_OUTS, StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.workers.answers import FinalObservation
-from parllel.cages.workers.awaited import Awaited
 from parllel.cages.workers.bound_places import check_places
-from parllel.cages.workers.follow import sees_agent_info
+from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, STEP
 from parllel.cages.workers.pending_request import MADE, PendingRequest
-from parllel.cages.workers.remote_cage import RemoteCage
-from parllel.cages.workers.worker import (
-    OP_RANDOM,
-    OP_RESET,
-    OP_STEP,
-    ROW,
-    ROW_REPLY,
-    ROW_REQUEST,
-    serve,
-)
+from parllel.cages.workers.remote_cage import RemoteCage, by_column
+from parllel.cages.workers.worker import ROW, ROW_REPLY, ROW_REQUEST, serve
 from parllel.errors import WrongStateError
 from parllel.system.processes.child import Child
 from parllel.system.processes.fork_server import preload_in_forkserver
-from parllel.types import State, Tree
+from parllel.types import State
 
 # The fork server imports this and what it needs once, instead of each worker.
 preload_in_forkserver(__name__)
@@ -65,7 +57,7 @@ preload_in_forkserver(__name__)
 _ROWS = "row", "decorrelation"  # kinds of requests that `finish_row` waits for
 
 
-class ProcessCage(RemoteCage):
+class ProcessCage(RemoteCage, PlainFace):
     """One environment in a process of its own, over a pipe with registered buffers.
 
     The constructor returns while the process starts, so many start side by side; what goes wrong in it is
@@ -101,8 +93,13 @@ class ProcessCage(RemoteCage):
         check_factory(env_factory, "ProcessCage: env_factory")
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: expected a positive number of seconds, got {timeout_s}")
-        self._env_factories = [env_factory]
-        self._seeds = [seed]
+        super().__init__(
+            index,
+            env_factories=[env_factory],
+            seeds=[seed],
+            traj_info=traj_info,
+            reset_automatically=reset_automatically,
+        )
         make = partial(
             Environments,
             [env_factory],
@@ -112,40 +109,33 @@ class ProcessCage(RemoteCage):
             index=index,
             check=check,
         )
-        # Only if it does is agent_info bound, and so introduced to the worker.
-        self._sees_agent_info = sees_agent_info(traj_info)
+        self._name = f"cage {index}"
         # Of the buffer that the cage is bound to: rows, number of the current batch, how many there are.
         self._rows = self._batch = self._n_batches = 0
-        self._completed = self._final = False
+        self._to_collect = False
         self._child = Child(
             WithRegistry(serve),  # the worker does not run the script that registers environments
             (make,),
             inherited=buffers,
-            name=f"cage {index}",
+            name=self._name,
             start_method=start_method,
             start_timeout_s=timeout_s,
         )
         self._conversation = Conversation(self._child, timeout_s=timeout_s, buffers=buffers)
         self._pending = PendingRequest(self._conversation)
-        # The spaces are waited for when they are first needed, so many cages start side by side.
-        super().__init__(
-            index,
-            partial(_await_spaces, self._pending, self._conversation, index),
-            reset_automatically=reset_automatically,
-            # Private memory: the reply to each row brings the flag.
-            needs_reset=np.ones(1, bool),
-        )
 
     # ------------------------------------------------------------------ rows
+
+    def _await_spaces(self) -> Spaces:
+        # Waited for when they are first needed, so many cages start side by side.
+        self._pending.expect((MADE,), "made already")
+        spaces: Spaces = self._conversation.value_of(self._pending.take())
+        self._name = self._child.name = f"{self._name} ({spaces.name})"
+        return spaces
 
     def check_open(self) -> None:
         """Raise ClosedError if nothing can be asked of the worker any more, with the reason."""
         self._conversation.check_open()
-
-    @property
-    def environment_seeds(self) -> list[Any]:
-        """The argument `seed`, for its one environment; None if it was drawn."""
-        return list(self._seeds)
 
     @property
     def pid(self) -> int:
@@ -154,14 +144,13 @@ class ProcessCage(RemoteCage):
 
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its column; the buffer becomes known to the worker if it is not yet."""
-        # No more than the cage reads or writes: each field that is sent has to be shareable.
-        action, fields = cage_part(samples, agent_info=self._sees_agent_info)
         self._check_idle("set_samples_buffer")
-        number = self._conversation.ask("bind", action, fields, columns.start, columns.stop)
+        action, fields = self._part_of(samples, columns)
+        number = self._conversation.ask("bind", None, action, fields, columns.start)
         self._rows = self._n_batches = 0  # after an error the worker may be bound elsewhere
         bound = self._conversation.answer(number, "during bind")
         # Compared once, here: rows are written without a check, and a wrong place would be silent.
-        check_places([[bound]], [self._child.name], [[slice(0, 1)]], columns.start, action, fields)
+        check_places([bound], [self._name], [[slice(0, 1)]], columns.start, action, fields)
         arrays = buffer_arrays((action, fields))
         self._batch, self._n_batches = batch_number(arrays), count_batches(arrays)
         self._rows = len(fields["reward"])
@@ -170,89 +159,73 @@ class ProcessCage(RemoteCage):
         """Change to batch `number`, of which the worker learns with the next row."""
         # Nothing is sent: between batches there is no message, however many batches the buffer holds.
         self._check_idle("use_batch")
-        check_batch(number, self._n_batches, self._child.name)
+        check_batch(number, self._n_batches, self._name)
         self._batch = number
 
     def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
         """Tell the worker to reset into row `t`."""
-        self._start_row_op(OP_RESET, t, "reset", group, everyone)
+        self._start_row_op(RESET_ALL if everyone else RESET_ENDED, t, "reset", group)
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Tell the worker to step with the action of row `t`."""
-        self._start_row_op(OP_STEP, t, "step", group)
+        self._start_row_op(STEP, t, "step", group)
 
     def start_random_row(self, t: int, group: int = 0) -> None:
         """Tell the worker to step with a random action."""
-        self._start_row_op(OP_RANDOM, t, "random step", group)
+        self._start_row_op(RANDOM, t, "random step", group)
 
     def start_decorrelation(self, counts: Sequence[int], t: int = 0) -> None:
         """Tell the worker to take random steps."""
         self._check_idle("decorrelation", bound=True)
-        check_row(t, self._rows + 1, self._child.name)
-        check_counts(counts, 1, self._child.name)
+        check_row(t, self._rows + 1, self._name)
+        check_counts(counts, 1, self._name)
         # The batch comes along here as well, as this may be the first that the worker hears of it.
         whole = [int(count) for count in counts]  # numpy's are much longer when pickled
         number = self._conversation.ask("decorrelate", whole, t, self._batch)
         self._pending.begin("decorrelation", "decorrelation", number)
 
-    def _start_row_op(self, op: int, t: int, what: str, group: int, everyone: bool = False) -> None:
+    def _start_row_op(self, operation: int, t: int, what: str, group: int) -> None:
         self._check_idle(what, bound=True)
         if group:
-            check_group(group, 1, self._child.name)
+            check_group(group, 1, self._name)
         # A reset may also write the row that follows the batch.
-        check_row(t, self._rows + (op == OP_RESET), self._child.name)
+        check_row(t, self._rows + (what == "reset"), self._name)
         # In a few bytes without pickling, as this is sent for each step.
         number = self._conversation.next_number()
-        request = ROW_REQUEST.pack(ROW, number, op, t, self._batch, everyone)
+        request = ROW_REQUEST.pack(ROW, number, operation, t, self._batch)
         self._conversation.send(request, f"before {what}")
         # After the send: a request that the worker did not take has no answer to wait for.
         self._pending.begin("row", f"{what} at row {t}", number)
 
     def awaited(self, group: int = 0) -> Awaited:
         """Return what the worker was asked to do; before `spaces` was, that is to make the environment."""
-        check_group(group, 1, self._child.name)
+        check_group(group, 1, self._name)
         self._pending.expect((MADE, *_ROWS), "row_done() without a start")
         return self._pending
 
     def finish_row(self, group: int = 0) -> None:
         """Wait for the worker's answer."""
-        check_group(group, 1, self._child.name)
+        check_group(group, 1, self._name)
         pending = self._pending
         pending.expect(_ROWS, "finish_row() without a start")
         kind, reply = pending.kind, pending.take()
         # Random steps report no episodes, and reset an environment whose episode they end.
         if kind == "row":
-            _, _, self._needs_reset[0], self._completed, self._final = ROW_REPLY.unpack(reply)
+            _, _, self._needs_reset[0], self._to_collect = ROW_REPLY.unpack(reply)
 
-    def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call.
-
-        After a failure, return those that the worker could still hand over; the same goes for final
-        observations.
-        """
-        # The worker has ended, and handed over with its last words what it had.
-        if self._conversation.error is not None:
-            return _taken(self._conversation, 0)
-        self._check_idle("collect_completed_trajs")
+    def _fetch(self, method: str, truncated_only: bool) -> list[Any]:
+        conversation = self._conversation
+        # The worker has ended, and handed over with its last words what it had; nothing if it was killed.
+        if conversation.error is not None:
+            found, conversation.left_behind = conversation.left_behind, None
+            return [] if found is None else [found]
+        self._check_idle(method)
         # Said by the reply to each row, so that most collections need no request.
-        if not self._completed:
+        if not self._to_collect:
             return []
-        self._completed = False
-        completed: list[TrajInfo]
-        [completed] = self._ask("completed")
-        return completed
-
-    def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
-        """Return the last observations of episodes that ended in rows since the last call."""
-        if self._conversation.error is not None:
-            finals = [FinalObservation(*final) for final in _taken(self._conversation, 1)]
-            return [one for one in finals if one.truncated or not truncated_only]
-        self._check_idle("collect_final_observations")
-        if not self._final:
-            return []
-        self._final = False
-        [found] = self._ask("final", truncated_only)  # sorted out there: others are not pickled
-        return [FinalObservation(*final) for final in found]
+        self._to_collect = False
+        # Sorted out there: final observations that are not wanted are not pickled.
+        return [conversation.call("collect", truncated_only)]
 
     def start_environment_states(self) -> None:
         """Ask the worker; `environment_states` waits for the answer."""
@@ -267,69 +240,38 @@ class ProcessCage(RemoteCage):
         if self._pending.kind != "states":
             self.start_environment_states()
         self._conversation.check_open()
-        states: list[State] = self._conversation.value_of(self._pending.take())
-        return states
+        return by_column([self._conversation.value_of(self._pending.take())])
 
     def load_environment_states(self, states: Sequence[State], salt: int) -> None:
         """Take back what `environment_states` returned."""
-        check_states(states, 1, self._child.name)
+        check_states(states, 1, self._name)
+        self._check_idle("load_environment_states")
         # The worker knows: the state may be that of an environment that waits.
-        [self._needs_reset[0]] = self._ask("load_states", list(states), salt)
+        self._needs_reset[0] = self._conversation.call("load_states", list(states), salt)
 
     # ------------------------------------------------------------------ plain face
-
-    def step_async(
-        self,
-        action: Tree,
-        *,
-        out_obs: Any = None,
-        out_next_obs: Any = None,
-        out_reward: Any = None,
-        out_terminated: Any = None,
-        out_truncated: Any = None,
-        out_info: Any = None,
-    ) -> None:
-        """Begin a step; out arguments as for `Cage.step_async`, in memory that processes share."""
-        outs = {
-            "observation": out_obs,
-            "next_observation": out_next_obs,
-            "reward": out_reward,
-            "terminated": out_terminated,
-            "truncated": out_truncated,
-            "info": out_info,
-        }
-        self._start_plain("step", outs, action)
-
-    def random_step_async(self, *, out_action: Any = None, **outs: Any) -> None:
-        """Begin a step with an action drawn from the action space."""
-        self._start_plain("random_step", {"action": out_action, **by_part(outs)})
-
-    def reset_async(self, *, out_obs: Any = None, out_info: Any = None) -> None:
-        """Begin a reset."""
-        self._start_plain("reset", {"observation": out_obs, "info": out_info})
 
     def _start_plain(self, op: str, outs: dict[str, Any], *args: Any) -> None:
         self._check_idle(op)
         # The worker would refuse it as well, but only where the result is awaited.
         if op != "reset" and self._needs_reset[0]:
-            raise WrongStateError(f"{self._child.name}: stepped before a reset")
-        given = check_outs(outs, self._child.name)
+            raise WrongStateError(f"{self._name}: stepped before a reset")
+        given = check_outs(outs, self._name)
         for name, out in given.items():
             # Other arrays would be pickled: the worker would write to a copy, which is lost.
             if not isinstance(out, (Array, NamedArrayTuple)):
                 raise TypeError(
-                    f"{self._child.name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
+                    f"{self._name}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}"
                 )
-        self._pending.begin("plain", op, self._conversation.ask(op, *args, given))
+        self._pending.begin("plain", op, self._conversation.ask(op, given, *args))
 
     def await_step(self) -> StepResult:
         """Wait for `step_async`, `random_step_async` or `reset_async`, and return its result."""
         self._pending.expect(("plain",), "await_step() without a step_async()")
         reply = self._pending.take()
         stepped: StepResult
-        # In one answer: asking for the flag would be a second way there and back for each step.
         stepped, self._needs_reset[0] = self._conversation.value_of(reply)
-        self._completed = True  # perhaps: this reply does not say, so the next collection asks
+        self._to_collect = True  # perhaps: this reply does not say, so the next collection asks
         return stepped
 
     # ------------------------------------------------------------------ talking to the worker
@@ -338,7 +280,7 @@ class ProcessCage(RemoteCage):
 
     def _ask(self, op: str, *args: Any) -> list[Any]:
         self._check_idle(op)
-        return [self._conversation.call(op, *args)]
+        return by_column([self._conversation.call(op, *args)])
 
     def _check_idle(self, method: str, *, bound: bool = False) -> None:
         self._conversation.check_open()
@@ -346,7 +288,7 @@ class ProcessCage(RemoteCage):
             _ = self.spaces  # waits, and raises what went wrong while the environment was made
         self._pending.refuse(method)
         if bound and not self._rows:
-            raise WrongStateError(f"{self._child.name}: {method}: no samples buffer was set")
+            raise WrongStateError(f"{self._name}: {method}: no samples buffer was set")
 
     def start_close(self) -> None:
         """Ask the worker to close the environment; `close` waits for that."""
@@ -361,19 +303,3 @@ class ProcessCage(RemoteCage):
         """
         self.start_close()  # nothing, if all cages of a sampler were asked before
         self._conversation.close()
-
-
-def _taken(conversation: Conversation, part: int) -> list[Any]:
-    """Return, once, episodes (0) or final observations (1) that a worker handed over when it failed."""
-    # Nothing if it was killed: then it had no time to hand over anything.
-    left_behind: tuple[list[Any], list[Any]] = conversation.left_behind or ([], [])
-    taken = left_behind[part][:]
-    left_behind[part].clear()
-    return taken
-
-
-def _await_spaces(pending: PendingRequest, conversation: Conversation, index: int) -> Spaces:
-    pending.expect((MADE,), "made already")
-    spaces: Spaces = conversation.value_of(pending.take())
-    conversation.child.name = f"cage {index} ({spaces.name})"
-    return spaces

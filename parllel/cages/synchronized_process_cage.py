@@ -14,7 +14,6 @@ From `start_row` to the end of `finish_row` a group's rows belong to the process
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,21 +29,17 @@ from parllel.cages.argument_checks import (
     check_row,
     check_states,
 )
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
+from parllel.cages.cage_interface import Awaited
+from parllel.cages.spaces import Spaces
 from parllel.cages.stepping.environments_for import factories_by_column
 from parllel.cages.stepping.group_rows import RESETS, GroupRows, words_for
-from parllel.cages.stepping.make_envs import EnvFactory
-from parllel.cages.stepping.rows import cage_part
-from parllel.cages.stepping.trajectories import TrajInfoFactory, unpack
+from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
+from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.workers.answers import FinalObservation
-from parllel.cages.workers.awaited import Awaited
 from parllel.cages.workers.bound_places import check_places
 from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
-from parllel.cages.workers.follow import sees_agent_info
-from parllel.cages.workers.remote_cage import RemoteCage
-from parllel.cages.workers.shares import divide
-from parllel.cages.workers.start_workers import PoolSettings, environments_of, start_pool
+from parllel.cages.workers.remote_cage import RemoteCage, by_column
+from parllel.cages.workers.start_workers import PoolSettings, divide, environments_of, start_pool
 from parllel.cages.workers.worker_policy import MakePolicy
 from parllel.errors import WrongStateError, first_of
 from parllel.types import State
@@ -106,11 +101,16 @@ class SynchronizedProcessCage(RemoteCage):
         spin_us: float | None = None,
         cores: Sequence[int] | None = None,
     ) -> None:
-        self._env_factories, seeds = factories_by_column(
-            env_factories, n, seeds, "SynchronizedProcessCage"
+        by_columns, seeds = factories_by_column(env_factories, n, seeds, "SynchronizedProcessCage")
+        super().__init__(
+            index,
+            env_factories=by_columns,
+            seeds=seeds,
+            traj_info=traj_info,
+            reset_automatically=reset_automatically,
         )
         n = len(seeds)
-        self._seeds = list(seeds)
+        self._name = f"cage of environments {index} to {index + n - 1}"
         check_pool_options(timeout_s, participate, n_main, cores)
         if n_main is None:
             # Rounded down, as this process also has the agent to run.
@@ -129,22 +129,17 @@ class SynchronizedProcessCage(RemoteCage):
             cores=cores,
             buffers=buffers,
         )
-        self._pool, needs_reset = start_pool(make, settings)
-        # The spaces are waited for when they are first needed, so several cages start side by side.
-        super().__init__(
-            index,
-            partial(self._pool.await_spaces, _name(index, n)),
-            reset_automatically=reset_automatically,
-            needs_reset=needs_reset,
-        )
-        self._traj_info = traj_info
-        self._sees_agent_info = sees_agent_info(traj_info)
+        self._pool, self._needs_reset = start_pool(make, settings)
         self._policy: MakePolicy | None = None
         self._rows = GroupRows(self._pool, n_groups)
-        self._completed: list[TrajInfo] = []
-        self._final: list[FinalObservation] = []
 
     # ------------------------------------------------------------------ what it is
+
+    def _await_spaces(self) -> Spaces:
+        # Waited for when they are first needed, so several cages start side by side.
+        spaces = self._pool.await_spaces(self._name)
+        self._name = f"{self._name} ({spaces.name})"
+        return spaces
 
     def check_open(self) -> None:
         """Raise ClosedError if nothing can be asked of the workers any more, with the reason."""
@@ -157,19 +152,9 @@ class SynchronizedProcessCage(RemoteCage):
         return list(self._groups)
 
     @property
-    def environment_seeds(self) -> list[Any]:
-        """The argument `seeds`; None for each if they were drawn."""
-        return list(self._seeds)
-
-    @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [worker.child.pid for worker in self._pool.workers]
-
-    @property
-    def has_policy(self) -> bool:
-        """Whether `set_policy` has been called."""
-        return self._policy is not None
 
     @property
     def worker_policy(self) -> MakePolicy | None:
@@ -198,13 +183,7 @@ class SynchronizedProcessCage(RemoteCage):
     def set_samples_buffer(self, samples: Samples, columns: slice) -> None:
         """Bind the cage to its columns; the buffer becomes known to the workers if it is not yet."""
         self._check_idle("set_samples_buffer")
-        action, fields = cage_part(samples, agent_info=self._sees_agent_info)
-        # Checked here, as each process sees its own share of the columns only.
-        B = fields["reward"].shape[1]
-        if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self.n:
-            raise ValueError(
-                f"{self._name}: columns: expected {self.n} of the {B} that there are, got {columns}"
-            )
+        action, fields = self._part_of(samples, columns)
         # Only policies read the other fields, so without them these need not be shareable.
         for_policies = samples if self.has_policy else None
         args = for_policies, action, fields, columns.start
@@ -313,38 +292,15 @@ class SynchronizedProcessCage(RemoteCage):
             if not self._rows.decorrelates:
                 raise WrongStateError(f"{self._name}: {method}() without a start")
 
-    def collect_completed_trajs(self) -> list[TrajInfo]:
-        """Return the episodes that ended since the last call, by column, then in time.
-
-        After a failure, return those that the processes could still hand over; the same goes for final
-        observations.
-        """
-        self._collect("collect_completed_trajs")
-        completed, self._completed = self._completed, []
-        return completed
-
-    def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
-        """Return the last observations of episodes that ended in rows since the last call."""
-        self._collect("collect_final_observations", truncated_only)
-        final, self._final = self._final, []
-        return [one for one in final if one.truncated] if truncated_only else final
-
-    def _collect(self, method: str, truncated_only: bool = False) -> None:
-        """Fetch both from all processes, unless nothing has happened since."""
+    def _fetch(self, method: str, truncated_only: bool) -> Sequence[Any]:
         pool = self._pool
         # After a failure the cage refuses everything else, but what was rescued may still be fetched.
         if pool.rescued is None:
             self._check_idle(method)
         if not self._rows.to_collect:
-            return
+            return []
         self._rows.to_collect = False
-        found = pool.collect(truncated_only) if pool.rescued is None else pool.rescued
-        # Each process reports by group; by group and then by process is the order of the columns.
-        by_group = zip(*found, strict=True)
-        for completed, final in (part for parts in by_group for part in parts):
-            # Added to what is there: the last fetch may have been for the other of the two methods.
-            self._completed += unpack(self._traj_info, completed)
-            self._final += [FinalObservation(*one) for one in final]
+        return pool.collect(truncated_only) if pool.rescued is None else pool.rescued
 
     def environment_states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment."""
@@ -362,7 +318,7 @@ class SynchronizedProcessCage(RemoteCage):
 
     def _ask(self, op: str, *args: Any) -> list[Any]:
         self._check_idle(args[0] if args else op)  # messages name the attribute rather than "get"
-        return _by_column(self._pool.call(op, *args))
+        return by_column(self._pool.call(op, *args))
 
     def close(self) -> None:
         """Close the environments and end the processes; may be called twice.
@@ -387,11 +343,6 @@ class SynchronizedProcessCage(RemoteCage):
         if errors:
             raise first_of(errors)
 
-    @property
-    def _name(self) -> str:
-        kind = "" if self._spaces is None else f" ({self._spaces.name})"
-        return f"{_name(self._index, self.n)}{kind}"
-
     def _check_idle(self, method: str, groups: Sequence[int] | None = None) -> None:
         """Raise if the cage has ended or is doing something; waits until it is made."""
         self._pool.check_open(self._name)
@@ -403,13 +354,3 @@ class SynchronizedProcessCage(RemoteCage):
                 raise WrongStateError(f"{self._name}: {method}: {doing} is not finished")
         if self._spaces is None:
             _ = self.spaces  # waits, and raises what went wrong while the environments were made
-
-
-def _name(index: int, n: int) -> str:
-    return f"cage of environments {index} to {index + n - 1}"
-
-
-def _by_column(parts: list[list[list[Any]]]) -> list[Any]:
-    """Return what each process returned by group, in the order of the columns."""
-    # Groups are adjacent columns, and so are the shares of a group, in the order of the processes.
-    return [value for group in zip(*parts, strict=True) for share in group for value in share]

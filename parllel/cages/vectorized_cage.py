@@ -23,18 +23,16 @@ from parllel.cages.argument_checks import (
     check_group,
     check_states,
 )
-from parllel.cages.cage_interface import CageInterface
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
+from parllel.cages.cage_interface import NOTHING, Awaited, CageInterface
 from parllel.cages.spaces import Spaces
+from parllel.cages.stepping.batched_trajectories import sees_agent_info
 from parllel.cages.stepping.environments_for import environments_for, factories_by_column
-from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.rows import Rows, cage_part
+from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.workers.answers import FinalObservation
-from parllel.cages.workers.awaited import NOTHING, Awaited
-from parllel.cages.workers.call_order import CallOrder
-from parllel.cages.workers.follow import sees_agent_info
+from parllel.errors import ClosedError, WrongStateError
 from parllel.types import State
 
 
@@ -87,7 +85,7 @@ class VectorizedCage(CageInterface):
         self._sees_agent_info = sees_agent_info(traj_info)
         self._reset_automatically = reset_automatically
         self._rows: Rows | None = None
-        self._order = CallOrder(self._name)
+        self._order = _CallOrder(self._name)
 
     # ------------------------------------------------------------------ rows
 
@@ -232,3 +230,43 @@ class VectorizedCage(CageInterface):
         # Asked only for what is not the usual group, as this runs in each row.
         if group:
             check_group(group, 1, self._name)
+
+
+class _CallOrder:
+    """Refuse calls out of order, as cages with workers do.
+
+    idle --- begin ---> in progress --- end ---> idle, or closed from either
+
+    Attributes:
+        in_progress: what was started and not finished, and at which row; None if nothing was.
+        closed: whether the cage was closed.
+    """
+
+    __slots__ = ("_name", "closed", "in_progress")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.closed = False
+        self.in_progress: tuple[str, int | None] | None = None
+
+    def check_open(self) -> None:
+        """Raise ClosedError after `close`."""
+        if self.closed:
+            raise ClosedError(f"{self._name}: used after close()")
+
+    def check_idle(self, method: str) -> None:
+        """Raise unless a method may be called that nothing may be in progress for."""
+        # One condition in the usual case; which error it is matters only if there is one.
+        if self.closed or self.in_progress is not None:
+            self.check_open()
+            assert self.in_progress is not None
+            what, t = self.in_progress
+            where = "" if t is None else f" at row {t}"
+            raise WrongStateError(f"{self._name}: {method}: {what}{where} is not finished")
+
+    def check_started(self, method: str, group: int) -> None:
+        """Raise unless the only group has something in progress."""
+        if group or self.in_progress is None or self.closed:
+            self.check_open()
+            check_group(group, 1, self._name)
+            raise WrongStateError(f"{self._name}: {method}() without a start")

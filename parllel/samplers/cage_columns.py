@@ -15,8 +15,8 @@ from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.owners import Owners
 from parllel.cages.spaces import check_side_by_side
+from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.workers.answers import FinalObservation
 from parllel.errors import first_of
 from parllel.samplers.units import Unit, Units
 from parllel.types import State

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves, buffer_map
-from parllel.cages.workers.answers import FinalObservation
+from parllel.cages.stepping.step_result import FinalObservation
 from parllel.types import Tree
 
 

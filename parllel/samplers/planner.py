@@ -28,9 +28,8 @@ import numpy as np
 
 from parllel.agents.handler import Handler
 from parllel.buffers.tree import buffer_map
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.spaces import Spaces, stored_example
-from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.samplers.step_cost import StepCost, measure_step_cost
 from parllel.system.processes.cores import usable_cores
 

@@ -13,8 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from parllel.cages.cage import Cage
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
-from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 
 MOST_ACTIONS = 32  # rows of actions that are drawn before the steps of a native vector environment
 

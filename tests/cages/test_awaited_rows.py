@@ -17,8 +17,7 @@ from stopped_workers import KINDS, NINE, bind, stopped, synchronized
 from parllel.cages import AwaitedRows, VectorizedCage
 from parllel.cages.stepping import awaited_rows
 from parllel.cages.stepping.awaited_rows import await_rows
-from parllel.cages.workers.awaited import Awaited
-from parllel.cages.workers.bell import Bell
+from parllel.cages.workers.wakeup_pipe import WakeupPipe
 from parllel.errors import ClosedError, WorkerDiedError, WrongStateError
 from parllel.system.processes.several import Handles
 from parllel.testing import CountingEnv
@@ -211,7 +210,7 @@ def test_a_byte_that_another_wait_took_is_not_needed() -> None:
                 cage.start_row(0, group)
                 rows.add(group, cage, group)
             await_done(cage, group)
-            cage._pool.control._bell.silence()
+            cage._pool.control._wakeup.drain()
         assert rows.wait(LONG_S) == [0, 1]
         assert len(rows) == 0
 
@@ -228,35 +227,35 @@ def test_rows_come_in_the_order_in_which_they_were_added() -> None:
         assert rows.wait(LONG_S) == ["c", "b", "a"]
 
 
-def heard(bell: Bell) -> Handles:
+def heard(pipe: WakeupPipe) -> Handles:
     handles = Handles()
-    handles.add(bell, None)
+    handles.add(pipe, None)
     return handles
 
 
-def test_a_bell_that_is_never_silenced_can_be_rung() -> None:
-    bell = Bell()
-    ears = heard(bell)
+def test_a_pipe_that_is_never_drained_still_wakes() -> None:
+    pipe = WakeupPipe()
+    ears = heard(pipe)
     try:
         assert ears.ready(0.0) == []
         for _ in range(200_000):  # more than a pipe holds
-            bell.ring()
+            pipe.wake()
         assert ears.ready(0.0)
         while ears.ready(0.0):
-            bell.silence()
-        bell.silence()
-        bell.ring()
+            pipe.drain()
+        pipe.drain()
+        pipe.wake()
         assert ears.ready(0.0)
     finally:
-        bell.close()
-        bell.close()
+        pipe.close()
+        pipe.close()
 
 
 def test_workers_write_nothing_unless_they_are_waited_for() -> None:
     with synchronized(2, n_workers=1) as cage:
         bind(cage)
         run_groups(cage, "start_row", 0)
-        ears = heard(cage._pool.control._bell)
+        ears = heard(cage._pool.control._wakeup)
         assert ears.ready(0.0) == []
         cage.start_row(1)
         await_rows([(cage, 0)], LONG_S)

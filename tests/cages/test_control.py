@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parllel.cages import SynchronizedProcessCage, VectorizedCage
-from parllel.cages.workers.bell import Bell
 from parllel.cages.workers.control import (
     CALL,
     FAILED,
     GO,
-    MOST_BATCHES,
-    MOST_GROUPS,
+    MAX_BATCHES,
+    MAX_GROUPS,
     RANDOM,
     STEP,
     Control,
     ControlSize,
 )
+from parllel.cages.workers.wakeup_pipe import WakeupPipe
 from parllel.system.processes.several import Handles
 from parllel.system.waits import available_kinds
 from parllel.system.waits.wait import LINE_WORDS
@@ -29,7 +29,7 @@ from parllel.testing import CountingEnv
 from parllel.testing.cages.cage_hooks import FIRST, record_columns
 from parllel.testing.cages.row_reference import assert_same_batches, draw_actions, make_samples
 
-sizes = st.builds(ControlSize, st.integers(1, 40), st.integers(1, MOST_GROUPS))
+sizes = st.builds(ControlSize, st.integers(1, 40), st.integers(1, MAX_GROUPS))
 
 
 @given(sizes)
@@ -55,15 +55,15 @@ def test_numbers_follow_each_other(size: ControlSize, number: int) -> None:
 
 @pytest.mark.parametrize("kind", available_kinds())
 def test_records_reach_the_other_end(kind: str) -> None:
-    size = ControlSize(2, MOST_GROUPS)
+    size = ControlSize(2, MAX_GROUPS)
     lines, sleep_slots = size.allocate(kind)
     mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, None) for _ in range(2))
     mine.number = size.last_number - 3
     sent: list[tuple[int, tuple[int, int, int, int]]] = []
     for i in range(3 * size.n_records):
-        group, row = i % (MOST_GROUPS + 1), (0, 2**31 - 1, i)[i % 3]
-        operation = CALL if group == MOST_GROUPS else (STEP, RANDOM)[i % 2]
-        batch = (0, MOST_BATCHES - 1, i)[i // 2 % 3]
+        group, row = i % (MAX_GROUPS + 1), (0, 2**31 - 1, i)[i % 3]
+        operation = CALL if group == MAX_GROUPS else (STEP, RANDOM)[i % 2]
+        batch = (0, MAX_BATCHES - 1, i)[i // 2 % 3]
         mine.use_batch(batch)
         number = mine.command(operation, group, row)
         assert theirs.wait.load(GO) == number
@@ -85,31 +85,31 @@ def test_bytes_follow_the_words_that_they_are_for(kind: str) -> None:
     lines, sleep_slots = size.allocate(kind)
     seen: list[int] = []
 
-    class SeeingBell(Bell):
-        def ring(self) -> None:
+    class SeeingPipe(WakeupPipe):
+        def wake(self) -> None:
             seen.append(mine.wait.load(size.done_line(0, 1)))
-            super().ring()
+            super().wake()
 
-    with closing(SeeingBell()) as bell:
-        mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, bell) for _ in range(2))
+    with closing(SeeingPipe()) as pipe:
+        mine, theirs = (Control(size, lines, kind, 0.0, sleep_slots, pipe) for _ in range(2))
         theirs.post_done(0, 1, 1)
         assert seen == []  # main does not listen yet
         heard = Handles()
-        heard.add(bell, None)
-        assert mine.listen() is bell
+        heard.add(pipe, None)
+        assert mine.listen() is pipe
         assert heard.ready(0.0) == []
         for number in (2, FAILED):
             theirs.post_done(0, 1, number)
-            assert heard.ready(0.0) == [(bell, [None])]
+            assert heard.ready(0.0) == [(pipe, [None])]
         assert seen == [2, FAILED]
-        bell.silence()
+        pipe.drain()
         assert heard.ready(0.0) == []
 
 
 def test_too_many_groups() -> None:
-    with pytest.raises(ValueError, match=f"n_groups: expected at most {MOST_GROUPS}, got 6"):
-        ControlSize(1, MOST_GROUPS + 1)
-    with pytest.raises(ValueError, match=f"n_groups: expected at most {MOST_GROUPS}, got 6"):
+    with pytest.raises(ValueError, match=f"n_groups: expected at most {MAX_GROUPS}, got 6"):
+        ControlSize(1, MAX_GROUPS + 1)
+    with pytest.raises(ValueError, match=f"n_groups: expected at most {MAX_GROUPS}, got 6"):
         SynchronizedProcessCage([CountingEnv] * 6, n_workers=1, n_groups=6)
 
 

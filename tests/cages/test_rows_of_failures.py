@@ -135,8 +135,8 @@ def test_a_reward_that_is_no_number_leaves_the_others_theirs() -> None:
 
     expected, _, _ = sound(9)
     with make("this process", None, 9) as cage:
-        cage._envs.envs[FAILED] = NoNumber(9)
-        cage._envs._steps[FAILED] = cage._envs.envs[FAILED].step
+        cage._envs.stepper.envs[FAILED] = NoNumber(9)
+        cage._envs._steps[FAILED] = cage._envs.stepper.envs[FAILED].step
         samples = bind(cage)
         with pytest.raises(TypeError, match="reward: expected a number, got 'much'"):
             run(cage, ROW + 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parllel.cages.workers.shares import divide
+from parllel.cages.workers.start_workers import divide
 
 
 @st.composite

@@ -109,7 +109,7 @@ def test_an_interrupted_wait_can_be_taken_up_again() -> None:
         with cage:
             cage.slow_s = 0.1
             if options.get("participate"):
-                cage._pool.main.groups[0].envs[0].slow_s = 0.0
+                cage._pool.main.groups[0].stepper.envs[0].slow_s = 0.0
             cage.start_row(0)
             with alarm(0.05):
                 cage.finish_row()

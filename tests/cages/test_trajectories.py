@@ -19,11 +19,10 @@ from parllel.buffers import NamedArrayTuple
 from parllel.cages import TrajInfo, VectorizedCage
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.stepping import batched_trajectories
-from parllel.cages.stepping.batched_trajectories import BatchedTrajectories
+from parllel.cages.stepping.batched_trajectories import BatchedTrajectories, follow
 from parllel.cages.stepping.environments import Environments
 from parllel.cages.stepping.per_step_trajectories import PerStepTrajectories
 from parllel.cages.stepping.rows import cage_part
-from parllel.cages.workers.follow import follow
 from parllel.errors import notes_of
 from parllel.testing.cages.cage_hooks import run
 from parllel.testing.cages.row_reference import make_samples
@@ -97,7 +96,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 20)), max_
 
 def perform(envs: Environments, what: str, k: int) -> list[TrajInfo]:
     """Do one thing to environments; return the episodes that it collects."""
-    n = len(envs.envs)
+    n = len(envs.stepper.envs)
     if what == "rows":
         for t in range(k):
             envs.step_row(t % T)
@@ -391,7 +390,7 @@ def test_nothing_that_is_done_ahead_of_time_loads_the_compiler() -> None:
     code = (
         "import sys\n"
         "from parllel.cages import TrajInfo\n"
-        "from parllel.cages.workers.follow import follow\n"
+        "from parllel.cages.stepping.batched_trajectories import follow\n"
         "trajs = follow(TrajInfo, 2)\n"
         "for reward in (1.0, 3.0):\n"
         "    trajs.add_row([reward] * 2, [(0, True, False)])\n"
@@ -407,7 +406,7 @@ def test_the_compiler_is_loaded_for_several_environments_alone(n: int, loaded: b
     code = (
         "import sys\n"
         "from parllel.cages import TrajInfo\n"
-        "from parllel.cages.workers.follow import follow\n"
+        "from parllel.cages.stepping.batched_trajectories import follow\n"
         f"trajs = follow(TrajInfo, {n})\n"
         "assert 'numba' not in sys.modules\n"
         f"trajs.add_row([1.0] * {n}, [(0, True, False)])\n"

@@ -6,13 +6,21 @@
     Disabled   must be reset before it is stepped                           a partial reset
 
 A partial reset is `reset(options={"reset_mask": mask})`, as gymnasium defines it. Without it, a step in which
-some environments ignore their actions would be part of the batch, as what never was.
+some environments ignore their actions would be part of the batch, as what never was. CartPoleVectorEnv
+ignores the mask and resets all, without a word: it is taught to follow it.
+
+    attributes         are those of
+    SyncVectorEnv      each of its environments, through their wrappers
+    AsyncVectorEnv     the same, by its own `get_attr`, `set_attr` and `call`
+    others             the vector environment: what has n parts is one for each, all else is of all
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import gymnasium as gym
@@ -20,14 +28,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.cages.native.envpool_steps import envpool_steps
-from parllel.cages.native.native_trees import pick, same_trees
-from parllel.cages.native.vector_env_factory import BITS_31, VectorEnvFactory
-from parllel.cages.spaces import Spaces
-from parllel.cages.stepping.reset_mask import forgets_resets, honours_reset_mask, teach_reset_mask
+from parllel.cages.native.native_trees import copied, pick, same_trees
+from parllel.cages.spaces import Spaces, example_of
+from parllel.cages.stepper import set_env_attribute
+from parllel.cages.stepping.make_envs import BITS_31, VectorEnvFactory
 from parllel.types import Tree
 
 SAME_STEP, NEXT_STEP, DISABLED = "SameStep", "NextStep", "Disabled"
 _MODES = (SAME_STEP, NEXT_STEP, DISABLED)
+_SYNC = "gymnasium.vector.sync_vector_env.SyncVectorEnv"
+_ASYNC = "gymnasium.vector.async_vector_env.AsyncVectorEnv"
+_CARTPOLE = "gymnasium.envs.classic_control.cartpole.CartPoleVectorEnv"
+# Those known to reset only the environments of a mask. By name, so that no library is imported for the sake
+# of knowing its classes.
+_HONOURING = {
+    _SYNC,
+    _ASYNC,
+    _CARTPOLE,  # once it has been taught
+    "ale_py.vector_env.AtariVectorEnv",
+    "parllel.distributed.messaging.vector_face.VectorFace",
+}
 # What environments raise for seeds of a form that they do not take.
 _REFUSALS = (TypeError, ValueError, AttributeError, AssertionError, gym.error.Error)
 
@@ -92,7 +112,9 @@ class NativeEnv:
         self.spaces = Spaces(env.single_observation_space, env.single_action_space, _name_of(core))
         self.mode = _mode_of(env, core, name)
         self._seeds_on_reset = not self._factory.takes_seed
-        if self.mode == NEXT_STEP and forgets_resets(core):
+        # As of gymnasium 1.4: its workers note a reset only where they write to shared memory.
+        forgets = _class_of(core) == _ASYNC and not core.shared_memory
+        if self.mode == NEXT_STEP and forgets:
             raise ValueError(
                 f"{name}: AsyncVectorEnv(shared_memory=False) resets an environment once more in the step "
                 "after its reset; give it shared_memory=True, or autoreset_mode=AutoresetMode.SAME_STEP"
@@ -100,9 +122,12 @@ class NativeEnv:
         self.core = core
         # Others cannot leave some environments as they are while the rest are stepped.
         self.can_rest = isinstance(core, gym.vector.SyncVectorEnv)
-        teach_reset_mask(core)
-        # Whether a partial reset leaves the others alone is looked at where it is not known.
-        self._trusted = honours_reset_mask(core)
+        if _class_of(core) == _CARTPOLE:
+            # On the object, so that resets reach it through wrappers as before.
+            core.reset = MethodType(partial(_reset_carts, core.reset), core)
+        # Whether a partial reset leaves the others alone is looked at where it is not known. EnvPool makes a
+        # class for each game; all of them share this attribute.
+        self._trusted = _class_of(core) in _HONOURING or hasattr(core, "all_env_ids")
         self._pool = envpool_steps(env)
         self.step = env.step if self._pool is None else self._pool.step
 
@@ -181,6 +206,77 @@ class NativeEnv:
         self.close()
         self._make(seeds, name)
 
+    # ------------------------------------------------------------------ the environments of a SyncVectorEnv
+
+    def rest(self, which: NDArray[np.intp]) -> None:
+        """Freeze environments of a SyncVectorEnv until `wake_all`."""
+        for i in which.tolist():
+            if not isinstance(self.core.envs[i], RestingEnv):
+                self.core.envs[i] = RestingEnv(self.core.envs[i])
+            # Otherwise the next step would reset it, or refuse to step any.
+            self.core._autoreset_envs[i] = False
+
+    def wake_all(self) -> None:
+        """Let all environments of a SyncVectorEnv be stepped again."""
+        self.core.envs[:] = self._awake()
+
+    def single_envs(self) -> list[Any]:
+        """Return the environments to save one by one; empty if it has to be saved as a whole."""
+        # Exactly this class, and without wrappers: others may keep more than their environments do.
+        return self._awake() if _class_of(self.env) == _SYNC else []
+
+    def _awake(self) -> list[Any]:
+        return [env.env if isinstance(env, RestingEnv) else env for env in self.core.envs]
+
+    def wake_for_states(self) -> None:
+        """Prepare a SyncVectorEnv for the states that its environments are about to be given."""
+        self.wake_all()
+        # What a partial reset returns for the others, which is not looked at.
+        zeros = example_of(self.spaces.observation)
+        self.env._env_obs = [copied(zeros) for _ in self.core.envs]
+
+    # ------------------------------------------------------------------ attributes
+
+    def get(self, name: str) -> list[Any]:
+        """Return an attribute of each environment."""
+        core = self.env.unwrapped
+        if hasattr(core, "envs"):
+            return [one.get_wrapper_attr(name) for one in core.envs]
+        if hasattr(core, "get_attr"):
+            return list(core.get_attr(name))
+        return self._for_each(getattr(self.env, name))
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an attribute of each environment; AttributeError where it is not found."""
+        core = self.env.unwrapped
+        if hasattr(core, "envs"):
+            for one in core.envs:
+                set_env_attribute(one, name, value)
+        elif hasattr(core, "set_attr"):
+            # As a list, or a value that is one would be taken for values of each.
+            core.set_attr(name, [value] * self.n)
+        else:
+            set_env_attribute(self.env, name, value)
+
+    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call a method of each environment; return the results."""
+        core = self.env.unwrapped
+        if hasattr(core, "envs"):
+            # All are looked up before any is called: a misspelled name then changes nothing.
+            return [method(*args, **kwargs) for method in self.get(name)]
+        if hasattr(core, "get_attr"):
+            return list(core.call(name, *args, **kwargs))
+        return self._for_each(getattr(self.env, name)(*args, **kwargs))
+
+    def _for_each(self, value: Any) -> list[Any]:
+        if isinstance(value, np.ndarray):
+            parts = value.ndim > 0 and len(value) == self.n
+        else:
+            parts = isinstance(value, (list, tuple)) and len(value) == self.n
+        return list(value) if parts else [value] * self.n
+
+    # ------------------------------------------------------------------ failures, and the end
+
     def index_in(self, error: BaseException) -> int | None:
         """Return which environment an error comes from, None if that is not known."""
         # Known of SyncVectorEnv alone, whose loops count by this name.
@@ -200,6 +296,45 @@ class NativeEnv:
         self._pool = None
         if env is not None:
             env.close()
+
+
+class RestingEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment of a SyncVectorEnv whose episode has ended and that waits for a reset.
+
+    Attributes, methods and `close` are those of the environment.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._zeros = example_of(env.observation_space)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Do nothing."""
+        return self._zeros, 0.0, False, False, {}
+
+
+def _reset_carts(
+    reset_all: Any, core: Any, *, seed: int | None = None, options: dict[str, Any] | None = None
+) -> Any:
+    """Reset a CartPoleVectorEnv, or those of its environments that a mask selects."""
+    mask = None if options is None else options.get("reset_mask")
+    if mask is None:
+        return reset_all(seed=seed, options=options)
+    if seed is not None:
+        raise ValueError(
+            "CartPoleVectorEnv: seed: expected None with a reset_mask, as all share one"
+        )
+    # What the next step would do for these, drawn in the same way from the same generator.
+    core.state[:, mask] = core.np_random.uniform(
+        low=core.low, high=core.high, size=(4, int(mask.sum()))
+    )
+    core.steps[mask] = 0
+    core.prev_done[mask] = False
+    return core.state.T.astype("float32"), {}
+
+
+def _class_of(env: Any) -> str:
+    return f"{type(env).__module__}.{type(env).__qualname__}"
 
 
 def _short(seed: int | None) -> int:

@@ -16,28 +16,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.cages.argument_checks import check_counts, check_row
+from parllel.cages.argument_checks import check_row
 from parllel.cages.native.native_trees import stacked
-from parllel.cages.native.saved_vector_environments import load_vector_states, vector_states
-from parllel.cages.native.vector_attributes import call_method, get_attribute, set_attribute
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
-from parllel.cages.native.vector_stepper import VectorStepper
+from parllel.cages.native.vector_stepper import StackedStep, VectorStepper
+from parllel.cages.stepping.make_envs import VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.rows import Rows
-from parllel.cages.stepping.stacked_step import StackedStep
+from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.stepping.trajectories import TrajInfoFactory
-from parllel.cages.workers.answers import FinalObservation
 from parllel.errors import WrongStateError
-from parllel.types import State, Tree
+from parllel.types import Tree
 
 
 class VectorEnvironments(RowEnvironments):
     """One native vector environment in this process, row by row.
 
-    Args:
-        factory: makes it.
-        seeds: for each environment a seed sequence or int for its generator and its action space.
-        traj_info, reset_automatically, index, check: as for `Environments`.
+    Args: as for `VectorStepper`.
     """
 
     _stacked = True
@@ -52,7 +46,7 @@ class VectorEnvironments(RowEnvironments):
         index: int = 0,
         check: str = "first_episode",
     ) -> None:
-        self._stepper = VectorStepper(
+        self.stepper = VectorStepper(
             factory,
             seeds,
             traj_info,
@@ -60,20 +54,14 @@ class VectorEnvironments(RowEnvironments):
             index=index,
             check=check,
         )
-        super().__init__(
-            index=index,
-            name=self._stepper.name,
-            spaces=self._stepper.spaces,
-            needs_reset=self._stepper.needs_reset,
-            trajs=self._stepper.trajs,
-        )
+        super().__init__(self.stepper)
 
     def reset_rows(self, t: int, *, everyone: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
         rows = self._bound()
         # One row more than the batch has: the one that follows it is where the next batch begins.
         check_row(t, rows.T + 1, self.name)
-        which, observation = self._stepper.reset(everyone=everyone)
+        which, observation = self.stepper.reset(everyone=everyone)
         if len(which) == len(self._indices):
             rows.write_observations(t, observation)
         elif len(which):
@@ -87,24 +75,15 @@ class VectorEnvironments(RowEnvironments):
         if rows is None or rows.read_actions is None or not 0 <= t < rows.T or not self._started:
             self._refuse_row(t)
             return
-        # Before the step, as `see_agent_info` belongs to the step that follows; those that wait make none.
         if rows.agent_info is not None and self._trajs.sees_agent_info:
-            for i in np.flatnonzero(~self.needs_reset).tolist():
-                self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
+            self._show_agent_infos(t, rows)
         self._run_row(t, rows, rows.read_actions(t))
 
-    def random_row(self, t: int) -> None:
-        """Draw the actions of row `t` from the action spaces, write them, and step."""
-        rows = self._bound()
-        self._check_row(t, rows)
-        # Drawn for those that wait as well, as by `Environments`: a seed then decides the same actions.
-        actions = self._stepper.draw_actions()
-        for i, action in enumerate(actions):
-            rows.write_action(t, i, action)
+    def _run_drawn(self, t: int, rows: Rows, actions: list[Any]) -> None:
         self._run_row(t, rows, stacked(self.spaces.action, actions))
 
     def _run_row(self, t: int, rows: Rows, actions: Tree) -> None:
-        stepper = self._stepper
+        stepper = self.stepper
         try:
             whole = stepper.step(actions)
         except Exception as error:
@@ -141,7 +120,7 @@ class VectorEnvironments(RowEnvironments):
         which: NDArray[np.intp],
         ended: NDArray[np.bool_],
     ) -> None:
-        stepper = self._stepper
+        stepper = self.stepper
         # Before the resets, in which the environment may overwrite them.
         final = stepper.finals(step, which)
         columns, truncated = (which + rows.lo).tolist(), step.truncated[which].tolist()
@@ -160,7 +139,7 @@ class VectorEnvironments(RowEnvironments):
         assert rows.env_info is not None
         going = np.ones(len(self._indices), bool)
         # Those that wait leave the infos of the row as they are.
-        if self._stepper.n_waiting:
+        if self.stepper.n_waiting:
             going = ~self.needs_reset | step.ended
         elif rows.env_info.write_stack(t, step.info, len(going)):
             # The info of a last step may be elsewhere, and its lack of keys is a reason to warn.
@@ -168,48 +147,8 @@ class VectorEnvironments(RowEnvironments):
         for i in np.flatnonzero(going).tolist():
             rows.env_info.write(t, i, step.info_of(i), ended=bool(step.ended[i]))
 
-    def decorrelate(self, counts: Sequence[int], t: int) -> None:
-        """Take `counts[i]` random steps and write the observations reached into row `t`.
-
-        Episodes that end on the way are not reported; the one in progress is. For how fewer steps than those
-        of the others are taken, see `VectorStepper.random_steps`.
-        """
-        rows = self._bound()
-        check_row(t, rows.T + 1, self.name)
-        check_counts(counts, len(self._indices), self.name)
+    def _step_randomly(self, counts: Sequence[int], t: int, rows: Rows) -> None:
         if not self._started:
             raise WrongStateError(f"{self.name}: stepped before a reset")
-        if not max(counts):
-            return
-        # Those that ended in rows before are kept; they have not been collected yet.
-        completed = self._trajs.count()
-        try:
-            which, observation = self._stepper.random_steps(counts)
-        finally:
-            self._trajs.forget_after(completed)
-        rows.write_some(t, which, observation)
-
-    def states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, between two rows."""
-        return vector_states(self._stepper)
-
-    def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `states` returned; for `salt` and errors see `load_environment_states`."""
-        # No reset has to come first: the states bring episodes that are in progress.
-        load_vector_states(self._stepper, states, salt)
-        self._started = True
-
-    def get(self, name: str) -> list[Any]:
-        """Return an attribute of each environment, see `get_attribute`."""
-        return get_attribute(self._stepper.native.env, name, len(self._indices))
-
-    def set(self, name: str, value: Any) -> None:
-        """Set an attribute of each environment; AttributeError where it is not found."""
-        set_attribute(self._stepper.native.env, name, value, len(self._indices))
-
-    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call a method of each environment; return the results."""
-        return call_method(self._stepper.native.env, name, len(self._indices), args, kwargs)
-
-    def _close_environments(self) -> None:
-        self._stepper.close()
+        if max(counts):
+            rows.write_some(t, *self.stepper.random_steps(counts))

@@ -12,45 +12,80 @@ Nothing is written to batches: what the methods return belongs to the environmen
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parllel.cages.native.native_env import DISABLED, SAME_STEP, NativeEnv
-from parllel.cages.native.native_trees import copied, pick, put, stacked
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
-from parllel.cages.stepping.checks import old_reset, old_step
-from parllel.cages.stepping.make_envs import claim_env, release_envs, words_of
-from parllel.cages.stepping.resting_env import rest, wake_all
-from parllel.cages.stepping.stacked_check import StackedCheck
-from parllel.cages.stepping.stacked_step import StackedStep
+from parllel.cages.native.native_trees import copied, final_observation, pick, put, rows_of, stacked
+from parllel.cages.stepper import Stepper
+from parllel.cages.stepping.batched_trajectories import follow
+from parllel.cages.stepping.checks import StackedCheck, old_reset, old_step
+from parllel.cages.stepping.make_envs import (
+    VectorEnvFactory,
+    claim_env,
+    release_envs,
+    seeded_action_space,
+)
 from parllel.cages.stepping.trajectories import TrajInfoFactory
-from parllel.cages.workers.follow import follow
+from parllel.envs.single_env_adapter import info_of
+from parllel.envs.states.env_state import env_state, load_env_state, missing_env_state
 from parllel.errors import WrongStateError, add_note
-from parllel.types import Tree
+from parllel.types import State, Tree
 
 
-class VectorStepper:
-    """One native vector environment in this process, and the state that a cage keeps of it.
-
-    Args: as for `VectorEnvironments`.
+class StackedStep(NamedTuple):
+    """What `step` of a vector environment returned, with n environments in each array.
 
     Attributes:
+        observation: [n, ...], after a reset where the environment resets in the same step.
+        reward, terminated, truncated: [n].
+        info: as the environment returned it.
+        ended: [n] bool, terminated or truncated.
+    """
+
+    observation: Tree
+    reward: NDArray[Any]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    info: dict[str, Any]
+    ended: NDArray[np.bool_]
+
+    def only(self, going: NDArray[np.bool_]) -> StackedStep:
+        """Return it with nothing of the other environments."""
+        return self._replace(
+            reward=np.where(going, self.reward, 0),
+            terminated=self.terminated & going,
+            truncated=self.truncated & going,
+            ended=self.ended & going,
+        )
+
+    def info_of(self, i: int) -> dict[str, Any]:
+        """Return the info of the i-th environment's step."""
+        infos = self.info
+        # Where the next episode has begun already, the rest of the info is that of its reset.
+        if self.ended[i] and isinstance(infos.get("final_info"), dict):
+            infos = infos["final_info"]
+        return info_of(infos, i, len(self.ended))
+
+
+class VectorStepper(Stepper):
+    """One native vector environment in this process, and the state that a cage keeps of it.
+
+    A checkpoint keeps of a SyncVectorEnv the state of each of its environments, as of single ones; of others
+    one state of all, in the record of the first, where the environment offers it.
+
+    Args:
+        factory: makes it.
+        traj_info: makes the record of one episode.
+        seeds, reset_automatically, index, check: as for `Stepper`.
+
+    Attributes, besides those of `Stepper`:
         native: the environment.
         n: how many it holds.
-        spaces, name: of each environment; what messages call all of them.
-        action_spaces: copies with generators of their own.
-        trajs: their episodes.
-        needs_reset: [n] bool.
-        n_waiting: how many need a reset.
-        reset_automatically: the argument of that name.
-        first_seeds: of each environment, None where it had none.
-        seeds: of each environment's next reset, None where its generator goes on.
-        begun: of each environment that was reset ahead of its reset, the observation.
         same_step: whether the environment begins the next episode in the step that ends one.
     """
 
@@ -64,26 +99,21 @@ class VectorStepper:
         index: int,
         check: str,
     ) -> None:
-        # Before the environment is made, which may take long or start programs.
-        if check not in ("first_episode", "always"):
-            raise ValueError(f"check: expected 'first_episode' or 'always', got {check!r}")
+        super().__init__(seeds, reset_automatically=reset_automatically, index=index, check=check)
         self.n = len(seeds)
-        self._index = index
-        self.numbers = f"environments {index} to {index + self.n - 1}"
-        words = [words_of(seed) for seed in seeds]
-        self.first_seeds = [first for first, _ in words]
+        self._numbers = f"environments {index} to {index + self.n - 1}"
         try:
-            self.native = NativeEnv(factory, self.first_seeds, self.numbers)
+            self.native = NativeEnv(factory, self.first_seeds, self._numbers)
         except BaseException as error:
-            add_note(error, f"in {self.numbers}, while they were made")
+            add_note(error, f"in {self._numbers}, while they were made")
             raise
         # Before anything that closes it on an error: it may be the environment of another cage.
-        claim_env(self.native.core, self, self.numbers)
+        claim_env(self.native.core, self, self._numbers)
         self.spaces = self.native.spaces
-        self.name = f"{self.numbers} ({self.spaces.name})"
         try:
             self.trajs = follow(traj_info, self.n)
-            self.action_spaces = [self._action_space(second) for _, second in words]
+            for seed in self._action_seeds:
+                self.action_spaces.append(seeded_action_space(self.spaces.action, seed))
             self._check: StackedCheck | None = StackedCheck(
                 self.spaces, self.n, self.name, self.name_of
             )
@@ -91,40 +121,29 @@ class VectorStepper:
             with suppress(Exception):  # what was raised first is what matters
                 self.close()
             raise
-        self._always_check = check == "always"
         self._in_first_episode = np.ones(self.n, bool)
         self.same_step = self.native.mode == SAME_STEP
-        self.reset_automatically = reset_automatically
-        self.seeds: list[int | None] = list(self.first_seeds)
-        self.needs_reset: NDArray[np.bool_] = np.ones(self.n, bool)
-        self.n_waiting = self.n
-        self.begun: dict[int, Tree] = {}
         # Whether nothing was stepped since a reset by the first seeds: another one then begins alike.
         self._just_seeded = False
         self._last: Tree = None  # the observation of the last step, unless some were reset since
         # What those that wait are stepped with: the buffer may hold anything for them.
-        self._idle_action = self._action_space(0).sample()
+        self._idle_action = seeded_action_space(self.spaces.action, 0).sample()
 
-    def _action_space(self, seed: int | None) -> Any:
-        space = copy.deepcopy(self.spaces.action)
-        if seed is not None:
-            space.seed(seed)
-        return space
-
-    def name_of(self, i: int) -> str:
-        """Return what messages call the i-th environment."""
-        return f"environment {self._index + i} ({self.spaces.name})"
+    @property
+    def name(self) -> str:
+        """What messages call all of them."""
+        return f"{self._numbers} ({self.spaces.name})"
 
     def reset(self, *, everyone: bool) -> tuple[NDArray[np.intp], Tree]:
         """Reset all environments, or those that need it; return which, and their observations."""
         which = np.flatnonzero(self.needs_reset | everyone)
         if self.native.can_rest:
-            wake_all(self.native.core)
+            self.native.wake_all()
         observation = self._reset_which(which) if len(which) else None
         for i in which.tolist():
             self.seeds[i] = None  # not before: a reset that failed may be tried again
             self.trajs.begin(i)
-        self.begun.clear()
+        self.prepared.clear()
         self.needs_reset[which] = False
         self.n_waiting = 0
         self._last = None
@@ -132,11 +151,11 @@ class VectorStepper:
 
     def _reset_which(self, which: NDArray[np.intp]) -> Tree:
         seeds = None if all(self.seeds[i] is None for i in which.tolist()) else self.seeds
-        if not self.begun:
+        if not self.prepared:
             whole = len(which) == self.n
             return self._reset_all() if whole else self._reset_some(which, self._last, seeds)
         # A reset ahead of time is the next reset: another one would start differently.
-        parts = dict(self.begun)
+        parts = {i: observation for i, (observation, _) in self.prepared.items()}
         others = np.array([i for i in which.tolist() if i not in parts], np.intp)
         if len(others):
             fresh = self._reset_some(others, self._last, seeds)
@@ -162,7 +181,7 @@ class VectorStepper:
         try:
             return self.native.reset_some(which, last, seeds)
         except Exception as error:
-            numbers = ", ".join(str(self._index + i) for i in which.tolist())
+            numbers = ", ".join(str(self.index + i) for i in which.tolist())
             self._note(error, f"environment {numbers} ({self.spaces.name})", "reset")
             raise
 
@@ -174,15 +193,6 @@ class VectorStepper:
         """Add a note to an error: which environment it was, where that is known, and what it was doing."""
         i = self.native.index_in(error)
         add_note(error, f"in {names if i is None else self.name_of(i)}, during {doing}")
-
-    def draw_actions(self, going: NDArray[np.bool_] | None = None) -> list[Any]:
-        """Return a random action for each environment, drawn for those that are going."""
-        if going is None:
-            return [space.sample() for space in self.action_spaces]
-        return [
-            space.sample() if goes else self._idle_action
-            for space, goes in zip(self.action_spaces, going.tolist(), strict=True)
-        ]
 
     def step(self, actions: Tree) -> StackedStep:
         """Step all environments; `actions` is overwritten for those that wait."""
@@ -219,8 +229,24 @@ class VectorStepper:
             )
 
     def finals(self, step: StackedStep, which: NDArray[np.intp]) -> list[Tree]:
-        """Return copies of the last observations of the episodes that ended in this step."""
-        return step.finals(which, same_step=self.same_step, name_of=self.name_of)
+        """Return copies of the last observations of the episodes that ended in this step, those of `which`.
+
+        Raises:
+            ValueError: if the next ones have begun already, and the info does not hold the last observation.
+        """
+        if not self.same_step:
+            # One copy for all of them.
+            return rows_of(pick(step.observation, which), len(which))
+        return [self._final_of(step, i) for i in which.tolist()]
+
+    def _final_of(self, step: StackedStep, i: int) -> Tree:
+        final = final_observation(step.info, i)
+        if final is None:
+            raise ValueError(
+                f"{self.name_of(i)}: reset in the same step, without its last observation: expected "
+                f"info['final_obs'], got {sorted(step.info)}"
+            )
+        return final
 
     def start_resets(self, which: NDArray[np.intp]) -> None:
         """Begin the resets of `which` that `end_episodes` is going to ask for, where that can be done."""
@@ -260,16 +286,13 @@ class VectorStepper:
         self, which: NDArray[np.intp], step: StackedStep, ended: NDArray[np.bool_]
     ) -> None:
         if self.native.can_rest:
-            self._rest(which)
+            self.native.rest(which)
             if self.same_step:
-                self.begun.update((i, copied(pick(step.observation, i))) for i in which.tolist())
+                for i in which.tolist():
+                    self.prepared[i] = copied(pick(step.observation, i)), {}
         elif self.native.mode == DISABLED:
             # They are stepped with the others, which this mode allows after a reset alone.
             self._reset_some(np.flatnonzero(ended), step.observation)
-
-    def _rest(self, which: NDArray[np.intp]) -> None:
-        for i in which.tolist():
-            rest(self.native.core, i)
 
     # ------------------------------------------------------------------ random steps outside of rows
 
@@ -297,7 +320,7 @@ class VectorStepper:
         for k in range(most):
             if rests:
                 going = wanted > k
-                self._rest(np.flatnonzero(wanted == k))
+                self.native.rest(np.flatnonzero(wanted == k))
             else:
                 going = begins <= k
                 if k:
@@ -307,8 +330,8 @@ class VectorStepper:
             put(latest, going, pick(now, going))
         which = np.flatnonzero(wanted if rests else ~self.needs_reset)
         if rests:
-            wake_all(self.native.core)
-            self._rest(np.flatnonzero(self.needs_reset))
+            self.native.wake_all()
+            self.native.rest(np.flatnonzero(self.needs_reset))
         else:
             # All have begun by now, and are where the last step has left them.
             self._begin(np.flatnonzero(begins == most), now, seeds)
@@ -326,7 +349,11 @@ class VectorStepper:
 
     def _random_step(self, going: NDArray[np.bool_]) -> Tree:
         """Step with random actions those that are going; return a copy of all observations."""
-        actions = stacked(self.spaces.action, self.draw_actions(going))
+        drawn = [
+            space.sample() if goes else self._idle_action
+            for space, goes in zip(self.action_spaces, going.tolist(), strict=True)
+        ]
+        actions = stacked(self.spaces.action, drawn)
         step = self.step(actions)
         # One by one, as the others make no step.
         self.record(step, actions, going)
@@ -338,9 +365,73 @@ class VectorStepper:
             put(observation, which, self._reset_some(which, step.observation))
         return observation
 
-    def remake(self) -> None:
-        """Let the seeds of the next reset count, also where the environment took its seeds when made."""
-        self.native.remake(self.seeds, self.numbers)
+    # ------------------------------------------------------------------ states, attributes, and the end
+
+    def load_states(self, states: Sequence[State], salt: int) -> None:
+        """Restore what `states` returned, see `Stepper.load_states`."""
+        if self.native.single_envs():
+            self.native.wake_for_states()
+        super().load_states(states, salt)
+        if all(state["env"] is None for state in states):
+            # The seeds of the next reset are to count, also where the environment took its seeds when made.
+            self.native.remake(self.seeds, self._numbers)
+
+    def _env_states(self) -> list[tuple[State | None, str | None]]:
+        envs = self.native.single_envs()
+        if envs:
+            return self._states_of(envs)
+        try:
+            whole = env_state(self.native.env)
+            missing = missing_env_state(self.native.env) if whole is None else None
+        except Exception as error:
+            add_note(error, f"in {self.name}, during state")
+            raise
+        if whole is None:
+            return [(None, missing)] * self.n
+        # Once for all of them, with what shows where it belongs.
+        return [
+            ({"of": self.n, "environment": i, "all": None if i else whole}, None)
+            for i in range(self.n)
+        ]
+
+    def _load_env(self, i: int, state: State) -> None:
+        saved, envs = state["env"], self.native.single_envs()
+        if not envs:
+            self._load_whole(i, saved)
+            return
+        if "of" in saved:
+            raise ValueError(
+                f"expected the state of a single environment, got that of {saved['of']} in one"
+            )
+        self._load_single(i, envs[i], state)
+        if state["needs_reset"]:
+            self.native.rest(np.array([i]))
+
+    def _load_whole(self, i: int, saved: State) -> None:
+        if (saved.get("of"), saved.get("environment")) != (self.n, i):
+            came = (
+                f"number {saved['environment']} of {saved['of']}"
+                if "of" in saved
+                else "a single one"
+            )
+            raise ValueError(
+                f"expected the state of number {i} of {self.n} environments that are stepped together, got "
+                f"that of {came}; resume with as many environments in each process as before"
+            )
+        if i == 0:
+            load_env_state(self.native.env, saved["all"])
+
+    def get(self, name: str) -> list[Any]:
+        """Return an attribute of each environment, see `NativeEnv`."""
+        return self.native.get(name)
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an attribute of each environment; AttributeError where it is not found."""
+        self.native.set(name, value)
+
+    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call a method of each environment; return the results."""
+        return self.native.method(name, args, kwargs)
 
     def close(self) -> None:
         """Close the environment; may be called twice."""

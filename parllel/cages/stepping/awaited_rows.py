@@ -1,8 +1,8 @@
 """Wait for the rows of several cages at once.
 
-cage: handles        pipes, bells and processes --------> poll: sleeps until any of them is ready
-bell of a cage       <----------------------------------- silenced, before its rows are asked
-cage: done           <----------------------------------- asked for the rows whose handles were ready
+cage: handles         pipes and processes --------------> poll: sleeps until any of them is ready
+wakeup pipe of a cage <---------------------------------- drained, before its rows are asked
+cage: done            <---------------------------------- asked for the rows whose handles were ready
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from parllel.cages.cage_interface import CageInterface
-from parllel.cages.workers.bell import Bell
+from parllel.cages.workers.wakeup_pipe import WakeupPipe
 from parllel.errors import WrongStateError
 from parllel.system.counted_time import SLICE_S, counted_s
 from parllel.system.processes.several import Handles
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 # Between two questions to cages that give nothing to wait for.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 20e-6, 1e-3
 
 
 class AwaitedRows(Generic[KeyT]):
@@ -81,7 +81,7 @@ class AwaitedRows(Generic[KeyT]):
             if self._silent and slice_s:
                 time.sleep(slice_s)
             # Longer and longer: short waits end soon after the row, and long ones cost little.
-            pause_s = min(2 * pause_s + _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s + _FIRST_PAUSE_S, _MAX_PAUSE_S)
             done = self._look(0.0 if self._silent else slice_s)
             left_s -= counted_s(began, slice_s)
             if done or left_s <= 0:
@@ -92,12 +92,13 @@ class AwaitedRows(Generic[KeyT]):
     def _look(self, timeout_s: float) -> list[KeyT]:
         """Return the keys of rows that are done, as soon as any handle is ready."""
         ready = self._handles.ready(timeout_s)
-        # All bells first, as rows of one cage share one: a row that is done after it was asked rings again.
+        # All wakeup pipes first, as rows of one cage share one: a row that is done after it was asked wakes
+        # again.
         for handle, _ in ready:
-            if isinstance(handle, Bell):
-                handle.silence()
+            if isinstance(handle, WakeupPipe):
+                handle.drain()
         asked = {*self._silent, *(key for _, keys in ready for key in keys)}
-        # Nothing came in a slice: in case another wait silenced a bell of ours, all are asked.
+        # Nothing came in a slice: in case another wait drained a pipe of ours, all are asked.
         found = set(self._done(asked or self._rows))
         return [key for key in self._rows if key in found] if len(found) > 1 else list(found)
 

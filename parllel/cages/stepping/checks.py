@@ -1,16 +1,19 @@
-"""Check what an environment returns from `step` and `reset`.
+"""Check what environments return from `step` and `reset`, one by one or all of a vector environment at once.
 
 Cages do this during the first episode of each environment, where most mistakes show.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from parllel.cages.stepping.brief import brief
-from parllel.cages.stepping.observation_check import LARGEST
+from parllel.cages.native.native_trees import pick
+from parllel.cages.spaces import Spaces
+from parllel.cages.stepping.observation_check import LARGEST, ObservationCheck, brief
+from parllel.types import Tree
 
 _STEP = "(observation, reward, terminated, truncated, info)"
 _FIVE = "Gymnasium's step returns five values: split done into terminated and truncated"
@@ -18,11 +21,7 @@ _FIVE = "Gymnasium's step returns five values: split done into terminated and tr
 
 def check_step(result: Any, name: str) -> None:
     """Raise TypeError or ValueError unless `result` is what Gymnasium's `step` must return."""
-    if not isinstance(result, tuple) or len(result) != 5:
-        # Environments written for Gym before version 0.26 return four values.
-        hint = f"; {_FIVE}" if isinstance(result, tuple) and len(result) == 4 else ""
-        raise TypeError(f"{name}: step: expected {_STEP}, got {brief(result)}{hint}")
-    _, reward, terminated, truncated, info = result
+    _, reward, terminated, truncated, info = _five_of(result, name)
     number = np.asarray(reward)
     if number.ndim or number.dtype.kind not in "biuf":
         raise no_number(reward, name)
@@ -35,8 +34,20 @@ def check_step(result: Any, name: str) -> None:
     for what, flag in (("terminated", terminated), ("truncated", truncated)):
         if not isinstance(flag, (bool, np.bool_)):
             raise TypeError(f"{name}: {what}: expected a bool, got {brief(flag)}")
+    _check_info(info, name)
+
+
+def _check_info(info: Any, name: str) -> None:
     if not isinstance(info, dict):
         raise TypeError(f"{name}: info: expected a dict, got {brief(info)}")
+
+
+def _five_of(result: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(result, tuple) or len(result) != 5:
+        # Environments written for Gym before version 0.26 return four values.
+        hint = f"; {_FIVE}" if isinstance(result, tuple) and len(result) == 4 else ""
+        raise TypeError(f"{name}: step: expected {_STEP}, got {brief(result)}{hint}")
+    return result
 
 
 def check_reset(result: Any, name: str) -> None:
@@ -78,3 +89,64 @@ def old_step(error: Exception, name: str) -> TypeError | None:
 def none_observed(name: str) -> TypeError:
     """Return the error for a step without an observation."""
     return TypeError(f"{name}: observation of step: expected numbers, got None")
+
+
+class StackedCheck:
+    """A check of the results of n environments.
+
+    Args:
+        spaces: of each environment.
+        name: what messages call all of them.
+        name_of: returns what messages call one of them.
+
+    Raises, when used:
+        TypeError, ValueError: as `check_step` and `ObservationCheck` do; names the environment where it is
+            known.
+    """
+
+    def __init__(self, spaces: Spaces, n: int, name: str, name_of: Callable[[int], str]) -> None:
+        self._n, self._name, self._name_of = n, name, name_of
+        self._check_all = ObservationCheck(spaces.observation, (n,))
+        self._check_one = ObservationCheck(spaces.observation)
+
+    def reset(self, result: Any) -> None:
+        """Check what `reset` of all returned."""
+        check_reset(result, self._name)
+        self._observation(result[0], "observation of reset")
+
+    def step(self, result: Any) -> None:
+        """Check what `step` returned."""
+        observation, reward, terminated, truncated, info = _five_of(result, self._name)
+        self._numbers(reward, "reward", "biuf")
+        self._numbers(terminated, "terminated", "b")
+        self._numbers(truncated, "truncated", "b")
+        # Comparisons with NaN are false, so NaN is not within either.
+        wrong = np.flatnonzero(~(np.abs(reward) <= LARGEST))
+        if len(wrong):
+            i = int(wrong[0])
+            raise ValueError(
+                f"{self._name_of(i)}: reward: expected a number that is finite in 32 bits, got {reward[i]}"
+            )
+        _check_info(info, self._name)
+        self._observation(observation, "observation of step")
+
+    def _numbers(self, array: Any, what: str, kinds: str) -> None:
+        fits = isinstance(array, np.ndarray) and array.shape == (self._n,)
+        if not fits or array.dtype.kind not in kinds:
+            expected = "bool" if kinds == "b" else "numbers"
+            raise TypeError(
+                f"{self._name}: {what}: expected an array of {self._n} {expected}, got {brief(array)}"
+            )
+
+    def _observation(self, observation: Tree, what: str) -> None:
+        try:
+            self._check_all(observation, f"{self._name}: {what}")
+        except (TypeError, ValueError):
+            # Once more, one by one: the check of all knows no environments.
+            for i in range(self._n):
+                try:
+                    one = pick(observation, i)
+                except Exception:  # fewer than there should be: what was raised says it
+                    break
+                self._check_one(one, f"{self._name_of(i)}: {what}")
+            raise

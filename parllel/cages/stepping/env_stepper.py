@@ -10,16 +10,17 @@ The methods write nothing to batches: what they return belongs to the environmen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import NDArray
 
 from parllel.buffers.tree import buffer_map
+from parllel.cages.stepper import Stepper, set_env_attribute
+from parllel.cages.stepping.batched_trajectories import follow
 from parllel.cages.stepping.checks import check_reset, check_step, no_number, old_reset
 from parllel.cages.stepping.make_envs import (
     EnvFactory,
@@ -28,43 +29,25 @@ from parllel.cages.stepping.make_envs import (
     release_envs,
     seeded_action_space,
     spaces_of,
-    words_of,
 )
 from parllel.cages.stepping.observation_check import ObservationCheck
+from parllel.cages.stepping.step_result import Step
 from parllel.cages.stepping.trajectories import TrajInfoFactory
-from parllel.cages.workers.answers import Step
-from parllel.cages.workers.follow import follow
 from parllel.errors import WrongStateError, add_note, first_of
-from parllel.types import Tree
+from parllel.types import State, Tree
 
 
-class EnvStepper:
+class EnvStepper(Stepper):
     """A list of environments in this process, each stepped by itself.
 
     Args:
         factories: make the environments.
-        seeds: for each a seed sequence or int for its generator and its action space.
         traj_info: makes the record of one episode.
-        reset_automatically: reset at the end of an episode within the same step; otherwise an ended
-            environment stays still until the next reset.
-        index: number of the first one, for messages.
-        check: test what environments return: "first_episode" of each, or "always".
+        seeds, reset_automatically, index, check: as for `Stepper`.
 
-    Attributes:
+    Attributes, besides those of `Stepper`:
         envs: the environments; empty after `close`.
-        spaces: of each of them.
-        action_spaces: copies with generators of their own.
         steps: what steps each of them: with checks at first, its own method from then on.
-        trajs: their episodes.
-        needs_reset: [n] bool.
-        n_waiting: how many need a reset.
-        reset_automatically: the argument of that name.
-        first_seeds: of each environment, None where it had none.
-        seeds: of each environment's next reset, None where its generator goes on.
-        prepared: of each environment that was reset ahead of time its observation and info, else None.
-
-    Raises:
-        ValueError: for an unknown `check`.
     """
 
     def __init__(
@@ -77,19 +60,13 @@ class EnvStepper:
         index: int,
         check: str,
     ) -> None:
-        # Before any environment is made, which may take long or start programs.
-        if check not in ("first_episode", "always"):
-            raise ValueError(f"check: expected 'first_episode' or 'always', got {check!r}")
+        super().__init__(seeds, reset_automatically=reset_automatically, index=index, check=check)
         n = len(factories)
         # These exist before the first environment does, so that `close` can be called whatever fails.
         self.envs: list[gym.Env[Any, Any]] = []
-        self.action_spaces: list[gym.Space[Any]] = []
         self.steps: list[Callable[[Any], Any]] = []
-        self._index = index
-        self._always_check = check == "always"
-        self.reset_automatically = reset_automatically
         try:
-            self._make(factories, seeds)
+            self._make(factories)
             self.spaces = spaces_of(self.envs, index)
             self.trajs = follow(traj_info, n)
         except BaseException:
@@ -97,35 +74,31 @@ class EnvStepper:
                 self.close()
             raise
         self._check_observation = ObservationCheck(self.spaces.observation)
-        # Kept for environments without a state: a resumed run derives other seeds from these.
-        self.first_seeds = [words_of(seed)[0] for seed in seeds]
-        self.seeds = list(self.first_seeds)
         self._checking = [True] * n
         # Added to the list, never assigned: `Environments` goes over this very list.
         self.steps += [partial(self._checked_step, i) for i in range(n)]
-        self.needs_reset: NDArray[np.bool_] = np.ones(n, bool)
-        self.n_waiting = n  # counted, as every row asks for it
-        # In private memory, as it is not known yet which row the next reset is written to.
-        self.prepared: list[tuple[Tree, dict[str, Any]] | None] = [None] * n
         nested = isinstance(self.spaces.observation, (gym.spaces.Dict, gym.spaces.Tuple))
         self._copied: Callable[[Tree], Tree] = partial(buffer_map, np.array) if nested else np.array
 
-    def _make(self, factories: Sequence[EnvFactory], seeds: Sequence[Any]) -> None:
-        for i, (factory, seed) in enumerate(zip(factories, seeds, strict=True), self._index):
+    def _make(self, factories: Sequence[EnvFactory]) -> None:
+        for i, (factory, seed) in enumerate(
+            zip(factories, self._action_seeds, strict=True), self.index
+        ):
             try:
                 env = make_env(factory)
                 # Before it is in the list, or the environment of another cage would be closed with these.
                 claim_env(env, self, f"environment {i}")
                 # In the list at once: it must be closed if its action space, or the next one, fails.
                 self.envs.append(env)
-                self.action_spaces.append(seeded_action_space(self.envs[-1], seed))
+                self.action_spaces.append(seeded_action_space(env.action_space, seed))
             except BaseException as error:
                 add_note(error, f"in environment {i}, while it was made")
                 raise
 
-    def name(self, i: int) -> str:
-        """Return what messages call the i-th environment."""
-        return f"environment {self._index + i} ({self.spaces.name})"
+    @property
+    def name(self) -> str:
+        """What messages call the first one."""
+        return self.name_of(0)
 
     def reset_one(self, i: int) -> tuple[Tree, dict[str, Any]]:
         """Reset an environment, unless it has been ahead of time; return its observation and info."""
@@ -136,7 +109,7 @@ class EnvStepper:
     def _restart(self, i: int) -> tuple[Tree, dict[str, Any]]:
         # Used once. A reset ahead of time is the next reset, whatever asks for it: another one would start
         # differently.
-        prepared, self.prepared[i] = self.prepared[i], None
+        prepared = self.prepared.pop(i, None)
         result = self._reset(i) if prepared is None else prepared
         # After the reset, which may raise: then the environment still needs one.
         if self.needs_reset[i]:
@@ -149,20 +122,20 @@ class EnvStepper:
             result = self.envs[i].reset(seed=self.seeds[i])
             self.seeds[i] = None  # not before: a reset that failed may be tried again
             if self._checking[i]:
-                check_reset(result, self.name(i))
-                what = f"{self.name(i)}: observation of reset"
+                check_reset(result, self.name_of(i))
+                what = f"{self.name_of(i)}: observation of reset"
                 self._check_observation(result[0], what)
         except Exception as error:
-            if (old := old_reset(error, self.name(i))) is not None:
+            if (old := old_reset(error, self.name_of(i))) is not None:
                 raise old from error
-            add_note(error, f"in {self.name(i)}, during reset")
+            add_note(error, f"in {self.name_of(i)}, during reset")
             raise
         return result
 
     def prepare_resets(self) -> None:
         """Reset those that have ended, into private memory that the next `reset_one` hands out."""
         for i in range(len(self.envs)):
-            if self.needs_reset[i] and self.prepared[i] is None:
+            if self.needs_reset[i] and i not in self.prepared:
                 # Still marked in `needs_reset`, by which samplers know where an episode is to begin.
                 observation, info = self._reset(i)
                 self.prepared[i] = self._copied(observation), info
@@ -176,7 +149,7 @@ class EnvStepper:
             try:
                 reward = float(reward)
             except (TypeError, ValueError):
-                raise no_number(reward, self.name(i)) from None
+                raise no_number(reward, self.name_of(i)) from None
         # Before the reset that an end may bring, which could overwrite the observation in place.
         self.trajs.step(i, observation, action, reward, terminated, truncated, info)
         if not (terminated or truncated):
@@ -188,8 +161,8 @@ class EnvStepper:
 
     def _checked_step(self, i: int, action: Any) -> Any:
         result = self.envs[i].step(action)
-        check_step(result, self.name(i))
-        what = f"{self.name(i)}: observation of step"
+        check_step(result, self.name_of(i))
+        what = f"{self.name_of(i)}: observation of step"
         self._check_observation(result[0], what)
         return result
 
@@ -201,7 +174,7 @@ class EnvStepper:
 
     def _check_steppable(self, i: int) -> None:
         if self.needs_reset[i]:
-            raise WrongStateError(f"{self.name(i)}: stepped before a reset")
+            raise WrongStateError(f"{self.name_of(i)}: stepped before a reset")
 
     def end_episode(self, i: int, observation: Tree) -> Tree:
         """Return a copy of the episode's last observation; `follow_episode` comes next.
@@ -224,14 +197,25 @@ class EnvStepper:
         """
         return self._restart(i)[0] if self.reset_automatically else final
 
-    @contextmanager
-    def named(self, i: int, doing: str) -> Iterator[None]:
-        """Add a note to errors raised within: which environment it was, and what it was doing."""
-        try:
-            yield
-        except Exception as error:
-            add_note(error, f"in {self.name(i)}, during {doing}")
-            raise
+    def get(self, name: str) -> list[Any]:
+        """Return an attribute of each environment, found through its wrappers."""
+        return [env.get_wrapper_attr(name) for env in self.envs]
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an attribute where it is found among the wrappers of each."""
+        for env in self.envs:
+            set_env_attribute(env, name, value)
+
+    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call a method of each environment, found through its wrappers."""
+        # All are looked up before any is called: a misspelled name then changes nothing.
+        return [method(*args, **kwargs) for method in self.get(name)]
+
+    def _env_states(self) -> list[tuple[State | None, str | None]]:
+        return self._states_of(self.envs)
+
+    def _load_env(self, i: int, state: State) -> None:
+        self._load_single(i, self.envs[i], state)
 
     def close(self) -> None:
         """Close all environments, each whatever the others do; raises the first error at the end."""

@@ -13,42 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parllel.cages.argument_checks import check_counts, check_row
+from parllel.cages.argument_checks import check_row
 from parllel.cages.stepping.checks import no_number, none_observed
-from parllel.cages.stepping.env_attributes import set_env_attribute
 from parllel.cages.stepping.env_stepper import EnvStepper
 from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.rows import Rows
-from parllel.cages.stepping.saved_environments import environment_states, load_environment_states
+from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.stepping.trajectories import End, TrajInfoFactory, is_number
-from parllel.cages.workers.answers import FinalObservation
 from parllel.errors import add_note
-from parllel.types import State
 
 
 class Environments(RowEnvironments):
     """A list of environments in this process, and the loop that steps them over a row.
 
-    Args:
-        factories: make the environments.
-        seeds: for each a seed sequence or int for its generator and its action space.
-        traj_info: makes the record of one episode.
-        reset_automatically: reset at the end of an episode within the same step; otherwise an ended
-            environment stays still until the next `reset_rows`.
-        index: number of the first one, for messages.
-        check: test what environments return: "first_episode" of each, or "always".
+    Args: as for `EnvStepper`.
 
-    Attributes:
-        index: the argument of that name.
-        name: what messages call the first one.
-        spaces: of each environment.
-        needs_reset: [n] bool, always the same array.
-        envs: the environments, for what is asked of them by name.
+    Attributes, besides those of `RowEnvironments`:
         stepper: steps one of them.
-
-    Raises:
-        ValueError: for an unknown `check`.
     """
 
     def __init__(
@@ -69,14 +51,7 @@ class Environments(RowEnvironments):
             index=index,
             check=check,
         )
-        super().__init__(
-            index=index,
-            name=self.stepper.name(0),
-            spaces=self.stepper.spaces,
-            needs_reset=self.stepper.needs_reset,
-            trajs=self.stepper.trajs,
-        )
-        self.envs = self.stepper.envs
+        super().__init__(self.stepper)
         # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
         self._steps = self.stepper.steps
 
@@ -114,19 +89,11 @@ class Environments(RowEnvironments):
         else:
             self._run_quick(t, rows, rows.read_actions(t), rows.cells[t + 1])
 
-    def random_row(self, t: int) -> None:
-        """Draw the actions of row `t` from the action spaces, write them, and step."""
-        rows = self._bound()
-        self._check_row(t, rows)
-        # Drawn for those that wait as well, since the loop finds the actions by position. The agent_info of
-        # the row belongs to other actions, so TrajInfos do not see it.
-        actions = [space.sample() for space in self.stepper.action_spaces]
-        for i, action in enumerate(actions):
-            rows.write_action(t, i, action)
+    def _run_drawn(self, t: int, rows: Rows, actions: list[Any]) -> None:
         self._run_row(t, rows, actions)
 
     def _run_quick(self, t: int, rows: Rows, actions: list[Any], cells: list[NDArray[Any]]) -> None:
-        """Do what `_run_row` does, where all step and there is one array of observations."""
+        """Fast path of `_run_row` for a single observation array when every environment steps."""
         # What makes it quick: per environment one call, one append and one copy, without a look-up by index.
         # So rewards have no entry for steps that were not made, and `_abandon_row` gets them filled up.
         rewards: list[Any] = []
@@ -141,7 +108,7 @@ class Environments(RowEnvironments):
                 # Before anything that can raise: the step was made, and the statistics count it.
                 add_reward(reward)
                 if observation is None:  # numpy would write NaN
-                    raise none_observed(self.stepper.name(i))
+                    raise none_observed(self.stepper.name_of(i))
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
                     final = self.stepper.end_episode(i, observation)
@@ -152,7 +119,7 @@ class Environments(RowEnvironments):
                 # `_final` alone.
                 cell[...] = observation
         except Exception as error:
-            add_note(error, f"in {self.stepper.name(i)}, during step")
+            add_note(error, f"in {self.stepper.name_of(i)}, during step")
             left_out: list[Any] = [None] * (len(self._indices) - len(rewards))
             self._abandon_row(t, rows, rewards + left_out, ended, i)
             raise
@@ -163,10 +130,8 @@ class Environments(RowEnvironments):
         # None stands for a step that was not made.
         rewards: list[Any] = [None] * len(self._steps)
         ended: list[End] = []
-        # Before the steps, as `see_agent_info` belongs to the step that follows; those that wait make none.
         if by_agent and rows.agent_info is not None and self._trajs.sees_agent_info:
-            for i in np.flatnonzero(~self.needs_reset).tolist():
-                self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
+            self._show_agent_infos(t, rows)
         self._step_all(t, rows, actions, rewards, ended)
         rows.write_results(t, self._add_row(t, rows, rewards, ended), ended)
 
@@ -188,12 +153,12 @@ class Environments(RowEnvironments):
                 observation, reward, terminated, truncated, info = step(action)
                 rewards[i] = reward
                 if observation is None:
-                    raise none_observed(self.stepper.name(i))
+                    raise none_observed(self.stepper.name_of(i))
                 if record is not None:
                     try:  # costs nothing where it is a number
                         number = float(reward)
                     except (TypeError, ValueError):
-                        raise no_number(reward, self.stepper.name(i)) from None
+                        raise no_number(reward, self.stepper.name_of(i)) from None
                     record(i, observation, action, number, terminated, truncated, info)
                 if terminated or truncated:
                     ended.append((i, bool(terminated), bool(truncated)))
@@ -209,7 +174,7 @@ class Environments(RowEnvironments):
                     infos.write(t, i, info, ended=terminated or truncated)
         except Exception as error:
             # By a note, not a new exception: the error keeps its type, which the user's code may expect.
-            add_note(error, f"in {self.stepper.name(i)}, during step")
+            add_note(error, f"in {self.stepper.name_of(i)}, during step")
             self._abandon_row(t, rows, rewards, ended, i)
             raise
 
@@ -243,21 +208,12 @@ class Environments(RowEnvironments):
             self._abandon_row(t, rows, rewards, ended, failed)
             if failed is None:
                 raise
-            raise no_number(rewards[failed], self.stepper.name(failed)) from error
+            raise no_number(rewards[failed], self.stepper.name_of(failed)) from error
 
-    def decorrelate(self, counts: Sequence[int], t: int) -> None:
-        """Take `counts[i]` random steps and write the observations reached into row `t`.
-
-        Episodes that end on the way are not reported; the one in progress is, in full.
-        """
-        rows = self._bound()
-        check_row(t, rows.T + 1, self.name)
-        check_counts(counts, len(self._indices), self.name)
+    def _step_randomly(self, counts: Sequence[int], t: int, rows: Rows) -> None:
         stepper = self.stepper
         # Random steps go past the ends of episodes, in cages that wait for resets too.
         automatic, stepper.reset_automatically = stepper.reset_automatically, True
-        # Those that ended in rows before are kept; they have not been collected yet.
-        completed = self._trajs.count()
         try:
             for i, count in enumerate(counts):
                 # Each with draws of its own action space: the same, however environments are divided among
@@ -266,32 +222,3 @@ class Environments(RowEnvironments):
                     rows.write_observation(t, i, stepper.random_one(i)[1].observation)
         finally:
             stepper.reset_automatically = automatic
-            self._trajs.forget_after(completed)
-
-    def states(self) -> list[State]:
-        """Return what a checkpoint keeps of each environment, between two rows."""
-        return environment_states(self.stepper)
-
-    def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `states` returned; for `salt` and errors see `load_environment_states`."""
-        # No reset has to come first: the states bring episodes that are in progress.
-        load_environment_states(self.stepper, states, salt)
-        self._started = True
-
-    def get(self, name: str) -> list[Any]:
-        """Return an attribute of each environment, found through its wrappers."""
-        return [env.get_wrapper_attr(name) for env in self.stepper.envs]
-
-    def set(self, name: str, value: Any) -> None:
-        """Set an attribute where it is found among the wrappers of each."""
-        for env in self.stepper.envs:
-            set_env_attribute(env, name, value)
-
-    def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Call a method of each environment, found through its wrappers."""
-        # All are looked up before any is called: a misspelled name then changes nothing.
-        methods = self.get(name)
-        return [method(*args, **kwargs) for method in methods]
-
-    def _close_environments(self) -> None:
-        self.stepper.close()

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from parllel.cages.argument_checks import check_factories, check_native
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.native.vector_environments import VectorEnvironments
 from parllel.cages.stepping.environments import Environments
-from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.trajectories import TrajInfoFactory
 

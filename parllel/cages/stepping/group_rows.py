@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from parllel.arrays.array import Array
+from parllel.cages.cage_interface import Awaited
 from parllel.cages.stepping.rows import disown
-from parllel.cages.workers.awaited import Awaited
 from parllel.cages.workers.control import RANDOM, RESET_ALL, RESET_ENDED, ROLLOUT, STEP
 from parllel.cages.workers.worker_pool import POLL_S, WorkerPool
 from parllel.system.processes.several import Handle

@@ -1,7 +1,8 @@
-"""Check observations against the space of their environment."""
+"""Check observations against the space of their environment, and show in one line what came instead."""
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import gymnasium as gym
@@ -10,10 +11,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from parllel.cages.spaces import integer_bounds
-from parllel.cages.stepping.brief import brief
 from parllel.types import Tree
 
 LARGEST = float(np.finfo(np.float32).max)  # buffers hold float32
+_MAX_NUMBERS = 8  # in an array that is shown in full
+_MAX_PARTS = 12  # in a dict, tuple or list whose parts are shown
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 120
 
 
 class ObservationCheck:
@@ -142,3 +146,20 @@ def _limits(space: gym.Space[Any], low: Any, high: Any) -> tuple[Any, Any]:
         one.flat[0].item() if one.size and np.ptp(one) == 0.0 else one for one in limits
     )
     return least, greatest
+
+
+def brief(value: Any) -> str:
+    """Return a short `repr`; for an array of more than 8 numbers, its dtype and shape."""
+    if isinstance(value, np.ndarray):
+        if value.size > _MAX_NUMBERS:
+            return f"an array {value.dtype} {value.shape}"
+        return " ".join(repr(value).split())
+    # By `type`, as subclasses, such as named tuples, have their own `repr`.
+    if type(value) is dict and len(value) <= _MAX_PARTS:
+        return "{" + ", ".join(f"{_short.repr(k)}: {brief(v)}" for k, v in value.items()) + "}"
+    if type(value) in (tuple, list) and len(value) <= _MAX_PARTS:
+        parts = ", ".join(map(brief, value))
+        if isinstance(value, list):
+            return f"[{parts}]"
+        return f"({parts},)" if len(value) == 1 else f"({parts})"
+    return _short.repr(value)

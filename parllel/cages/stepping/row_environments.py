@@ -9,7 +9,8 @@
     take_*          cage, between rows                            nothing
 
 `VectorizedCage` in this process, and `EnvironmentShare` in others, know no more than this class:
-`Environments` steps environments one after the other, `VectorEnvironments` all by one call.
+`Environments` steps environments one after the other, `VectorEnvironments` all by one call. All that is not a
+row is up to their `Stepper`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parllel.buffers.named_tuple import NamedArrayTuple
-from parllel.cages.argument_checks import check_row
-from parllel.cages.spaces import Spaces
+from parllel.cages.argument_checks import check_counts, check_row
+from parllel.cages.stepper import Stepper
 from parllel.cages.stepping.rows import Rows
-from parllel.cages.stepping.trajectories import Packed, Trajectories
+from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.trajectories import Packed
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.workers.answers import FinalObservation
 from parllel.errors import WrongStateError
 from parllel.types import State, Tree
 
@@ -36,33 +36,25 @@ class RowEnvironments(ABC):
     """Environments of one process that fill rows of a batch.
 
     Args:
+        stepper: of the environments; closed with this.
+
+    Attributes:
         index: number of the first one, for messages.
         name: what messages call them.
         spaces: of each environment.
-        needs_reset: [n] bool, kept up to date in place.
-        trajs: their episodes.
-
-    Attributes:
-        index, name, spaces, needs_reset: the arguments of these names.
+        needs_reset: [n] bool, always the same array.
     """
 
-    _stacked = (
-        False  # whether all are stepped by one call, so that rows are read and written as wholes
-    )
+    # Whether all are stepped by one call, so that rows are read and written as wholes.
+    _stacked = False
 
-    def __init__(
-        self,
-        *,
-        index: int,
-        name: str,
-        spaces: Spaces,
-        needs_reset: NDArray[np.bool_],
-        trajs: Trajectories,
-    ) -> None:
-        self.index, self.name, self.spaces, self.needs_reset = index, name, spaces, needs_reset
-        self._trajs = trajs
+    def __init__(self, stepper: Stepper) -> None:
+        self.index, self.name, self.spaces = stepper.index, stepper.name, stepper.spaces
+        self.needs_reset = stepper.needs_reset
+        self._stepper = stepper
+        self._trajs = stepper.trajs
         # Kept, as each row goes over it.
-        self._indices = range(len(needs_reset))
+        self._indices = range(len(self.needs_reset))
         self._final: list[FinalObservation] = []
         self._rows: Rows | None = None
         self._started = False
@@ -86,16 +78,40 @@ class RowEnvironments(ABC):
     def step_row(self, t: int) -> None:
         """Step all with the actions of row `t`; ended ones that wait for a reset get zeros."""
 
-    @abstractmethod
     def random_row(self, t: int) -> None:
         """Draw the actions of row `t` from the action spaces, write them, and step."""
+        rows = self._bound()
+        self._check_row(t, rows)
+        # Drawn for those that wait as well, so that a seed decides the same actions however environments are
+        # stepped. The agent_info of the row belongs to other actions, so TrajInfos do not see it.
+        actions = [space.sample() for space in self._stepper.action_spaces]
+        for i, action in enumerate(actions):
+            rows.write_action(t, i, action)
+        self._run_drawn(t, rows, actions)
 
     @abstractmethod
+    def _run_drawn(self, t: int, rows: Rows, actions: list[Any]) -> None:
+        """Step all with these actions, one for each."""
+
     def decorrelate(self, counts: Sequence[int], t: int) -> None:
         """Take `counts[i]` random steps and write the observations reached into row `t`.
 
-        Episodes that end on the way are not reported; the one in progress is, in full.
+        Episodes that end on the way are not reported; the one in progress is, in full. For how a native
+        vector environment takes fewer steps of some than of others, see `VectorStepper.random_steps`.
         """
+        rows = self._bound()
+        check_row(t, rows.T + 1, self.name)
+        check_counts(counts, len(self._indices), self.name)
+        # Those that ended in rows before are kept; they have not been collected yet.
+        completed = self._trajs.count()
+        try:
+            self._step_randomly(counts, t, rows)
+        finally:
+            self._trajs.forget_after(completed)
+
+    @abstractmethod
+    def _step_randomly(self, counts: Sequence[int], t: int, rows: Rows) -> None:
+        """Take random steps, and write row `t`."""
 
     def prepare(self, t: int) -> None:
         """Do after row `t`, while no process waits, what would be waited for later."""
@@ -121,25 +137,33 @@ class RowEnvironments(ABC):
             raise WrongStateError(f"{self.name}: no samples buffer was set")
         return self._rows
 
-    @abstractmethod
+    def _show_agent_infos(self, t: int, rows: Rows) -> None:
+        """Pass the agent_info of row `t` to the TrajInfos of those that are going to be stepped."""
+        # Before the steps, as `see_agent_info` belongs to the step that follows; those that wait make none.
+        for i in np.flatnonzero(~self.needs_reset).tolist():
+            self._trajs.see_agent_info(i, rows.agent_info_of(t, i))
+
     def states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment, between two rows."""
+        return self._stepper.states()
 
-    @abstractmethod
     def load_states(self, states: Sequence[State], salt: int) -> None:
-        """Take back what `states` returned; for `salt` and errors see `load_environment_states`."""
+        """Restore what `states` returned; for `salt` and errors see `Stepper.load_states`."""
+        # No reset has to come first: the states bring episodes that are in progress.
+        self._stepper.load_states(states, salt)
+        self._started = True
 
-    @abstractmethod
     def get(self, name: str) -> list[Any]:
         """Return an attribute of each environment."""
+        return self._stepper.get(name)
 
-    @abstractmethod
     def set(self, name: str, value: Any) -> None:
         """Set an attribute of each environment; AttributeError where it is not found."""
+        self._stepper.set(name, value)
 
-    @abstractmethod
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call a method of each environment; return the results."""
+        return self._stepper.method(name, args, kwargs)
 
     def take_completed(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column, then in time."""
@@ -176,8 +200,4 @@ class RowEnvironments(ABC):
         rows, self._rows = self._rows, None
         if rows is not None:
             rows.release()
-        self._close_environments()
-
-    @abstractmethod
-    def _close_environments(self) -> None:
-        """Close them."""
+        self._stepper.close()

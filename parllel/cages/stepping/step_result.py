@@ -1,15 +1,11 @@
-"""Return the result of one step, or write its parts to out arguments, for cages of one environment."""
+"""What a step leads to: its result, as a whole or by part, and the observation kept from an episode's end."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from gymnasium import spaces
-
-from parllel.buffers.named_tuple import NamedTuple
-from parllel.cages.spaces import Spaces, caster
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
@@ -23,6 +19,32 @@ STEP_OUTS = {
     "truncated": "out_truncated",
     "info": "out_info",
 }
+
+
+class Step(typing.NamedTuple):
+    """The result of one step of one environment.
+
+    Attributes:
+        observation: what to act on next; after a reset, if there was one.
+        next_observation: what the step led to, before any reset.
+        reward, terminated, truncated, info: as `env.step` returned them.
+    """
+
+    observation: Tree
+    next_observation: Tree
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class FinalObservation(typing.NamedTuple):
+    """The true last observation of an episode that ended at row `row` of column `column`."""
+
+    row: int
+    column: int
+    observation: Tree
+    truncated: bool
 
 
 class StepResult:
@@ -66,45 +88,3 @@ def deliver(parts: Mapping[str, Any], outs: Mapping[str, Any]) -> StepResult:
         else:
             out[...] = value
     return StepResult(rest, tuple(name for name in parts if name in outs))
-
-
-def check_outs(outs: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return the out arguments that are not None, by part; raise TypeError for one that cannot be written."""
-    given = {name: out for name, out in outs.items() if out is not None}
-    for name, out in given.items():
-        if not hasattr(out, "__setitem__"):
-            raise TypeError(f"{what}: {STEP_OUTS[name]}: expected an Array or node, got {out!r}")
-    return given
-
-
-def plain_action(environment: Spaces, action: Tree) -> Any:
-    """Return an action as the environment expects it, clipped to its Box.
-
-    action: a scalar, array, Array, dict or node of a buffer.
-    """
-    return _plain(environment.action, action)
-
-
-def _plain(space: Any, action: Tree) -> Any:
-    if hasattr(space, "spaces"):
-        parts = action._asdict() if isinstance(action, NamedTuple) else action
-        if isinstance(space.spaces, Mapping):
-            return {name: _plain(inner, parts[name]) for name, inner in space.spaces.items()}
-        values = parts.values() if isinstance(parts, dict) else parts
-        return tuple(_plain(s, part) for s, part in zip(space.spaces, values, strict=True))
-    array = np.array(action)
-    if isinstance(space, spaces.Discrete):
-        return int(array)
-    if array.shape != space.shape:
-        raise ValueError(f"action: expected shape {space.shape}, got {array.shape}")
-    row = array[np.newaxis]
-    return caster(space, row.shape)(row)[0, ...]
-
-
-def by_part(outs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return out arguments by part, `out_obs` as `observation`; raise TypeError for an unknown argument."""
-    names = {argument: part for part, argument in STEP_OUTS.items()}
-    unknown = [name for name in outs if name not in names]
-    if unknown:
-        raise TypeError(f"unexpected arguments {unknown}; expected some of {sorted(names)}")
-    return {names[name]: out for name, out in outs.items()}

@@ -6,7 +6,7 @@
                                    group g that it finished; FAILED in
                                    all of them if its process ends
     1 + (G + 1) W     main         listening: 1 once it wants a byte for     -
-                                   each done word, see bell.py
+                                   each done word, see wakeup_pipe.py
     (g = n_groups = G for calls, which concern the whole cage; what is asked goes over pipes)
 
 The payload of a done line for calls is the length of the answer in the worker's mail box, which follows the
@@ -35,7 +35,7 @@ import numpy as np
 
 from parllel.arrays.array import Array
 from parllel.arrays.kinds import SharedMemoryArray
-from parllel.cages.workers.bell import Bell
+from parllel.cages.workers.wakeup_pipe import WakeupPipe
 from parllel.system.waits.make_wait import make_wait
 from parllel.system.waits.sleep_slots import SleepSlots
 from parllel.system.waits.wait import LINE_BYTES, LINE_WORDS, Wait
@@ -47,10 +47,10 @@ STEP, RANDOM, RESET_ALL, RESET_ENDED, CALL, ROLLOUT = range(6)
 BY_PIPE, COLLECT_ALL, COLLECT_TRUNCATED, COLLECT_AT_ONCE = range(4)
 _PAYLOAD = 2  # words of a line before its payload
 _RECORD = 2  # words: command with its group and batch, row
-MOST_GROUPS = (LINE_WORDS - _PAYLOAD) // _RECORD - 2
+MAX_GROUPS = (LINE_WORDS - _PAYLOAD) // _RECORD - 2
 _GROUP_SHIFT, _BATCH_SHIFT = 3, 6
 _THREE_BITS = 7
-MOST_BATCHES = 2 ** (31 - _BATCH_SHIFT)
+MAX_BATCHES = 2 ** (31 - _BATCH_SHIFT)
 MAIL_LINES = 256  # 16 KiB for each worker
 
 
@@ -58,8 +58,8 @@ class ControlSize:
     """How many lines there are and which is whose; picklable."""
 
     def __init__(self, n_workers: int, n_groups: int) -> None:
-        if n_groups > MOST_GROUPS:
-            raise ValueError(f"n_groups: expected at most {MOST_GROUPS}, got {n_groups}")
+        if n_groups > MAX_GROUPS:
+            raise ValueError(f"n_groups: expected at most {MAX_GROUPS}, got {n_groups}")
         self.n_workers, self.n_groups = n_workers, n_groups
         # One for each group and one for calls may be unread at once; one more is being written.
         self.n_records = n_groups + 2
@@ -99,7 +99,7 @@ class Control:
         size: of which cage.
         lines: from `size.allocate`, as are `sleep_slots`.
         kind, spin_us: of the wait.
-        bell: that of the cage, closed with this; None where there can be none.
+        wakeup: the pipe of the cage, closed with this; None where there can be none.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Control:
         kind: str,
         spin_us: float,
         sleep_slots: SleepSlots | None,
-        bell: Bell | None,
+        wakeup: WakeupPipe | None,
     ) -> None:
         memory = np.asarray(lines)
         self.size = size
@@ -123,7 +123,7 @@ class Control:
         self.number = 0
         self._batch = 0  # shifted to its place in a record
         self._post_go = self.wait.poster(GO)
-        self._bell = bell
+        self._wakeup = wakeup
 
     def command(self, operation: int, group: int, row: int) -> int:
         """Tell all workers what to do in the current batch, and return the number of the command."""
@@ -151,21 +151,26 @@ class Control:
     def post_done(self, group: int, worker: int, number: int) -> None:
         """Say that a worker has finished a command of a group, or FAILED."""
         self.wait.post(self.size.done_line(group, worker), number)
-        # After the post, see bell.py.
-        if self._bell is not None and self.wait.load(self.size.listening_line):
-            self._bell.ring()
+        # After the post, see wakeup_pipe.py.
+        if self._wakeup is not None and self.wait.load(self.size.listening_line):
+            self._wakeup.wake()
 
-    def listen(self) -> Bell | None:
-        """Have workers ring from now on, for each done word; return the bell, None where none can be."""
+    def listen(self) -> WakeupPipe | None:
+        """Have workers write a byte for each done word from now on; return the pipe, None if it has none."""
         # For good: a worker that looks in every row need not be told again.
-        if self._bell is not None:
+        if self._wakeup is not None:
             self.wait.post(self.size.listening_line, 1)
-        return self._bell
+        return self._wakeup
 
     def close(self) -> None:
-        """Close the bell; the lines are the caller's."""
-        if self._bell is not None:
-            self._bell.close()
+        """Close the wakeup pipe; the lines are the caller's."""
+        if self._wakeup is not None:
+            self._wakeup.close()
+
+    def done_words(self, group: int) -> list[int]:
+        """Return the done word of each worker, of a group."""
+        load, first = self.wait.load, self.size.done_line(group)
+        return [load(line) for line in range(first, first + self.size.n_workers)]
 
     def put_mail(self, worker: int, message: bytes) -> bool:
         """Leave the answer to a call where main finds it, if there is room; call before the post."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parllel.buffers.conversation import FIRST_WORDS, Conversation
-from parllel.cages.workers.awaited import Awaited
+from parllel.cages.cage_interface import Awaited
 from parllel.errors import WrongStateError
 from parllel.system.processes.several import Handle
 

@@ -6,6 +6,8 @@
                        <-- value, or METHOD --------   METHOD for what can be called
     env.name(...)      -- "method", name, args ---->   called there, where the environment is
     env.name = value   -- "set", name, value ------>   set there
+    collect_*          -- "collect" --------------->   what each process has of its columns
+                       <-- by group ----------------   episodes and final observations, in one answer
 
 The cage never holds an environment, so whatever it does not have itself is asked for.
 """
@@ -13,50 +15,77 @@ The cage never holds an environment, so whatever it does not have itself is aske
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.spaces import Spaces
+from parllel.cages.stepping.batched_trajectories import sees_agent_info
+from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.rows import cage_part
+from parllel.cages.stepping.step_result import FinalObservation
+from parllel.cages.stepping.trajectories import TrajInfoFactory, unpack
+from parllel.cages.traj_info import TrajInfo
+from parllel.types import Tree
 
 # The answer where an attribute is a method, which cannot be sent: the cage makes a stand-in of it.
 METHOD = "parllel: a method"
 
 
 class RemoteCage(CageInterface):
-    """Ask environments of other processes for their spaces, attributes and methods.
+    """Ask environments of other processes for their spaces, episodes, attributes and methods.
 
     Args:
         index: number of the first environment.
-        await_spaces: waits until all environments are made, and returns the spaces of each.
+        env_factories, seeds: of each environment.
+        traj_info: makes the record of one episode.
         reset_automatically: as the environments are made.
-        needs_reset: [n], in memory that the cage keeps up to date.
     """
 
+    _name: str  # what messages call the cage
     _asks_one = False  # whether it is one environment, whose values stand for themselves
 
     def __init__(
         self,
         index: int,
-        await_spaces: Callable[[], Spaces],
         *,
+        env_factories: Sequence[EnvFactory],
+        seeds: Sequence[Any],
+        traj_info: TrajInfoFactory,
         reset_automatically: bool,
-        needs_reset: NDArray[np.bool_],
     ) -> None:
         self._index = index
-        self._await_spaces = await_spaces
+        self._env_factories, self._seeds = env_factories, list(seeds)
+        self._traj_info = traj_info
+        # Only if it does is agent_info bound, and so introduced to the workers.
+        self._sees_agent_info = sees_agent_info(traj_info)
+        self._completed: list[TrajInfo] = []
+        self._final: list[FinalObservation] = []
         self._reset_automatically = reset_automatically
-        self._needs_reset = needs_reset
+        # Kept up to date by the subclass, which may replace it by memory of all its processes.
+        self._needs_reset: NDArray[np.bool_] = np.ones(len(self._seeds), bool)
         self._spaces: Spaces | None = None
         self._spaces_error: AttributeError | None = None
 
     @abstractmethod
+    def _await_spaces(self) -> Spaces:
+        """Wait until all environments are made, and return the spaces of each."""
+
+    @abstractmethod
     def _ask(self, op: str, *args: Any) -> list[Any]:
         """Have each environment do something while nothing else is; return the answers by column."""
+
+    @abstractmethod
+    def _fetch(self, method: str, truncated_only: bool) -> Sequence[Any]:
+        """Return of each process, by group, the packed episodes and final observations since the last call.
+
+        Empty if there are none. After a failure what the processes could still hand over, once.
+        """
 
     @property
     def n(self) -> int:
@@ -85,6 +114,47 @@ class RemoteCage(CageInterface):
         """The argument of that name."""
         return self._reset_automatically
 
+    @property
+    def environment_seeds(self) -> list[Any]:
+        """The seed of each environment, as it was given; None if it was drawn."""
+        return list(self._seeds)
+
+    def _part_of(self, samples: Samples, columns: slice) -> tuple[Tree, dict[str, Tree]]:
+        """Return what `cage_part` does; ValueError unless there is one column for each environment."""
+        # No more than the cage reads or writes: each field that is sent has to be shareable.
+        action, fields = cage_part(samples, agent_info=self._sees_agent_info)
+        # Checked here, as each process sees its own share of the columns only.
+        B = fields["reward"].shape[1]
+        if not 0 <= columns.start <= columns.stop <= B or columns.stop - columns.start != self.n:
+            raise ValueError(
+                f"{self._name}: columns: expected {self.n} of the {B} that there are, got {columns}"
+            )
+        return action, fields
+
+    def collect_completed_trajs(self) -> list[TrajInfo]:
+        """Return the episodes that ended since the last call, by column, then in time.
+
+        After a failure, return those that the processes could still hand over; the same goes for final
+        observations.
+        """
+        self._collect("collect_completed_trajs")
+        completed, self._completed = self._completed, []
+        return completed
+
+    def collect_final_observations(self, *, truncated_only: bool = False) -> list[FinalObservation]:
+        """Return the last observations of episodes that ended in rows since the last call."""
+        self._collect("collect_final_observations", truncated_only)
+        final, self._final = self._final, []
+        return [one for one in final if one.truncated] if truncated_only else final
+
+    def _collect(self, method: str, truncated_only: bool = False) -> None:
+        # Each process reports by group; by group and then by process is the order of the columns.
+        for group in zip(*self._fetch(method, truncated_only), strict=True):
+            for completed, final in group:
+                # Added to what is there: the last fetch may have been for the other of the two methods.
+                self._completed += unpack(self._traj_info, completed)
+                self._final += [FinalObservation(*one) for one in final]
+
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, found through its wrappers; arguments are pickled."""
         values = self._ask("method", name, args, kwargs)
@@ -108,3 +178,9 @@ class RemoteCage(CageInterface):
             object.__setattr__(self, name, value)
         else:
             self._ask("set", name, value)
+
+
+def by_column(parts: Sequence[Sequence[Sequence[Any]]]) -> list[Any]:
+    """Return what each process returned by group, in the order of the columns."""
+    # Groups are adjacent columns, and so are the shares of a group, in the order of the processes.
+    return [value for group in zip(*parts, strict=True) for share in group for value in share]

@@ -1,7 +1,13 @@
-"""Start the processes of a SynchronizedProcessCage.
+"""Divide the columns of a SynchronizedProcessCage among processes, and start these.
+
+    columns      0 1 2 3 | 4 5 6 7          two groups of a cage of eight environments
+    stepped by   w w v m | w w v m          w, v: workers; m: the main process, if it takes part
+
+Every process has a share of every group, so that all cores are busy while either group steps. Groups, and the
+shares of a group, are contiguous.
 
     main: start_pool                                          worker w: serve
-    allocates lines, flags, slots and a bell     -------->    inherits them: they cannot be sent later
+    allocates lines, flags, slots and a pipe     -------->    inherits them: they cannot be sent later
     Child, with the factories of its columns     -------->    makes its environments, then waits for commands
     makes its own environments meanwhile
     WorkerPool.await_spaces                      <--------    first words: the spaces, or why it failed
@@ -23,15 +29,14 @@ from numpy.typing import NDArray
 from parllel.arrays.kinds import SharedMemoryArray
 from parllel.buffers.conversation import Conversation
 from parllel.cages.env_registry import WithRegistry
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.stepping.environments_for import environments_for
-from parllel.cages.stepping.make_envs import EnvFactory
+from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.trajectories import TrajInfoFactory
-from parllel.cages.workers.bell import Bell
 from parllel.cages.workers.control import Control, ControlSize
 from parllel.cages.workers.environment_share import EnvironmentShare
 from parllel.cages.workers.synchronized_worker import WorkerSettings, serve
+from parllel.cages.workers.wakeup_pipe import WakeupPipe
 from parllel.cages.workers.worker_pool import WorkerPool
 from parllel.system.processes.child import Child
 from parllel.system.processes.cores import usable_cores
@@ -61,6 +66,49 @@ class PoolSettings:
     start_method: str | None
     cores: Sequence[int] | None
     buffers: Any
+
+
+def divide(
+    n: int, n_workers: int, n_groups: int, n_main: int
+) -> tuple[list[slice], list[list[slice]]]:
+    """Return the columns of each group, and for each process its columns in each group.
+
+    n: total number of environments.
+    n_main: how many of them the main process steps; 0 if it does not take part.
+
+    The main process comes last. A worker may have no environments in one group, but has at least one in all.
+
+    Raises:
+        ValueError: if there are too few environments for that many workers or groups.
+    """
+    # Checked before any process starts: afterwards there would be processes to end again.
+    if n_workers < 1:
+        raise ValueError(f"n_workers: expected at least 1, got {n_workers}")
+    if not 1 <= n_groups <= n:
+        raise ValueError(f"n_groups: expected 1 to {n} for {n} environments, got {n_groups}")
+    if not 0 <= n_main < n:
+        raise ValueError(f"n_main: expected 0 to {n - 1} of {n} environments, got {n_main}")
+    if n_workers > n - n_main:
+        raise ValueError(
+            f"n_workers: expected at most one for each of {n - n_main} environments, got {n_workers}"
+        )
+    groups = _slices_of(_split_evenly(n, n_groups))
+    sizes = [group.stop - group.start for group in groups]
+    # Main's share is fixed first, as its size is asked for; workers divide what is left of each group.
+    mains = _spread(n_main, sizes)
+    workers = [[0] * n_groups for _ in range(n_workers)]
+    for g, size in enumerate(sizes):
+        # Workers with fewer environments so far come first, as `_split_evenly` gives more to the first ones:
+        # so none is left without.
+        order = sorted(range(n_workers), key=lambda w: sum(workers[w]))
+        for w, share in zip(order, _split_evenly(size - mains[g], n_workers), strict=True):
+            workers[w][g] = share
+    # Contiguous, because a process writes its columns of a row as slices.
+    shares = []
+    for g, group in enumerate(groups):
+        sizes_here = [worker[g] for worker in workers] + [mains[g]]
+        shares.append(_slices_of(sizes_here, group.start))
+    return groups, [list(of_one) for of_one in zip(*shares, strict=True)]
 
 
 def environments_of(
@@ -105,14 +153,14 @@ def start_pool(
     size = ControlSize(n_workers, len(shares[0]))
     kind, spin_us = _choose_wait(settings)
     lines, sleep_slots = size.allocate(kind)
-    bell = Bell() if Bell.available else None
+    wakeup = WakeupPipe() if WakeupPipe.available else None
     # Shares cover all columns, so the last one tells how many environments there are.
     flags = SharedMemoryArray((max(share.stop for of_one in shares for share in of_one),), bool)
     needs_reset: NDArray[np.bool_] = np.asarray(flags)
     needs_reset[:] = True  # before any worker starts, as those write it from then on
     # Before any worker, so that it can end those that were started, whatever goes wrong from here on.
     pool = WorkerPool(
-        Control(size, lines, kind, spin_us, sleep_slots, bell),
+        Control(size, lines, kind, spin_us, sleep_slots, wakeup),
         settings.timeout_s,
         shares,
         [lines, flags],
@@ -136,7 +184,7 @@ def start_pool(
             of_worker = WorkerSettings(
                 w, size, kind, spin_us, shares[w], settings.reset_automatically, core, others
             )
-            inherited = (lines, flags, sleep_slots, bell, settings.buffers)
+            inherited = (lines, flags, sleep_slots, wakeup, settings.buffers)
             pool.workers.append(_start(target, makes(w), of_worker, inherited, settings))
         # Main's own environments last: the workers make theirs at the same time.
         if any(share.start < share.stop for share in shares[n_workers]):
@@ -184,3 +232,27 @@ def _start(
     )
     # One that fails gets no time to close its environments, as the others could not go on meanwhile.
     return Conversation(child, timeout_s=settings.timeout_s, buffers=inherited[-1], leave_s=0.0)
+
+
+def _spread(n: int, sizes: list[int]) -> list[int]:
+    """Return a part of each size, with sum `n`, as equal as possible, the later ones larger."""
+    parts = [0] * len(sizes)
+    for _ in range(n):
+        # To a group with room, the smallest part so far, and the last of those.
+        g = max(range(len(sizes)), key=lambda g: (sizes[g] - parts[g] > 0, -parts[g], g))
+        parts[g] += 1
+    return parts
+
+
+def _split_evenly(n: int, parts: int) -> list[int]:
+    """Return `parts` sizes that sum to `n`, the larger ones first."""
+    return [n // parts + (part < n % parts) for part in range(parts)]
+
+
+def _slices_of(sizes: list[int], start: int = 0) -> list[slice]:
+    """Return adjacent slices of these sizes."""
+    slices = []
+    for size in sizes:
+        slices.append(slice(start, start + size))
+        start += size
+    return slices

@@ -3,7 +3,7 @@
     main -> worker     go: a number                     rows: nothing else is sent
                        CALL, number, (op, arguments)    over the pipe, after the go that announces it
     worker -> main     done: that number                what it wrote to the batch is visible then;
-                       a byte through the bell          only if main listens, see bell.py
+                       a byte through the wakeup pipe   only if main listens, see wakeup_pipe.py
                        ANSWER, ERROR                    in the mail box, or over the pipe if it is too long
                        EXCEPTION                        the worker ends; all its done words are negative then.
                                                         Afterwards what main had not collected yet
@@ -79,12 +79,12 @@ class SynchronizedWorker:
         inherited: Any,
     ) -> None:
         # Memory in "shared" storage, semaphores and pipes can only be handed over when a process starts.
-        lines, needs_reset, sleep_slots, bell, buffers = inherited
+        lines, needs_reset, sleep_slots, wakeup, buffers = inherited
         self._worker = settings.worker
         self._size = settings.size
         self._conversation = ChildConversation(connection, buffers)
         self._control = Control(
-            settings.size, lines, settings.kind, settings.spin_us, sleep_slots, bell
+            settings.size, lines, settings.kind, settings.spin_us, sleep_slots, wakeup
         )
         self._share = EnvironmentShare(
             makes,

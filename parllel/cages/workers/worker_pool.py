@@ -21,9 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from parllel.arrays.array import Array
-from parllel.buffers.conversation import Conversation, reason_of
+from parllel.buffers.conversation import FIRST_WORDS, Conversation, reason_of
 from parllel.cages.spaces import Spaces, check_alike
-from parllel.cages.workers.await_made import SETTLE_S, await_made
 from parllel.cages.workers.control import (
     BY_PIPE,
     CALL,
@@ -36,9 +35,10 @@ from parllel.cages.workers.environment_share import EnvironmentShare
 from parllel.errors import ClosedError, WorkerTimeoutError, first_of
 from parllel.system.counted_time import counted_s
 from parllel.system.processes.owned import own
-from parllel.system.processes.several import Deaths, Handle
+from parllel.system.processes.several import Deaths, Handle, await_any
 
 POLL_S = 0.01  # how long a death may go unnoticed; looking more often would cost the row
+SETTLE_S = 0.01  # what goes wrong in many workers at once does so within this time
 RESCUE_S = 0.2  # for the workers that are well to hand over what they have collected
 # After a failure in these the state of the environments is unknown, so all processes end.
 _STEPS = ("decorrelate", "close")
@@ -92,7 +92,7 @@ class WorkerPool:
         """
         self.check_open(name)
         try:
-            made = await_made(self.workers, self._timeout_s)
+            made = _await_made(self.workers, self._timeout_s)
             if self.main is not None:
                 made.append(self.main.made)
             first, expected = made[0]
@@ -140,10 +140,10 @@ class WorkerPool:
         if self.broken is not None:
             return ()
         if self._handles is None:
-            bell = self.control.listen()
+            wakeup = self.control.listen()
             sentinels = [worker.child.sentinel for worker in self.workers]
-            self._handles = () if bell is None else (bell, *sentinels)
-        # After `listen`: a word that is posted from here on rings.
+            self._handles = () if wakeup is None else (wakeup, *sentinels)
+        # After `listen`: a word that is posted from here on wakes.
         return () if self._says(group, number) else self._handles
 
     def await_done(self, group: int, number: int, doing: str) -> None:
@@ -178,7 +178,7 @@ class WorkerPool:
     def _check_workers(self, group: int, number: int, doing: str) -> None:
         """Raise what workers left to say that have failed or died."""
         # The words as well as deaths: a worker that failed may take long to send why, and to close.
-        if self._died() or min(self._words(group)) < 0:
+        if self._died() or min(self.control.done_words(group)) < 0:
             self._fail(group, number, doing, set())
 
     def _died(self) -> bool:
@@ -190,16 +190,12 @@ class WorkerPool:
 
     def _says(self, group: int, number: int) -> bool:
         """Return whether the words of all workers are a number, or one says that its worker has failed."""
-        words = self._words(group)
+        words = self.control.done_words(group)
         return words.count(number) == len(words) or min(words) < 0
-
-    def _words(self, group: int) -> list[int]:
-        load, first = self.control.wait.load, self.control.size.done_line(group)
-        return [load(line) for line in range(first, first + len(self.workers))]
 
     def _busy(self, group: int, number: int) -> list[int]:
         """Return the workers that have neither finished a command nor said that they cannot."""
-        return [w for w, word in enumerate(self._words(group)) if 0 <= word != number]
+        return [w for w, word in enumerate(self.control.done_words(group)) if 0 <= word != number]
 
     # ------------------------------------------------------------------ calls
 
@@ -390,3 +386,30 @@ class WorkerPool:
             if self.main is not None:
                 stack.enter_context(contextlib.suppress(Exception))
                 self.main.close()
+
+
+def _await_made(workers: Sequence[Conversation], timeout_s: float) -> list[tuple[int, Spaces]]:
+    """Return what the workers say at their start; after a failure, do not wait for the rest."""
+    doing = "while its environments were made"
+    made: dict[int, tuple[int, Spaces]] = {}
+    errors: list[Exception] = []
+    awaited = {worker.child: w for w, worker in enumerate(workers)}
+    left_s = timeout_s
+    while awaited:
+        # For any of them, not one after the other: it may be the last that fails at once.
+        heard, left_s = await_any(list(awaited), left_s)
+        for child in heard:
+            w = awaited.pop(child)
+            try:
+                made[w] = workers[w].answer(FIRST_WORDS, doing)
+            except Exception as error:
+                errors.append(error)
+                # The others get an instant to fail as well, so that the error can say how many did.
+                left_s = min(left_s, SETTLE_S)
+        if not heard:
+            # After an error the others had no time, so they are not to blame for being late.
+            errors = errors or [child.late_error(timeout_s, doing) for child in awaited]
+            break
+    if errors:
+        raise first_of(errors)
+    return [made[w] for w in range(len(workers))]

@@ -24,8 +24,8 @@ from parllel.agents.handler import Handler
 from parllel.buffers.samples import Samples
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.stepping.awaited_rows import AwaitedRows
+from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.traj_info import TrajInfo
-from parllel.cages.workers.answers import FinalObservation
 from parllel.distributed.rollouts.arguments import check_kind, check_timeout
 from parllel.distributed.rollouts.env_unit import Doing, EnvUnit
 from parllel.distributed.rollouts.env_worker import EnvWorker

@@ -13,8 +13,8 @@ from gymnasium.vector import SyncVectorEnv
 
 from parllel.buffers.samples import Samples
 from parllel.cages.cage import Cage
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
 from parllel.cages.process_cage import ProcessCage
+from parllel.cages.stepping.make_envs import VectorEnvFactory
 from parllel.cages.synchronized_process_cage import SynchronizedProcessCage
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.testing.cages.cage_hooks import CageHooks, EnvFactories, SingleCageHooks

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from parllel.buffers.samples import Samples
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
+from parllel.cages.stepping.make_envs import VectorEnvFactory
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.errors import ClosedError, WrongStateError
 from parllel.testing.cages.cage_hooks import FIRST, record_columns, run, run_groups

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from parllel.buffers.samples import Samples
-from parllel.cages.native.vector_env_factory import VectorEnvFactory
+from parllel.cages.stepping.make_envs import VectorEnvFactory
 from parllel.cages.vectorized_cage import VectorizedCage
 from parllel.testing.cages.cage_hooks import FIRST
 from parllel.testing.cages.native_reference import masked_reset

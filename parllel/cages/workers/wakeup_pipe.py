@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from parllel.system.processes.owned import own
 
 
-class Bell:
+class WakeupPipe:
     """Both ends of the pipe; to be handed over when processes start."""
 
     # A pipe of Windows has no descriptor to write a byte to.
@@ -38,13 +38,13 @@ class Bell:
         """Return the descriptor that becomes readable."""
         return self._reader.fileno()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Make the pipe readable."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._writer.fileno(), b"!")
 
-    def silence(self) -> None:
-        """Take out what has been written."""
+    def drain(self) -> None:
+        """Read out what has been written."""
         # All at once, as the pipe of Linux holds no more; what a larger one keeps wakes once more. There may
         # be nothing, and that a cage was closed is reported by its rows.
         with contextlib.suppress(OSError):
@@ -52,7 +52,7 @@ class Bell:
 
     def disown(self, why: str) -> None:
         """Give up the reader's end, in a fork: what it took out would not wake the owner."""
-        # Not the other: the fork may be a worker, which rings.
+        # Not the other: the fork may be a worker, which wakes.
         self._reader.close()
 
     def __getstate__(self) -> dict[str, Connection]:
