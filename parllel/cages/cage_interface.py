@@ -178,7 +178,7 @@ class CageInterface(HeldEnvironments):
         )
 
     @abstractmethod
-    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
+    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
         """Start to reset a group's environments, all or those that need it, into observation row `t`."""
 
     @abstractmethod

@@ -162,9 +162,9 @@ class ProcessCage(RemoteCage, PlainFace):
         check_batch(number, self._n_batches, self._name)
         self._batch = number
 
-    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
+    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
         """Tell the worker to reset into row `t`."""
-        self._start_row_op(RESET_ALL if everyone else RESET_ENDED, t, "reset", group)
+        self._start_row_op(RESET_ALL if all_envs else RESET_ENDED, t, "reset", group)
 
     def start_row(self, t: int, group: int = 0) -> None:
         """Tell the worker to step with the action of row `t`."""

@@ -212,9 +212,9 @@ class SynchronizedProcessCage(RemoteCage):
             check_batch(number, rows.n_batches, self._name)
         rows.use_batch(number)
 
-    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
+    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
         """Let the workers reset a group into row `t`."""
-        operation = RESET_ALL if everyone else RESET_ENDED
+        operation = RESET_ALL if all_envs else RESET_ENDED
         self._refuse(operation, t, group)
         self._rows.start(operation, t, group)
 

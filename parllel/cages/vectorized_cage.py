@@ -129,11 +129,11 @@ class VectorizedCage(CageInterface):
         assert self._rows is not None
         self._rows.use_batch(number)
 
-    def start_reset(self, t: int = 0, *, everyone: bool = True, group: int = 0) -> None:
+    def start_reset(self, t: int = 0, *, all_envs: bool = True, group: int = 0) -> None:
         """Reset, now; `finish_row` completes the call."""
         self._begin("start_reset", group)
         # Nothing is prepared ahead in this process: there is no time in which only others work.
-        self._envs.reset_rows(t, everyone=everyone)
+        self._envs.reset_rows(t, all_envs=all_envs)
         # Set after the work: a start that raised has started nothing, and the next call may be another start.
         self._order.in_progress = "reset", t
 

@@ -36,7 +36,7 @@ class RenderedColumns:
     """
 
     def __init__(self, cages: CageColumns, columns: Sequence[int]) -> None:
-        B = cages.everyone.columns.stop
+        B = cages.all_envs.columns.stop
         self.columns = sorted(set(columns))
         if not self.columns or self.columns[0] < 0 or self.columns[-1] >= B:
             raise ValueError(f"columns: expected some of 0 to {B - 1}, got {list(columns)}")

@@ -32,7 +32,7 @@ class AlternatingSampler(BatchSampler):
     def __init__(self, *arguments: Any, **named_arguments: Any) -> None:
         super().__init__(*arguments, **named_arguments)
         # Chosen once: a half is whole groups, whose processes are fixed.
-        self._halves = self.cages.everyone.halves()
+        self._halves = self.cages.all_envs.halves()
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Fill the buffer with `T` further steps of every environment."""

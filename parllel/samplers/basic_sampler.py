@@ -19,13 +19,13 @@ class BasicSampler(BatchSampler):
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Fill the buffer with `T` further steps of every environment."""
-        everyone = self.cages.everyone
-        columns = everyone.columns
+        all_envs = self.cages.all_envs
+        columns = all_envs.columns
         with self.batch():
             for t in range(self.batch_spec.T):
                 self.act(t, columns)
-                everyone.start_row(t)
-                everyone.finish_row()
+                all_envs.start_row(t)
+                all_envs.finish_row()
             # Before `finish`, which updates the statistics that row T is to be transformed with.
             self.bootstrap(columns)
             return self.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,10 +18,14 @@ from parllel.buffers.tree import buffer_arrays
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import WrongStateError
-from parllel.samplers.batch_edges import check_edges, edges_of, load_edges
-from parllel.samplers.batch_timer import BatchTimer
+from parllel.samplers.batch_state import (
+    NO_STATE,
+    check_edges,
+    count_unsaved,
+    edges_of,
+    load_edges,
+)
 from parllel.samplers.cage_columns import CageColumns
-from parllel.samplers.collector_off import collector_off
 from parllel.samplers.final_observations import (
     has_next_observations,
     places_of,
@@ -38,7 +43,6 @@ from parllel.samplers.part_checks import (
     warn_of_discounts,
 )
 from parllel.samplers.sampler import Sampler
-from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_chain import FinalChain
 from parllel.transforms.naming import naming, note_transform
@@ -124,7 +128,7 @@ class BatchSampler(Sampler):
         self.updates_statistics = True
         self._started = self._within = False
         self._batches = 0
-        self._timer: BatchTimer | None = None
+        self._timer: _BatchTimer | None = None
         # Environments whose episodes were cut short because their state could not be saved.
         self._restarted = np.zeros(batch_spec.B, bool)
         self._unsaved: dict[str, int] = {}
@@ -132,7 +136,7 @@ class BatchSampler(Sampler):
         self._moving = moving_blocks(self._arrays)
         self._bind()
         # Looked up once, as it is called for each batch.
-        self._go_over = self._parts_that_go_over()
+        self._rebind = self._rebinds()
 
     def _bind(self) -> None:
         claim_parts(self, self.handler, self.samples, self.transforms)
@@ -145,10 +149,10 @@ class BatchSampler(Sampler):
             release_parts(self)
             raise
 
-    def _parts_that_go_over(self) -> list[Callable[[int], None]]:
+    def _rebinds(self) -> list[Callable[[int], None]]:
         """Return what takes all that is bound to the buffer to the batch that its arrays show."""
         samples = self.samples
-        parts = self.cages.parts_that_go_over(samples)
+        parts = self.cages.rebinds(samples)
         if follows_batches(self.handler):
             parts.append(self.handler.use_batch)
         else:
@@ -177,7 +181,7 @@ class BatchSampler(Sampler):
             )
         # Before anything is written: a forked copy of this process has the same batch, in shared memory.
         self.cages.check_open()
-        with collector_off():
+        with _collector_off():
             self._within = self._started  # what is carried to row 0 must not be carried twice
             self.handler.sample_mode()  # first: resets are for the memory of sampling
             self._begin()
@@ -191,12 +195,12 @@ class BatchSampler(Sampler):
                 array.rotate()
             if self._moving:
                 number = shown_number(self._moving)
-                for use_batch in self._go_over:
+                for use_batch in self._rebind:
                     use_batch(number)
             if self._restarted.any() or not self.resets_automatically:
                 self._reset_ended()
             return
-        self.cages.reset(0, everyone=True)
+        self.cages.reset(0, all_envs=True)
         self.handler.reset()
         self._forget_restarted()
         most, seed = self._decorrelation
@@ -211,7 +215,7 @@ class BatchSampler(Sampler):
         # Asked for before the reset, which clears it.
         ended = np.flatnonzero(self.cages.needs_reset)
         if len(ended):
-            self.cages.reset(0, everyone=False)
+            self.cages.reset(0, all_envs=False)
             self.handler.reset_one(ended)
         self._forget_restarted()
 
@@ -225,8 +229,8 @@ class BatchSampler(Sampler):
     def collect_timed_batch(
         self, elapsed_steps: int
     ) -> tuple[Samples, list[TrajInfo], dict[str, float]]:
-        """Return what `collect_batch` does, and the seconds of its parts; see `BatchTimer`."""
-        timer = self._timer = BatchTimer()
+        """Return what `collect_batch` does, and the seconds of its parts; see `_BatchTimer.seconds`."""
+        timer = self._timer = _BatchTimer()
         try:
             samples, trajs = self.collect_batch(elapsed_steps)
         finally:
@@ -380,3 +384,52 @@ class BatchSampler(Sampler):
             self.cages.close()
         finally:
             self.handler.close()
+
+
+class _BatchTimer:
+    """Count the seconds of one batch by what they were spent on.
+
+    A sampler has one only for the batch that `collect_timed_batch` makes, as reading the clock twice per
+    row costs time itself.
+    """
+
+    def __init__(self) -> None:
+        # Of all clocks this one has the finest resolution, and never goes back.
+        self._began = perf_counter()
+        self._inference = self._transforms = 0.0
+
+    def add_inference(self, began: float) -> None:
+        """Count the time since `began` for the agent and the step transforms."""
+        self._inference += perf_counter() - began
+
+    def add_transforms(self, began: float) -> None:
+        """Count the time since `began` for what is done to a finished batch."""
+        self._transforms += perf_counter() - began
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds since the timer was made, by part.
+
+        `inference` is the agent and the step transforms, `transforms` what is done to a finished batch.
+        `environments` is the rest: stepping environments in this process, or waiting for those in others.
+        """
+        # The rest, not measured: that would be two more readings of the clock for every row.
+        total = perf_counter() - self._began
+        return {
+            "inference": self._inference,
+            "environments": max(total - self._inference - self._transforms, 0.0),
+            "transforms": self._transforms,
+        }
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Keep the garbage collector from running, if it is on; it makes up for it afterwards."""
+    if not gc.isenabled():
+        yield
+        return
+    # It looks through whatever has been allocated, often in the middle of a row, while workers wait.
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,11 +1,17 @@
-"""Put the cages of a sampler side by side: assign columns of the batch, and step all cages together."""
+"""Put the cages of a sampler side by side: assign columns of the batch, and step all cages together.
+
+sampler     start_row(t) for every group of every cage, then finish_row() for every group
+processes   group 0 |--- step ---|
+group 1 |--- step -------|     all at the same time
+"""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +24,82 @@ from parllel.cages.spaces import check_side_by_side
 from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import first_of
-from parllel.samplers.units import Unit, Units
 from parllel.types import State
 
 _SAMPLED = Owners()
+
+
+class EnvGroup(NamedTuple):
+    """A group of a cage's environments, the smallest part that can be stepped by itself, and its columns."""
+
+    cage: CageInterface
+    number: int
+    columns: slice
+
+
+class EnvGroups:
+    """Groups with adjacent columns, which are stepped together.
+
+    A step costs two calls per group, whatever the number of its environments.
+
+    Args:
+        groups: at least one, in the order of their columns.
+
+    Attributes:
+        columns: the columns of all groups together.
+        start_row: start to step all environments with the actions of row `t`.
+        finish_row: wait until what was started is done.
+    """
+
+    def __init__(self, groups: Sequence[EnvGroup]) -> None:
+        self.groups = list(groups)
+        self.columns = slice(groups[0].columns.start, groups[-1].columns.stop)
+        # Methods are looked up once, as this runs at every step and its cost adds to each.
+        self._starts = [(one.cage.start_row, one.number) for one in groups]
+        self._finishes = [(one.cage.finish_row, one.number) for one in groups]
+
+        self.start_row: Callable[[int], None] = self._start_row
+        self.finish_row: Callable[[], None] = self._finish_row
+        if len(groups) == 1:  # the usual case: call the cage without a loop in between
+            self.start_row = partial(groups[0].cage.start_row, group=groups[0].number)
+            self.finish_row = partial(groups[0].cage.finish_row, groups[0].number)
+
+    def _start_row(self, t: int) -> None:
+        for start_row, number in self._starts:
+            start_row(t, number)
+
+    def start_rollout(self, T: int) -> None:
+        """Start to fill rows 0 to `T` - 1; the cages' policies act."""
+        for one in self.groups:
+            one.cage.start_rollout(T, one.number)
+
+    def start_reset(self, t: int, *, all_envs: bool) -> None:
+        """Start to reset all environments, or those that have ended, into row `t`."""
+        for one in self.groups:
+            one.cage.start_reset(t, all_envs=all_envs, group=one.number)
+
+    def _finish_row(self) -> None:
+        for finish_row, number in self._finishes:
+            finish_row(number)
+
+    def halves(self) -> tuple[EnvGroups, EnvGroups]:
+        """Split between two groups, as near to the middle column as possible.
+
+        Raises:
+            ValueError: if there is only one group.
+        """
+        ends = [one.columns.stop for one in self.groups[:-1]]
+        if not ends:
+            raise ValueError(
+                f"{self.groups[0].cage.spaces.name}: expected environments that can be stepped in two "
+                "halves, got one cage with one group; give several cages, or "
+                "SynchronizedProcessCage(..., n_groups=2)"
+            )
+        first, last = self.columns.start, self.columns.stop
+        # Doubled distances to the middle, which may lie between two columns.
+        distances = [abs(2 * end - first - last) for end in ends]
+        at = distances.index(min(distances)) + 1
+        return EnvGroups(self.groups[:at]), EnvGroups(self.groups[at:])
 
 
 class CageColumns:
@@ -34,8 +112,8 @@ class CageColumns:
 
     Attributes:
         columns: the columns of each cage.
-        groups: for each cage, its groups as Units.
-        everyone: all groups of all cages as Units.
+        groups: for each cage, its groups.
+        all_envs: all groups of all cages.
 
     Raises:
         ValueError: if there are no cages, the same cage twice, a number of environments other than `B`, cages
@@ -67,13 +145,13 @@ class CageColumns:
         check_side_by_side([cage.spaces for cage in cages])
         _warn_of_equal_seeds(cages)
         self.cages = list(cages)
-        self.groups: list[Units] = []
+        self.groups: list[EnvGroups] = []
         first = 0
         for cage in cages:
-            self.groups.append(Units(_units_of(cage, first)))
+            self.groups.append(EnvGroups(_groups_of(cage, first)))
             first += cage.n
-        self.columns = [units.columns for units in self.groups]
-        self.everyone = Units([unit for units in self.groups for unit in units.units])
+        self.columns = [of_cage.columns for of_cage in self.groups]
+        self.all_envs = EnvGroups([one for of_cage in self.groups for one in of_cage.groups])
 
     def check_open(self) -> None:
         """Raise ClosedError unless all cages can be used, in this process."""
@@ -103,7 +181,7 @@ class CageColumns:
             _SAMPLED.release(self)
             raise
 
-    def parts_that_go_over(self, samples: Samples) -> list[Callable[[int], None]]:
+    def rebinds(self, samples: Samples) -> list[Callable[[int], None]]:
         """Return what takes each cage to a batch of the buffer that they are bound to, given its number."""
         return [
             cage.use_batch
@@ -112,10 +190,10 @@ class CageColumns:
             for cage, columns in zip(self.cages, self.columns, strict=True)
         ]
 
-    def reset(self, t: int, *, everyone: bool) -> None:
+    def reset(self, t: int, *, all_envs: bool) -> None:
         """Reset all environments, or those that have ended, and write their observations to row `t`."""
-        self.everyone.start_reset(t, everyone=everyone)
-        self.everyone.finish_row()
+        self.all_envs.start_reset(t, all_envs=all_envs)
+        self.all_envs.finish_row()
 
     @property
     def needs_reset(self) -> NDArray[np.bool_]:
@@ -124,8 +202,8 @@ class CageColumns:
 
     def step(self, t: int) -> None:
         """Step all environments with the actions of row `t`."""
-        self.everyone.start_row(t)
-        self.everyone.finish_row()
+        self.all_envs.start_row(t)
+        self.all_envs.finish_row()
 
     def decorrelate(self, counts: Sequence[int], t: int = 0) -> None:
         """Take `counts[b]` random steps in environment b, and write the observations to row `t`."""
@@ -175,7 +253,7 @@ class CageColumns:
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
         """Restore what `states` returned; raise ValueError for another number of environments."""
-        B = self.everyone.columns.stop
+        B = self.all_envs.columns.stop
         if len(states) != B:
             raise ValueError(f"environments: expected the states of {B}, got {len(states)}")
         for cage, columns in zip(self.cages, self.columns, strict=True):
@@ -192,17 +270,17 @@ class CageColumns:
                 stack.callback(cage.close)
 
 
-def _units_of(cage: CageInterface, first: int) -> list[Unit]:
+def _groups_of(cage: CageInterface, first: int) -> list[EnvGroup]:
     """Return the groups of a cage whose first column is `first`."""
     groups = cage.groups
-    # Each must begin where the one before ends, as Units describe several groups by one slice.
+    # Each must begin where the one before ends, as EnvGroups describe several groups by one slice.
     ends = [0, *(group.stop for group in groups)]
     if [group.start for group in groups] != ends[:-1] or ends[-1] != cage.n:
         raise ValueError(
             f"{cage.spaces.name}: groups: expected adjacent slices from 0 to {cage.n}, got {groups}"
         )
     return [
-        Unit(cage, number, slice(first + group.start, first + group.stop))
+        EnvGroup(cage, number, slice(first + group.start, first + group.stop))
         for number, group in enumerate(groups)
     ]
 

@@ -13,7 +13,8 @@ from parllel.buffers.tree import buffer_arrays, buffer_asarray, buffer_rotate
 from parllel.cages.cage_interface import CageInterface
 from parllel.cages.traj_info import TrajInfo
 from parllel.errors import EpisodeTooLongError
-from parllel.samplers.cage_columns import CageColumns
+from parllel.samplers.batch_state import NO_STATE, count_unsaved
+from parllel.samplers.cage_columns import CageColumns, EnvGroups
 from parllel.samplers.part_checks import (
     check_actions,
     check_handler,
@@ -23,8 +24,6 @@ from parllel.samplers.part_checks import (
     release_parts,
 )
 from parllel.samplers.sampler import Sampler
-from parllel.samplers.units import Units
-from parllel.samplers.unsaved_environments import NO_STATE, count_unsaved
 from parllel.transforms.final_chain import FinalChain, check_finals_are_known
 from parllel.transforms.final_transforms import FinalTransforms
 from parllel.transforms.transform import StepTransform
@@ -120,7 +119,7 @@ class EvalSampler(Sampler):
         self.handler.eval_mode()
         try:
             self.handler.reset()
-            self._cages.reset(0, everyone=True)
+            self._cages.reset(0, all_envs=True)
             self._cages.completed_trajs()  # dropped: episodes of an evaluation that an error ended
             played: list[list[TrajInfo]] = [[] for _ in self.quotas]
             for _ in range(self._max_steps):
@@ -159,7 +158,9 @@ class EvalSampler(Sampler):
             self.compare_with(self.handler.samples)
         return self._as_seen
 
-    def _step(self, busy: list[tuple[CageInterface, Units]], played: list[list[TrajInfo]]) -> None:
+    def _step(
+        self, busy: list[tuple[CageInterface, EnvGroups]], played: list[list[TrajInfo]]
+    ) -> None:
         observation = buffer_asarray(self.samples.env.observation[0])
         # By `transform_final`: `transform_step` would write fields that these samples need not have.
         action = self.handler.act(self._as_seen(observation), slice(0, len(played)))
@@ -185,7 +186,7 @@ class EvalSampler(Sampler):
         # What the step wrote to row 1 is the observation that the next step acts on.
         buffer_rotate(self.samples)
 
-    def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, Units]]:
+    def _busy(self, played: list[list[TrajInfo]]) -> list[tuple[CageInterface, EnvGroups]]:
         """Return the cages in which an environment has episodes left to play, each with all its groups."""
         left = set(self._unfinished(played))
         pairs = zip(self._cages.cages, self._cages.groups, strict=True)

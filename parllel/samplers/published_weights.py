@@ -24,7 +24,7 @@ from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.types import Tree
 
 # Leaves that an error writes out: a model may have hundreds.
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 class Leaf(NamedTuple):
@@ -149,8 +149,8 @@ def check_layout(owner: str, layout: Sequence[Leaf], weights: Tree, which: str) 
 def _others(leaves: Sequence[Leaf], others: Sequence[Leaf]) -> str:
     """Return the first leaves that are not among the others; if all are, their order differs."""
     own = [tuple(leaf) for leaf in leaves if leaf not in others] or [tuple(leaf) for leaf in leaves]
-    rest = f" and {len(own) - _MOST_NAMED} more" if len(own) > _MOST_NAMED else ""
-    return f"{own[:_MOST_NAMED]}{rest}"
+    rest = f" and {len(own) - _MAX_NAMED} more" if len(own) > _MAX_NAMED else ""
+    return f"{own[:_MAX_NAMED]}{rest}"
 
 
 def _arrays_of(weights: Tree) -> list[NDArray[Any]]:
@@ -197,7 +197,7 @@ def _check_nothing_is_learned(agent: Agent) -> None:
     if found:
         raise ValueError(
             f"agent: {type(agent).__name__}.models(): expected the names of what it learns, got {{}}, but "
-            f"its state() has real numbers in {', '.join(found[:_MOST_NAMED])}, which would never change "
+            f"its state() has real numbers in {', '.join(found[:_MAX_NAMED])}, which would never change "
             "where it samples; name them, or give agent=None if nothing is learned"
         )
 

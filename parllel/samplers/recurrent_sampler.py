@@ -66,8 +66,8 @@ class RecurrentSampler(BatchSampler):
 
     def _run(self) -> NDArray[np.bool_]:
         """Step until the batch is full or all environments wait; return which do not wait, [B]."""
-        samples, everyone = self.samples, self.cages.everyone
-        columns, T = everyone.columns, self.batch_spec.T
+        samples, all_envs = self.samples, self.cages.all_envs
+        columns, T = all_envs.columns, self.batch_spec.T
         valid, done = np.asarray(samples.env.valid), np.asarray(samples.env.done)
         truncated = np.asarray(samples.env.truncated)
         live = np.ones(self.batch_spec.B, bool)
@@ -78,8 +78,8 @@ class RecurrentSampler(BatchSampler):
             # Before the step, in which `live` changes for those that end.
             valid[t] = live
             self.act(t, columns)
-            everyone.start_row(t)
-            everyone.finish_row()
+            all_envs.start_row(t)
+            all_envs.finish_row()
             if done[t].any():
                 # Only in the row of the end: the rows of an environment that waits may repeat its flags.
                 cut = truncated[t] & live

@@ -67,10 +67,10 @@ class RolloutSampler(BatchSampler):
 
     def collect_batch(self, elapsed_steps: int) -> tuple[Samples, list[TrajInfo]]:
         """Fill the buffer with `T` further steps of every environment."""
-        everyone = self.cages.everyone
+        all_envs = self.cages.all_envs
         with self.batch():
-            everyone.start_rollout(self.batch_spec.T)
-            everyone.finish_row()
+            all_envs.start_rollout(self.batch_spec.T)
+            all_envs.finish_row()
             # In this process, which alone has the handler; policies only ever see rows 0 to T - 1.
-            self.bootstrap(everyone.columns)
+            self.bootstrap(all_envs.columns)
             return self.finish()

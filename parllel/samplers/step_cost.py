@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from parllel.cages.cage import Cage
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 
-MOST_ACTIONS = 32  # rows of actions that are drawn before the steps of a native vector environment
+MAX_ACTIONS = 32  # rows of actions that are drawn before the steps of a native vector environment
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _measure_native(factory: VectorEnvFactory, n: int, seconds: float) -> tuple[
         # Of single spaces, as EnvPool's own `action_space` is that of one environment.
         space = batch_space(env.single_action_space, n)
         space.seed(0)
-        actions = [space.sample() for _ in range(MOST_ACTIONS)]
+        actions = [space.sample() for _ in range(MAX_ACTIONS)]
         waits = env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED
 
         def steps(times: int) -> int:

@@ -119,8 +119,8 @@ def test_only_the_first_reset_is_seeded(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))
-@pytest.mark.parametrize("everyone", [True, False])
-def test_waiting_draws_no_more_than_a_plain_loop(kind: str, everyone: bool) -> None:
+@pytest.mark.parametrize("all_envs", [True, False])
+def test_waiting_draws_no_more_than_a_plain_loop(kind: str, all_envs: bool) -> None:
     """A reset ahead of time is the next reset, whoever asks for it."""
     factory = partial(CountingEnv, range(1, 100), random_lengths=True)
     env = factory()
@@ -129,7 +129,7 @@ def test_waiting_draws_no_more_than_a_plain_loop(kind: str, everyone: bool) -> N
         bind(cage, factory(), 100)
         lengths, expected = [], []
         for k in range(4):
-            cage.start_reset(0, everyone=everyone)
+            cage.start_reset(0, all_envs=all_envs)
             cage.finish_row()
             t = 0
             while not cage.needs_reset[0]:

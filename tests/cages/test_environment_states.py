@@ -168,17 +168,17 @@ def test_other_cages_go_on_from_a_file(kind, traj_info, automatic, tmp_path):
         for i in range(2):
             first.batch(actions[i])
             first.rotate()
-            first.each("start_reset", 0, everyone=False)
+            first.each("start_reset", 0, all_envs=False)
         third, _ = first.batch(actions[2])
         save_state(tmp_path / "state.zip", {"states": first.states()})
         first.rotate()
-        first.each("start_reset", 0, everyone=False)
+        first.each("start_reset", 0, all_envs=False)
         expected = first.batch(actions[3])
     with Together(kind, 77, automatic, traj_info) as second:
         second.load(load_state(tmp_path / "state.zip")["states"])
         second.samples.env.observation[T] = third[4]
         second.rotate()
-        second.each("start_reset", 0, everyone=False)
+        second.each("start_reset", 0, all_envs=False)
         rows, trajs = second.batch(actions[3])
     for found, wanted in zip(rows, expected[0], strict=True):
         np.testing.assert_array_equal(found, wanted)
@@ -202,7 +202,7 @@ def test_environments_without_a_state_begin_other_episodes(kind):
             second.load(states, salt)
             assert second.needs_reset.tolist() == [False, True, False]
             second.samples.env.observation[0] = 5
-            second.each("start_reset", 0, everyone=False)
+            second.each("start_reset", 0, all_envs=False)
             observations[salt] = np.array(second.samples.env.observation[0])
             assert not second.needs_reset.any()
     # The others are left alone, and this one plays neither the same episode again nor one for both.

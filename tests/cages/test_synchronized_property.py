@@ -41,7 +41,7 @@ def everything(cage: Any, samples: Any, T: int, decorrelation: list[int]) -> lis
     found: list[Any] = []
     for k in range(3):
         if k and not cage.reset_automatically:
-            run_groups(cage, "start_reset", 0, everyone=False)
+            run_groups(cage, "start_reset", 0, all_envs=False)
         for t in range(T):
             method = "start_random_row" if (t + k) % 3 == 1 else "start_row"
             samples.agent.action[t, FIRST:-1] = actions[k][t * cage.n : (t + 1) * cage.n]

@@ -85,7 +85,7 @@ def environments(
     envs = Environments(factories, list(range(n)), made, reset_automatically=automatic)
     action, fields = cage_part(make_samples(ScriptedEnv(0), T, n, info=False))
     envs.bind(action, NamedArrayTuple(**fields), slice(0, n))
-    envs.reset_rows(0, everyone=True)
+    envs.reset_rows(0, all_envs=True)
     return envs
 
 
@@ -103,9 +103,9 @@ def perform(envs: Environments, what: str, k: int) -> list[TrajInfo]:
     elif what == "random row":
         envs.random_row(k % T)
     elif what == "reset all":
-        envs.reset_rows(0, everyone=True)
+        envs.reset_rows(0, all_envs=True)
     elif what == "reset done":
-        envs.reset_rows(0, everyone=False)
+        envs.reset_rows(0, all_envs=False)
     elif what == "reset one" or (what == "plain" and envs.needs_reset[k % n]):
         envs.stepper.reset_one(k % n)
     elif what == "plain":

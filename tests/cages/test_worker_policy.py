@@ -124,7 +124,7 @@ def test_rollouts_fill_the_batch_as_a_plain_loop_does(place: Any, automatic: boo
     with cage:
         for k in range(len(table[0])):
             if k and not automatic:
-                run_groups(cage, "start_reset", 0, everyone=False)
+                run_groups(cage, "start_reset", 0, all_envs=False)
             run_groups(cage, "start_rollout", T)
             final, trajs = cage.collect_final_observations(), cage.collect_completed_trajs()
             for i, records in enumerate(expected):

@@ -36,7 +36,7 @@ def eval_sampler(factories=FACTORIES, n_episodes=None, **placement):
 @pytest.mark.parametrize("placement", PLACES.values(), ids=PLACES.keys())
 def test_the_environment_of_one_column_is_drawn(placement):
     with eval_sampler(**placement) as sampler:
-        sampler.cages.reset(0, everyone=True)
+        sampler.cages.reset(0, all_envs=True)
         for column in range(4):
             (frame,) = RenderedColumns(sampler.cages, [column]).frames()
             np.testing.assert_array_equal(frame, painted(0, 60 * column))
@@ -44,7 +44,7 @@ def test_the_environment_of_one_column_is_drawn(placement):
 
 def test_no_other_environment_is_drawn():
     with eval_sampler(make_cages=CagesOf(VectorizedCage)) as sampler:
-        sampler.cages.reset(0, everyone=True)
+        sampler.cages.reset(0, all_envs=True)
         rendered = RenderedColumns(sampler.cages, [1])
         for _ in range(6):
             rendered.frames()
@@ -60,7 +60,7 @@ def placement_of(placement, n):
 
 def test_pictures_of_several_columns_come_in_order():
     with eval_sampler(make_cages=CagesOf(VectorizedCage, (1, 3))) as sampler:
-        sampler.cages.reset(0, everyone=True)
+        sampler.cages.reset(0, all_envs=True)
         rendered = RenderedColumns(sampler.cages, (3, 0, 2))
         assert (rendered.columns, rendered.fps) == ([0, 2, 3], 20)
         expected = [painted(0, shade) for shade in (0, 120, 180)]
@@ -92,7 +92,7 @@ def test_environments_that_cannot_be_drawn(placement):
 def test_environments_that_raise_when_they_are_drawn(placement):
     factories = (FACTORIES[0], partial(PaintedEnv, failing=2))
     with eval_sampler(factories, **placement_of(placement, 2)) as sampler:
-        sampler.cages.reset(0, everyone=True)
+        sampler.cages.reset(0, all_envs=True)
         rendered = RenderedColumns(sampler.cages, [1])
         rendered.frames()
         message = r"environments \[1\] could not be drawn: RuntimeError: out of paint"
@@ -107,7 +107,7 @@ class AnsiEnv(PaintedEnv):
 
 def test_what_is_drawn_is_checked():
     with eval_sampler((AnsiEnv,)) as sampler:
-        sampler.cages.reset(0, everyone=True)
+        sampler.cages.reset(0, all_envs=True)
         rendered = RenderedColumns(sampler.cages, [0])
         with pytest.raises(
             ValueError, match=r"environment 0: render: expected a picture, .* 'a pole"

@@ -72,8 +72,8 @@ class GroupedCage(CageInterface):
         if not self._late:
             start()
 
-    def start_reset(self, t=0, *, everyone=True, group=0):
-        self._start(group, partial(self._parts[group].start_reset, t, everyone=everyone))
+    def start_reset(self, t=0, *, all_envs=True, group=0):
+        self._start(group, partial(self._parts[group].start_reset, t, all_envs=all_envs))
 
     def start_row(self, t, group=0):
         self._start(group, partial(self._parts[group].start_row, t))

@@ -16,7 +16,6 @@ from parllel.agents import Agent, NumpyHandler
 from parllel.buffers import add_fields, buffer_leaves
 from parllel.cages import VectorizedCage
 from parllel.samplers import AlternatingSampler, BasicSampler, CageColumns
-from parllel.samplers.units import Unit, Units
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_contract import ENVIRONMENTS
 from parllel.testing.sampler_setup import CagesOf, SamplerSetup, make_sampler
@@ -38,7 +37,7 @@ class NullCage(VectorizedCage):
     def set_samples_buffer(self, samples, columns):
         pass
 
-    def start_reset(self, t=0, *, everyone=True, group=0):
+    def start_reset(self, t=0, *, all_envs=True, group=0):
         pass
 
     def start_row(self, t, group=0):
@@ -107,7 +106,7 @@ def test_the_alternating_sampler_acts_for_one_half_while_the_other_steps():
 def units_of(sizes):
     ends = np.cumsum([0, *sizes]).tolist()
     cage = VectorizedCage([CountingEnv], seeds=[0])
-    return Units([Unit(cage, i, slice(*pair)) for i, pair in enumerate(pairwise(ends))])
+    return EnvGroups([EnvGroup(cage, i, slice(*pair)) for i, pair in enumerate(pairwise(ends))])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_halves_meet_at_the_boundary_nearest_to_the_middle(sizes, first):
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=8))
 def test_no_other_boundary_is_nearer(sizes):
     left, right = units_of(sizes).halves()
-    assert [unit.group for unit in [*left.units, *right.units]] == list(range(len(sizes)))
+    assert [one.number for one in [*left.groups, *right.groups]] == list(range(len(sizes)))
     apart = abs(left.columns.stop - (right.columns.stop - left.columns.stop))
     total = sum(sizes)
     assert apart == min(abs(2 * sum(sizes[:i]) - total) for i in range(1, len(sizes)))
@@ -135,12 +134,12 @@ def test_groups_have_columns_of_the_batch():
     parted = GroupedCage([CountingEnv] * 5, n_groups=2, seeds=seeds[:5])
     columns = CageColumns([plain, parted], 7)
     assert columns.columns == [slice(0, 2), slice(2, 7)]
-    assert columns.everyone.units == [
-        Unit(plain, 0, slice(0, 2)),
-        Unit(parted, 0, slice(2, 4)),
-        Unit(parted, 1, slice(4, 7)),
+    assert columns.all_envs.groups == [
+        EnvGroup(plain, 0, slice(0, 2)),
+        EnvGroup(parted, 0, slice(2, 4)),
+        EnvGroup(parted, 1, slice(4, 7)),
     ]
-    assert columns.everyone.columns == slice(0, 7)
+    assert columns.all_envs.columns == slice(0, 7)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class UntilTheFirstEnd(Sampler):
     """A sampler of a user: it stops when an episode ends, and returns the rows that it filled."""
 
     def __init__(self, batch_spec, cages, handler, samples):
-        self.T, self.everyone = batch_spec.T, slice(0, batch_spec.B)
+        self.T, self.all_envs = batch_spec.T, slice(0, batch_spec.B)
         self.cages, self.handler, self.samples = CageColumns(cages, batch_spec.B), handler, samples
         self.asked = []
         self.cages.bind(samples)
@@ -42,10 +42,10 @@ class UntilTheFirstEnd(Sampler):
 
     def collect_batch(self, elapsed_steps):
         self.asked.append(elapsed_steps)
-        self.cages.reset(0, everyone=True)
+        self.cages.reset(0, all_envs=True)
         self.handler.start_batch()
         for t in range(self.T):
-            self.handler.step(t, self.everyone)
+            self.handler.step(t, self.all_envs)
             self.cages.step(t)
             if np.asarray(self.samples.env.done)[t].any():
                 break

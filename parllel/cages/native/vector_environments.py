@@ -56,12 +56,12 @@ class VectorEnvironments(RowEnvironments):
         )
         super().__init__(self.stepper)
 
-    def reset_rows(self, t: int, *, everyone: bool) -> None:
+    def reset_rows(self, t: int, *, all_envs: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
         rows = self._bound()
         # One row more than the batch has: the one that follows it is where the next batch begins.
         check_row(t, rows.T + 1, self.name)
-        which, observation = self.stepper.reset(everyone=everyone)
+        which, observation = self.stepper.reset(all_envs=all_envs)
         if len(which) == len(self._indices):
             rows.write_observations(t, observation)
         elif len(which):

@@ -134,9 +134,9 @@ class VectorStepper(Stepper):
         """What messages call all of them."""
         return f"{self._numbers} ({self.spaces.name})"
 
-    def reset(self, *, everyone: bool) -> tuple[NDArray[np.intp], Tree]:
+    def reset(self, *, all_envs: bool) -> tuple[NDArray[np.intp], Tree]:
         """Reset all environments, or those that need it; return which, and their observations."""
-        which = np.flatnonzero(self.needs_reset | everyone)
+        which = np.flatnonzero(self.needs_reset | all_envs)
         if self.native.can_rest:
             self.native.wake_all()
         observation = self._reset_which(which) if len(which) else None
@@ -237,16 +237,16 @@ class VectorStepper(Stepper):
         if not self.same_step:
             # One copy for all of them.
             return rows_of(pick(step.observation, which), len(which))
-        return [self._final_of(step, i) for i in which.tolist()]
-
-    def _final_of(self, step: StackedStep, i: int) -> Tree:
-        final = final_observation(step.info, i)
-        if final is None:
-            raise ValueError(
-                f"{self.name_of(i)}: reset in the same step, without its last observation: expected "
-                f"info['final_obs'], got {sorted(step.info)}"
-            )
-        return final
+        finals = []
+        for i in which.tolist():
+            final = final_observation(step.info, i)
+            if final is None:
+                raise ValueError(
+                    f"{self.name_of(i)}: reset in the same step, without its last observation: expected "
+                    f"info['final_obs'], got {sorted(step.info)}"
+                )
+            finals.append(final)
+        return finals
 
     def start_resets(self, which: NDArray[np.intp]) -> None:
         """Begin the resets of `which` that `end_episodes` is going to ask for, where that can be done."""
@@ -397,7 +397,9 @@ class VectorStepper(Stepper):
     def _load_env(self, i: int, state: State) -> None:
         saved, envs = state["env"], self.native.single_envs()
         if not envs:
-            self._load_whole(i, saved)
+            _check_number(saved, i, self.n)
+            if i == 0:
+                load_env_state(self.native.env, saved["all"])
             return
         if "of" in saved:
             raise ValueError(
@@ -406,20 +408,6 @@ class VectorStepper(Stepper):
         self._load_single(i, envs[i], state)
         if state["needs_reset"]:
             self.native.rest(np.array([i]))
-
-    def _load_whole(self, i: int, saved: State) -> None:
-        if (saved.get("of"), saved.get("environment")) != (self.n, i):
-            came = (
-                f"number {saved['environment']} of {saved['of']}"
-                if "of" in saved
-                else "a single one"
-            )
-            raise ValueError(
-                f"expected the state of number {i} of {self.n} environments that are stepped together, got "
-                f"that of {came}; resume with as many environments in each process as before"
-            )
-        if i == 0:
-            load_env_state(self.native.env, saved["all"])
 
     def get(self, name: str) -> list[Any]:
         """Return an attribute of each environment, see `NativeEnv`."""
@@ -447,3 +435,15 @@ def _plain(action: Tree) -> Tree:
     if isinstance(action, tuple):
         return tuple(map(_plain, action))
     return action.item() if isinstance(action, np.generic) else action
+
+
+def _check_number(saved: State, i: int, n: int) -> None:
+    """Raise ValueError unless a state is that of the i-th of n environments that are saved as a whole."""
+    if (saved.get("of"), saved.get("environment")) != (n, i):
+        came = (
+            f"number {saved['environment']} of {saved['of']}" if "of" in saved else "a single one"
+        )
+        raise ValueError(
+            f"expected the state of number {i} of {n} environments that are stepped together, got that of "
+            f"{came}; resume with as many environments in each process as before"
+        )

@@ -1,4 +1,4 @@
-"""Environments that are stepped one after the other: rows of all of them, and their states.
+"""Rows of environments that are stepped one after the other.
 
 step_row     steps[i](action) for each     -> observation written at once, reward and flags as a row
              an end: reset in the same step, or still until `reset_rows`
@@ -55,13 +55,13 @@ class Environments(RowEnvironments):
         # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
         self._steps = self.stepper.steps
 
-    def reset_rows(self, t: int, *, everyone: bool) -> None:
+    def reset_rows(self, t: int, *, all_envs: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
         rows = self._bound()
         # One row more than the batch has: the one that follows it is where the next batch begins.
         check_row(t, rows.T + 1, self.name)
         for i in self._indices:
-            if everyone or self.needs_reset[i]:
+            if all_envs or self.needs_reset[i]:
                 observation, _ = self.stepper.reset_one(i)
                 rows.write_observation(t, i, observation)
         # Not before all of them: a row must not be stepped if one reset failed, though others have succeeded.

@@ -71,7 +71,7 @@ class RowEnvironments(ABC):
         return self._rows
 
     @abstractmethod
-    def reset_rows(self, t: int, *, everyone: bool) -> None:
+    def reset_rows(self, t: int, *, all_envs: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""
 
     @abstractmethod

@@ -31,7 +31,7 @@ from parllel.cages.stepping.leaf_rows import FlagRows, LeafRows
 from parllel.cages.stepping.trajectories import is_number
 from parllel.types import Tree
 
-MOST_CELLS = 2**16  # views that are kept for all batches together, of about 100 bytes each
+MAX_CELLS = 2**16  # views that are kept for all batches together, of about 100 bytes each
 CAGE_FIELDS = ("observation", "reward", "terminated", "truncated", "done", "env_info")
 Leaves: TypeAlias = list[tuple[Path, list[Any]]]
 # Returns the actions of row t: a list, or a tree of arrays where they are stacked.
@@ -140,9 +140,9 @@ class Rows:
         n_cells = (self.hi - self.lo) * self.T
         # Cells are for the quick way of `Environments`, which knows neither nested observations nor infos.
         plain = self._single and not self.env_info and not self._stacked
-        self._has_cells = plain and n_cells <= MOST_CELLS
+        self._has_cells = plain and n_cells <= MAX_CELLS
         # A replay may hold thousands of batches, whose views would take much memory.
-        most = most_kept(MOST_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
+        most = most_kept(MAX_CELLS, n_views + n_cells * self._has_cells, self.n_batches)
         self._batches = ByBatch(self._views_of, most)
         # Not always batch 0: a cage may be bound to a buffer that has been rotated since it was made.
         self.use_batch(batch_number(arrays))

@@ -32,8 +32,8 @@ from parllel.cages.workers.remote_cage import METHOD
 from parllel.cages.workers.worker_policy import (
     MakePolicy,
     WorkerPolicy,
-    goes_over,
     make_policy,
+    rebind_policy,
 )
 from parllel.errors import add_note, first_of
 from parllel.types import State, Tree
@@ -124,7 +124,7 @@ class EnvironmentShare:
             envs.random_row(row)
         else:
             assert operation in (RESET_ALL, RESET_ENDED)
-            envs.reset_rows(row, everyone=operation == RESET_ALL)
+            envs.reset_rows(row, all_envs=operation == RESET_ALL)
         # Before the caller posts the done word, after which main reads it.
         if not self._automatic or operation in (RESET_ALL, RESET_ENDED):
             self._needs_reset[self._shares[group]] = envs.needs_reset
@@ -181,7 +181,7 @@ class EnvironmentShare:
                 bound.append(places_of(rows))
             if policy is not None and samples is not None:
                 policy.bind(samples, columns)
-                self._of_policies.append(goes_over(policy, samples, columns))
+                self._of_policies.append(rebind_policy(policy, samples, columns))
         return bound
 
     def use_batch(self, number: int) -> None:

@@ -2,7 +2,7 @@
 
     main                               worker, for each group
     set_policy(make) ----------------> make_policy(make): an object of its own
-    use_batch(k), with a command ----> the function that `goes_over` returned
+    use_batch(k), with a command ----> the function that `rebind_policy` returned
     start_rollout(T) ----------------> start_batch(), then for each t: step(t) writes action row t,
                                        the environments step and write observation row t + 1
 
@@ -39,7 +39,7 @@ class WorkerPolicy(Protocol):
         """Read `agent.observation[t, columns]`; write the action and agent info of that row."""
 
 
-def goes_over(policy: WorkerPolicy, samples: Samples, columns: slice) -> Callable[[int], None]:
+def rebind_policy(policy: WorkerPolicy, samples: Samples, columns: slice) -> Callable[[int], None]:
     """Return a function that switches a policy to another batch of the samples that it is bound to."""
     # Looked up once, as `use_batch` runs while main waits for the first row of a batch.
     arrays = moving(buffer_arrays(samples))

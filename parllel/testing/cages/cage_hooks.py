@@ -138,7 +138,7 @@ def record_columns(
     step = 0
     for k in range(batches):
         if k == 0 or not automatic:
-            run_groups(cage, "start_reset", 0, everyone=k == 0)
+            run_groups(cage, "start_reset", 0, all_envs=k == 0)
         needs, T = [cage.needs_reset.tolist()], len(actions[0][k])
         for t in range(T):
             for i in range(n):

@@ -120,8 +120,8 @@ class CageRowContract(CageHooks):
             found = read_batch(samples, FIRST + i, T).rewards
             assert found == [float(np.float32(reward)) for reward in rewards]
 
-    @pytest.mark.parametrize("everyone", [True, False])
-    def test_a_reset_begins_the_next_episode(self, everyone: bool) -> None:
+    @pytest.mark.parametrize("all_envs", [True, False])
+    def test_a_reset_begins_the_next_episode(self, all_envs: bool) -> None:
         """Reset those that wait, or all; an episode that is cut short is not reported."""
         # The first and the last end, so that columns are taken from the right end of each worker's share.
         lengths = [2, 9, 9, 9, 2][: self.n]
@@ -133,13 +133,13 @@ class CageRowContract(CageHooks):
             for t in range(3):
                 run_groups(cage, "start_row", t)
             assert cage.needs_reset.tolist() == ends
-            run_groups(cage, "start_reset", T, everyone=everyone)
+            run_groups(cage, "start_reset", T, all_envs=all_envs)
             assert cage.needs_reset.tolist() == [False] * self.n
             # Those that are not reset leave the row as it was.
-            expected = [[1, 0] if everyone or end else [0, 0] for end in ends]
+            expected = [[1, 0] if all_envs or end else [0, 0] for end in ends]
             assert self.clocks(samples, T) == expected
             run_groups(cage, "start_row", 0)
-            expected = [[1, 1] if everyone or end else [0, 4] for end in ends]
+            expected = [[1, 1] if all_envs or end else [0, 4] for end in ends]
             assert self.clocks(samples, 1) == expected
             run_groups(cage, "start_row", 1)
             # Neither rows in which an environment waited nor an episode that was cut short count.
@@ -152,7 +152,7 @@ class CageRowContract(CageHooks):
         with cage:
             run_groups(cage, "start_reset", 0)
             run_groups(cage, "start_row", 0)
-            run_groups(cage, "start_reset", 1, everyone=False)
+            run_groups(cage, "start_reset", 1, all_envs=False)
             assert self.clocks(samples, 1) == [[0, 1]] * self.n
 
     def test_decorrelation_is_not_reported(self) -> None:

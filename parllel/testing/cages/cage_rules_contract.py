@@ -183,7 +183,7 @@ class CageRulesContract(CageHooks):
                     run(cage, "start_decorrelation", counts, 0)
             run(cage, "start_decorrelation", [0, 2, 2, 2, 0][:n], 0)
             assert self.clocks(samples, 0)[1:4] == [[0, 3]] * len(range(n)[1:4])
-            run_groups(cage, "start_reset", 1, everyone=False)
+            run_groups(cage, "start_reset", 1, all_envs=False)
             assert self.clocks(samples, 1) == [[1, 0], [0, 1], [0, 1], [0, 1], [1, 0]][:n]
             # Random steps reset what ends on the way; rows leave it waiting, as before.
             run_groups(cage, "start_row", 1)

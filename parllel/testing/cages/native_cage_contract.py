@@ -128,7 +128,7 @@ class NativeCageContract(NativeCageHooks):
                     cage.load_environment_states(states[:1], salt=5)
             else:
                 assert cage.needs_reset.all()
-                run_groups(cage, "start_reset", 0, everyone=False)
+                run_groups(cage, "start_reset", 0, all_envs=False)
                 assert not cage.needs_reset.any()
                 # Of a whole batch: many seeds begin with the same picture.
                 assert self.random_batch(cage, samples) != first
@@ -160,7 +160,7 @@ class NativeCageContract(NativeCageHooks):
             assert self.observations(samples, 1) != moved
             # Those that need no reset are left alone.
             fresh = self.observations(samples, 1)
-            run_groups(cage, "start_reset", 1, everyone=False)
+            run_groups(cage, "start_reset", 1, all_envs=False)
             assert self.observations(samples, 1) == fresh
             assert cage.collect_completed_trajs() == []
 

@@ -239,7 +239,7 @@ class PlainFaceContract(SingleCageHooks):
         with cage:
             seen = []
             for _ in range(3):
-                run(cage, "start_reset", 0, everyone=False)
+                run(cage, "start_reset", 0, all_envs=False)
                 seen.append(plain(samples.env.observation, 0, FIRST)[1:].tolist())
                 for t in range(2):
                     run(cage, "start_row", t)

@@ -58,7 +58,7 @@ def everything(cage: Any) -> list[Any]:
     run_groups(cage, "start_reset", 0)
     for t in range(T):
         if not cage.reset_automatically and t % 10 == 9:
-            run_groups(cage, "start_reset", t, everyone=False)
+            run_groups(cage, "start_reset", t, all_envs=False)
         run_groups(cage, "start_random_row" if t % 3 == 1 else "start_row", t)
     found: list[Any] = [
         (path, np.array(leaf[: T + ("observation" in path)]).tobytes())

@@ -1,8 +1,8 @@
-"""The rows that a batch takes over from the one before, for checkpoints."""
+"""What a sampler saves besides its transforms: environments without a state, and the edges of batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,6 +10,16 @@ from numpy.typing import NDArray
 from parllel.arrays.array import Array
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_arrays, buffer_leaves
+from parllel.types import State
+
+# What stands for the state of an environment of which none was kept.
+NO_STATE: State = {"env": None, "action_space": None}
+
+
+def count_unsaved(states: Sequence[State]) -> dict[str, int]:
+    """Return how many environments have no state, by the name of what does not offer its own."""
+    names = [str(one.get("missing")) for one in states if one["env"] is None]
+    return {name: names.count(name) for name in sorted(set(names))}
 
 
 def edges_of(samples: Samples) -> dict[str, list[NDArray[Any]]]:
