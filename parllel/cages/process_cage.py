@@ -36,7 +36,7 @@ from parllel.cages.cage_interface import Awaited
 from parllel.cages.env_registry import WithRegistry
 from parllel.cages.plain_face import PlainFace, check_outs
 from parllel.cages.spaces import Spaces
-from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.step_result import STEP_OUTS, StepResult
 from parllel.cages.stepping.trajectories import TrajInfoFactory
@@ -101,7 +101,7 @@ class ProcessCage(RemoteCage, PlainFace):
             reset_automatically=reset_automatically,
         )
         make = partial(
-            Environments,
+            environments_for,
             [env_factory],
             [seed],
             traj_info,

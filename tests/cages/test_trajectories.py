@@ -21,6 +21,7 @@ from parllel.cages.cage_interface import CageInterface
 from parllel.cages.stepping import batched_trajectories
 from parllel.cages.stepping.batched_trajectories import BatchedTrajectories, follow
 from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.environments_for import environments_for
 from parllel.cages.stepping.per_step_trajectories import PerStepTrajectories
 from parllel.cages.stepping.rows import cage_part
 from parllel.errors import notes_of
@@ -82,7 +83,8 @@ def environments(
     """Make bound environments of these scripts."""
     n = len(scripts)
     factories = [partial(ScriptedEnv, script, scale=scale) for script in scripts]
-    envs = Environments(factories, list(range(n)), made, reset_automatically=automatic)
+    envs = environments_for(factories, list(range(n)), made, reset_automatically=automatic)
+    assert isinstance(envs, Environments)
     action, fields = cage_part(make_samples(ScriptedEnv(0), T, n, info=False))
     envs.bind(action, NamedArrayTuple(**fields), slice(0, n))
     envs.reset_rows(0, all_envs=True)

@@ -19,42 +19,18 @@ from numpy.typing import NDArray
 from parllel.cages.argument_checks import check_row
 from parllel.cages.native.native_trees import stacked
 from parllel.cages.native.vector_stepper import StackedStep, VectorStepper
-from parllel.cages.stepping.make_envs import VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.rows import Rows
 from parllel.cages.stepping.step_result import FinalObservation
-from parllel.cages.stepping.trajectories import TrajInfoFactory
 from parllel.errors import WrongStateError
 from parllel.types import Tree
 
 
 class VectorEnvironments(RowEnvironments):
-    """One native vector environment in this process, row by row.
+    """One native vector environment in this process, row by row."""
 
-    Args: as for `VectorStepper`.
-    """
-
+    stepper: VectorStepper
     _stacked = True
-
-    def __init__(
-        self,
-        factory: VectorEnvFactory,
-        seeds: Sequence[Any],
-        traj_info: TrajInfoFactory,
-        *,
-        reset_automatically: bool,
-        index: int = 0,
-        check: str = "first_episode",
-    ) -> None:
-        self.stepper = VectorStepper(
-            factory,
-            seeds,
-            traj_info,
-            reset_automatically=reset_automatically,
-            index=index,
-            check=check,
-        )
-        super().__init__(self.stepper)
 
     def reset_rows(self, t: int, *, all_envs: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""

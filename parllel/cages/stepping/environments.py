@@ -16,44 +16,22 @@ from numpy.typing import NDArray
 from parllel.cages.argument_checks import check_row
 from parllel.cages.stepping.checks import no_number, none_observed
 from parllel.cages.stepping.env_stepper import EnvStepper
-from parllel.cages.stepping.make_envs import EnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.rows import Rows
 from parllel.cages.stepping.step_result import FinalObservation
-from parllel.cages.stepping.trajectories import End, TrajInfoFactory, is_number
+from parllel.cages.stepping.trajectories import End, is_number
 from parllel.errors import add_note
 
 
 class Environments(RowEnvironments):
-    """A list of environments in this process, and the loop that steps them over a row.
+    """A list of environments in this process, and the loop that steps them over a row."""
 
-    Args: as for `EnvStepper`.
+    stepper: EnvStepper
 
-    Attributes, besides those of `RowEnvironments`:
-        stepper: steps one of them.
-    """
-
-    def __init__(
-        self,
-        factories: Sequence[EnvFactory],
-        seeds: Sequence[Any],
-        traj_info: TrajInfoFactory,
-        *,
-        reset_automatically: bool,
-        index: int = 0,
-        check: str = "first_episode",
-    ) -> None:
-        self.stepper = EnvStepper(
-            factories,
-            seeds,
-            traj_info,
-            reset_automatically=reset_automatically,
-            index=index,
-            check=check,
-        )
-        super().__init__(self.stepper)
+    def __init__(self, stepper: EnvStepper) -> None:
+        super().__init__(stepper)
         # The stepper's own list, in which it replaces a checked step by a plain one while a row goes over it.
-        self._steps = self.stepper.steps
+        self._steps = stepper.steps
 
     def reset_rows(self, t: int, *, all_envs: bool) -> None:
         """Write reset observations into row `t`: of all, or of those that need a reset."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from parllel.cages.argument_checks import check_factories, check_native
 from parllel.cages.native.vector_environments import VectorEnvironments
+from parllel.cages.native.vector_stepper import VectorStepper
+from parllel.cages.stepping.env_stepper import EnvStepper
 from parllel.cages.stepping.environments import Environments
 from parllel.cages.stepping.make_envs import EnvFactory, VectorEnvFactory
 from parllel.cages.stepping.row_environments import RowEnvironments
@@ -41,20 +43,7 @@ def environments_for(
     check: str = "first_episode",
 ) -> RowEnvironments:
     """Return environments as many as there are seeds, made by what `factories` is."""
+    settings: Any = {"reset_automatically": reset_automatically, "index": index, "check": check}
     if isinstance(factories, VectorEnvFactory):
-        return VectorEnvironments(
-            factories,
-            seeds,
-            traj_info,
-            reset_automatically=reset_automatically,
-            index=index,
-            check=check,
-        )
-    return Environments(
-        factories,
-        seeds,
-        traj_info,
-        reset_automatically=reset_automatically,
-        index=index,
-        check=check,
-    )
+        return VectorEnvironments(VectorStepper(factories, seeds, traj_info, **settings))
+    return Environments(EnvStepper(factories, seeds, traj_info, **settings))

@@ -39,6 +39,7 @@ class RowEnvironments(ABC):
         stepper: of the environments; closed with this.
 
     Attributes:
+        stepper: the argument of that name.
         index: number of the first one, for messages.
         name: what messages call them.
         spaces: of each environment.
@@ -51,7 +52,7 @@ class RowEnvironments(ABC):
     def __init__(self, stepper: Stepper) -> None:
         self.index, self.name, self.spaces = stepper.index, stepper.name, stepper.spaces
         self.needs_reset = stepper.needs_reset
-        self._stepper = stepper
+        self.stepper = stepper
         self._trajs = stepper.trajs
         # Kept, as each row goes over it.
         self._indices = range(len(self.needs_reset))
@@ -84,7 +85,7 @@ class RowEnvironments(ABC):
         self._check_row(t, rows)
         # Drawn for those that wait as well, so that a seed decides the same actions however environments are
         # stepped. The agent_info of the row belongs to other actions, so TrajInfos do not see it.
-        actions = [space.sample() for space in self._stepper.action_spaces]
+        actions = [space.sample() for space in self.stepper.action_spaces]
         for i, action in enumerate(actions):
             rows.write_action(t, i, action)
         self._run_drawn(t, rows, actions)
@@ -145,25 +146,25 @@ class RowEnvironments(ABC):
 
     def states(self) -> list[State]:
         """Return what a checkpoint keeps of each environment, between two rows."""
-        return self._stepper.states()
+        return self.stepper.states()
 
     def load_states(self, states: Sequence[State], salt: int) -> None:
         """Restore what `states` returned; for `salt` and errors see `Stepper.load_states`."""
         # No reset has to come first: the states bring episodes that are in progress.
-        self._stepper.load_states(states, salt)
+        self.stepper.load_states(states, salt)
         self._started = True
 
     def get(self, name: str) -> list[Any]:
         """Return an attribute of each environment."""
-        return self._stepper.get(name)
+        return self.stepper.get(name)
 
     def set(self, name: str, value: Any) -> None:
         """Set an attribute of each environment; AttributeError where it is not found."""
-        self._stepper.set(name, value)
+        self.stepper.set(name, value)
 
     def method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call a method of each environment; return the results."""
-        return self._stepper.method(name, args, kwargs)
+        return self.stepper.method(name, args, kwargs)
 
     def take_completed(self) -> list[TrajInfo]:
         """Return the episodes that ended since the last call, by column, then in time."""
@@ -200,4 +201,4 @@ class RowEnvironments(ABC):
         rows, self._rows = self._rows, None
         if rows is not None:
             rows.release()
-        self._stepper.close()
+        self.stepper.close()

@@ -25,6 +25,7 @@ from parllel.buffers.child_conversation import ChildConversation
 from parllel.buffers.conversation import FIRST_WORDS
 from parllel.cages.plain_face import plain_action, take_plain
 from parllel.cages.stepping.environments import Environments
+from parllel.cages.stepping.row_environments import RowEnvironments
 from parllel.cages.stepping.step_result import StepResult
 from parllel.cages.workers.environment_share import EnvironmentShare
 from parllel.errors import WrongStateError
@@ -42,10 +43,13 @@ class Worker:
     """Serve one environment over a connection until it is asked to close or the pipe hangs up."""
 
     def __init__(
-        self, connection: Connection, make: Callable[[], Environments], inherited: Any
+        self, connection: Connection, make: Callable[[], RowEnvironments], inherited: Any
     ) -> None:
         self._conversation = ChildConversation(connection, inherited)
         self._envs = envs = make()
+        # Of an environment that was made by a function, as here, and so is stepped by itself.
+        assert isinstance(envs, Environments)
+        self._stepper = envs.stepper
         self._share = share = EnvironmentShare(
             [lambda: envs],
             [slice(0, 1)],
@@ -134,10 +138,12 @@ class Worker:
 
     def _plain(self, op: str, outs: dict[str, Any], *args: Any) -> tuple[StepResult, bool]:
         # In one answer: asking for the flag would be a second way there and back for each step.
-        result = take_plain(self._envs.stepper, op, outs, *args)
+        result = take_plain(self._stepper, op, outs, *args)
         return result, bool(self._envs.needs_reset[0])
 
 
-def serve(connection: Connection, make: Callable[[], Environments], inherited: Any = None) -> None:
+def serve(
+    connection: Connection, make: Callable[[], RowEnvironments], inherited: Any = None
+) -> None:
     """Run a worker; the target of the child process."""
     Worker(connection, make, inherited).run()
