@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers.allocation import Field
 from parllel.buffers.samples import Samples
-from parllel.transforms.arguments import check_fraction, for_loop, for_output
+from parllel.transforms.arguments import check_fraction, for_loop, for_output, for_steps
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, row_after
 
@@ -40,20 +40,16 @@ def estimate_advantage(
     # Imported when called, as it imports numba.
     from parllel.transforms import compiled
 
-    name, shape = "estimate_advantage", np.shape(reward)
-    if len(shape) != 2:
-        raise ValueError(f"{name}: reward: expected shape [T, B], got {shape}")
-    compiled.estimate_advantage(
-        # Numba refuses other dtypes too, but does not say which argument is wrong.
-        for_loop(name, "reward", reward, shape, np.float32),
-        for_loop(name, "value", value, shape, np.float32),
-        for_loop(name, "terminated", terminated, shape, bool),
-        for_loop(name, "truncated", truncated, shape, bool),
-        for_loop(name, "final_value", final_value, shape, np.float32),
-        for_loop(name, "bootstrap_value", bootstrap_value, shape[1:], np.float32),
-        discount,
-        gae_lambda,
-        for_output(name, "out_advantage", out_advantage, shape),
+    name = "estimate_advantage"
+    reward, ends = for_steps(name, reward, terminated, truncated, final_value, bootstrap_value)
+    compiled.sum_td_errors(
+        reward,
+        for_loop(name, "value", value, reward.shape, np.float32),
+        *(None, None),  # one policy
+        *ends,
+        *(discount, gae_lambda, 1.0, 1.0),
+        for_output(name, "out_advantage", out_advantage, reward.shape),
+        None,
     )
 
 

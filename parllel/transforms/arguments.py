@@ -47,10 +47,38 @@ def for_loop(
         ValueError: if the shape differs: the loop would read beyond the array.
     """
     # Writable although loops only read it: they are compiled for writable arrays, and refuse others.
-    found = np.require(array, dtype, ["ALIGNED", "WRITEABLE"])
+    if isinstance(array, np.ndarray) and array.dtype == dtype and array.flags.behaved:
+        found: NDArray[Any] = array  # as nearly always: `require` takes longer than short loops
+    else:
+        found = np.require(array, dtype, ["ALIGNED", "WRITEABLE"])
     if found.shape != shape:
         raise ValueError(f"{owner}: {name}: expected shape {shape}, got {found.shape}")
     return found
+
+
+def for_steps(
+    owner: str,
+    reward: NDArray[Any],
+    terminated: NDArray[Any],
+    truncated: NDArray[Any],
+    final_value: NDArray[Any],
+    bootstrap_value: NDArray[Any],
+) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]]:
+    """Return the reward, and the other four in this order, for a compiled loop; see `for_loop`.
+
+    Raises:
+        ValueError: unless all are [T, B], and `bootstrap_value` [B].
+    """
+    shape = np.shape(reward)
+    if len(shape) != 2:
+        raise ValueError(f"{owner}: reward: expected shape [T, B], got {shape}")
+    # Numba refuses other dtypes too, but does not say which argument is wrong.
+    return for_loop(owner, "reward", reward, shape, np.float32), (
+        for_loop(owner, "terminated", terminated, shape, np.bool_),
+        for_loop(owner, "truncated", truncated, shape, np.bool_),
+        for_loop(owner, "final_value", final_value, shape, np.float32),
+        for_loop(owner, "bootstrap_value", bootstrap_value, shape[1:], np.float32),
+    )
 
 
 def for_output(

@@ -16,49 +16,25 @@ from parllel.system.compilation import compiled
 
 
 @compiled(
-    "(f4[:,::1], f4[:,::1], b1[:,::1], b1[:,::1], f4[:,::1], f4[::1], f8, f8, f4[:,::1])",
-    "(f4[:,:], f4[:,:], b1[:,:], b1[:,:], f4[:,:], f4[:], f8, f8, f4[:,:])",
-    nogil=True,
-)
-def estimate_advantage(
-    reward: NDArray[np.float32],
-    value: NDArray[np.float32],
-    terminated: NDArray[np.bool_],
-    truncated: NDArray[np.bool_],
-    final_value: NDArray[np.float32],
-    bootstrap_value: NDArray[np.float32],
-    discount: float,
-    gae_lambda: float,
-    out_advantage: NDArray[np.float32],
-) -> None:
-    """Write advantages, see `parllel.transforms.estimate_advantage`."""
-    T, B = reward.shape
-    # The sum of eq. 16 as a recursion, A_t = delta_t + discount * gae_lambda * A_(t+1), from the last row.
-    decay = discount * gae_lambda
-    trace = np.zeros(B)  # float64: in float32 the roundings of a thousand steps would add up
-    for t in range(T - 1, -1, -1):
-        following = bootstrap_value if t == T - 1 else value[t + 1]
-        for b in range(B):
-            # Selected, not multiplied by a mask: values that do not count may be NaN, and 0 * NaN is NaN.
-            next_value = np.float64(final_value[t, b] if truncated[t, b] else following[b])
-            next_value = 0.0 if terminated[t, b] else next_value
-            carried = 0.0 if (terminated[t, b] | truncated[t, b]) else decay * trace[b]
-            trace[b] = reward[t, b] + discount * next_value - value[t, b] + carried
-            out_advantage[t, b] = trace[b]
-
-
-@compiled(
+    # None is compiled away: advantages, V-trace and returns are three loops in machine code.
+    "(f4[:,::1], f4[:,::1], none, none, b1[:,::1], b1[:,::1], f4[:,::1], f4[::1],"
+    " f8, f8, f8, f8, f4[:,::1], none)",
     "(f4[:,::1], f4[:,::1], f4[:,::1], f4[:,::1], b1[:,::1], b1[:,::1], f4[:,::1], f4[::1],"
     " f8, f8, f8, f8, f4[:,::1], f4[:,::1])",
+    "(f4[:,::1], none, none, none, b1[:,::1], b1[:,::1], f4[:,::1], f4[::1],"
+    " f8, f8, f8, f8, none, f4[:,::1])",
+    "(f4[:,:], f4[:,:], none, none, b1[:,:], b1[:,:], f4[:,:], f4[:],"
+    " f8, f8, f8, f8, f4[:,:], none)",
     "(f4[:,:], f4[:,:], f4[:,:], f4[:,:], b1[:,:], b1[:,:], f4[:,:], f4[:],"
     " f8, f8, f8, f8, f4[:,:], f4[:,:])",
+    "(f4[:,:], none, none, none, b1[:,:], b1[:,:], f4[:,:], f4[:], f8, f8, f8, f8, none, f4[:,:])",
     nogil=True,
 )
-def vtrace(
+def sum_td_errors(
     reward: NDArray[np.float32],
-    value: NDArray[np.float32],
-    log_prob: NDArray[np.float32],
-    behaviour_log_prob: NDArray[np.float32],
+    value: NDArray[np.float32] | None,
+    log_prob: NDArray[np.float32] | None,
+    behaviour_log_prob: NDArray[np.float32] | None,
     terminated: NDArray[np.bool_],
     truncated: NDArray[np.bool_],
     final_value: NDArray[np.float32],
@@ -67,54 +43,49 @@ def vtrace(
     gae_lambda: float,
     rho_clip: float,
     c_clip: float,
-    out_advantage: NDArray[np.float32],
-    out_return: NDArray[np.float32],
+    out_advantage: NDArray[np.float32] | None,
+    out_return: NDArray[np.float32] | None,
 ) -> None:
-    """Write advantages and returns, see `parllel.transforms.vtrace`."""
+    """Write sums of temporal-difference errors: advantages, and the returns of a value function.
+
+    As `parllel.transforms.vtrace` has it. GAE is V-trace of two equal policies, without log probabilities;
+    returns are GAE with a lambda of 1 and values of 0, without `value`. GAE writes the advantages only, as
+    its returns are sums of float32, and the last one only the returns.
+    """
     T, B = reward.shape
+    # The sums as a recursion, A_t = delta_t + discount * gae_lambda * A_(t+1), from the last row.
     decay = discount * gae_lambda
-    excess = np.zeros(B)  # return minus value of the row after, in float64 as above
+    excess = np.zeros(B)  # float64: in float32 the roundings of a thousand steps would add up
+    if value is None:
+        excess[:] = bootstrap_value
     for t in range(T - 1, -1, -1):
-        following = bootstrap_value if t == T - 1 else value[t + 1]
+        following = bootstrap_value
+        if value is not None:
+            following = bootstrap_value if t == T - 1 else value[t + 1]
         for b in range(B):
-            # Selected, not multiplied by a mask: values that do not count may be NaN.
-            next_value = np.float64(final_value[t, b] if truncated[t, b] else following[b])
+            # Selected, not multiplied by a mask: values that do not count may be NaN, and 0 * NaN is NaN.
+            if value is None:  # the return of the row after holds the rest
+                next_value = np.float64(final_value[t, b]) if truncated[t, b] else 0.0
+            else:
+                next_value = np.float64(final_value[t, b] if truncated[t, b] else following[b])
             next_value = 0.0 if terminated[t, b] else next_value
             carried = 0.0 if (terminated[t, b] | truncated[t, b]) else decay * excess[b]
-            error = reward[t, b] + discount * next_value - value[t, b]
-            ratio = np.exp(np.float64(log_prob[t, b]) - np.float64(behaviour_log_prob[t, b]))
-            # In this order a ratio of NaN passes, which would otherwise look like the clip.
-            rho = rho_clip if ratio > rho_clip else ratio
-            c = c_clip if ratio > c_clip else ratio
-            excess[b] = rho * error + c * carried
-            out_advantage[t, b] = error + carried
-            out_return[t, b] = value[t, b] + excess[b]
-
-
-@compiled(
-    "(f4[:,::1], b1[:,::1], b1[:,::1], f4[:,::1], f4[::1], f8, f4[:,::1])",
-    "(f4[:,:], b1[:,:], b1[:,:], f4[:,:], f4[:], f8, f4[:,:])",
-    nogil=True,
-)
-def discounted_returns(
-    reward: NDArray[np.float32],
-    terminated: NDArray[np.bool_],
-    truncated: NDArray[np.bool_],
-    final_value: NDArray[np.float32],
-    bootstrap_value: NDArray[np.float32],
-    discount: float,
-    out_return: NDArray[np.float32],
-) -> None:
-    """Write returns, see `parllel.transforms.discounted_returns`."""
-    T, B = reward.shape
-    following = bootstrap_value.astype(np.float64)
-    for t in range(T - 1, -1, -1):
-        for b in range(B):
-            # Selected, not multiplied by a mask: values that do not count may be NaN.
-            next_return = np.float64(final_value[t, b]) if truncated[t, b] else following[b]
-            next_return = 0.0 if terminated[t, b] else next_return
-            following[b] = reward[t, b] + discount * next_return
-            out_return[t, b] = following[b]
+            error = np.float64(reward[t, b]) + discount * next_value
+            if value is not None:
+                error -= value[t, b]
+            advantage = error + carried
+            if log_prob is None or behaviour_log_prob is None:
+                excess[b] = advantage
+            else:
+                ratio = np.exp(np.float64(log_prob[t, b]) - np.float64(behaviour_log_prob[t, b]))
+                # In this order a ratio of NaN passes, which would otherwise look like the clip.
+                rho = rho_clip if ratio > rho_clip else ratio
+                c = c_clip if ratio > c_clip else ratio
+                excess[b] = rho * error + c * carried
+            if out_advantage is not None:
+                out_advantage[t, b] = advantage
+            if out_return is not None:
+                out_return[t, b] = excess[b] if value is None else value[t, b] + excess[b]
 
 
 @compiled(

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from parllel.buffers.allocation import Field
 from parllel.buffers.samples import Samples
-from parllel.transforms.arguments import check_fraction, check_positive, for_loop, for_output
+from parllel.transforms.arguments import (
+    check_fraction,
+    check_positive,
+    for_loop,
+    for_output,
+    for_steps,
+)
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, optional_body_of, row_after
 
@@ -66,21 +72,17 @@ def vtrace(
     # Imported when called, as it imports numba.
     from parllel.transforms import compiled
 
-    name, shape = "vtrace", np.shape(reward)
-    if len(shape) != 2:
-        raise ValueError(f"{name}: reward: expected shape [T, B], got {shape}")
-    compiled.vtrace(
-        for_loop(name, "reward", reward, shape, np.float32),
-        for_loop(name, "value", value, shape, np.float32),
-        for_loop(name, "log_prob", log_prob, shape, np.float32),
-        for_loop(name, "behaviour_log_prob", behaviour_log_prob, shape, np.float32),
-        for_loop(name, "terminated", terminated, shape, bool),
-        for_loop(name, "truncated", truncated, shape, bool),
-        for_loop(name, "final_value", final_value, shape, np.float32),
-        for_loop(name, "bootstrap_value", bootstrap_value, shape[1:], np.float32),
+    name = "vtrace"
+    reward, ends = for_steps(name, reward, terminated, truncated, final_value, bootstrap_value)
+    compiled.sum_td_errors(
+        reward,
+        for_loop(name, "value", value, reward.shape, np.float32),
+        for_loop(name, "log_prob", log_prob, reward.shape, np.float32),
+        for_loop(name, "behaviour_log_prob", behaviour_log_prob, reward.shape, np.float32),
+        *ends,
         *(discount, gae_lambda, rho_clip, c_clip),
-        for_output(name, "out_advantage", out_advantage, shape),
-        for_output(name, "out_return", out_return, shape),
+        for_output(name, "out_advantage", out_advantage, reward.shape),
+        for_output(name, "out_return", out_return, reward.shape),
     )
 
 

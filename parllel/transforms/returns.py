@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parllel.buffers.allocation import Field
 from parllel.buffers.samples import Samples
-from parllel.transforms.arguments import check_fraction, for_loop, for_output
+from parllel.transforms.arguments import check_fraction, for_output, for_steps
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.transform import BatchTransform, body_of, row_after
 
@@ -36,17 +36,15 @@ def discounted_returns(
     """
     from parllel.transforms import compiled
 
-    name, shape = "discounted_returns", np.shape(reward)
-    if len(shape) != 2:
-        raise ValueError(f"{name}: reward: expected shape [T, B], got {shape}")
-    compiled.discounted_returns(
-        for_loop(name, "reward", reward, shape, np.float32),
-        for_loop(name, "terminated", terminated, shape, bool),
-        for_loop(name, "truncated", truncated, shape, bool),
-        for_loop(name, "final_value", final_value, shape, np.float32),
-        for_loop(name, "bootstrap_value", bootstrap_value, shape[1:], np.float32),
-        discount,
-        for_output(name, "out_return", out_return, shape),
+    name = "discounted_returns"
+    reward, ends = for_steps(name, reward, terminated, truncated, final_value, bootstrap_value)
+    compiled.sum_td_errors(
+        reward,
+        *(None, None, None),  # values of 0, one policy
+        *ends,
+        *(discount, 1.0, 1.0, 1.0),
+        None,
+        for_output(name, "out_return", out_return, reward.shape),
     )
 
 
