@@ -29,9 +29,9 @@ START_METHOD = "fork" if sys.version_info < (3, 12) and hasattr(os, "fork") else
 
 def make_agent() -> Any:
     """Make a small policy for CartPole."""
-    from parllel.torch import CategoricalPgAgent, CategoricalPgModel
+    from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel
 
-    return CategoricalPgAgent(CategoricalPgModel((4,), 2, HIDDEN, seed=0), 2, seed=0)
+    return CategoricalPgAgent(PgModel((4,), CategoricalHead(2), HIDDEN, seed=0), 2, seed=0)
 
 
 def make_sampler(agent: Any = None) -> BasicSampler:

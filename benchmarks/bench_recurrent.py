@@ -23,11 +23,17 @@ T, B, RNN_SIZE, FEATURES, ACTIONS = 64, 16, 128, 4, 2
 
 def make_agent(*, prev_action: bool = False, store_rnn_state: bool = False) -> RecurrentPgAgent:
     """Return an LSTM policy, of the same seed each time."""
-    from parllel.torch import CategoricalRecurrentPgModel, RecurrentPgAgent
+    from parllel.torch import CategoricalHead, RecurrentPgAgent, RecurrentPgModel
     from parllel.torch.distributions import Categorical
 
-    model = CategoricalRecurrentPgModel(
-        (FEATURES,), ACTIONS, (64,), RNN_SIZE, cell="lstm", prev_action=prev_action, seed=0
+    model = RecurrentPgModel(
+        (FEATURES,),
+        CategoricalHead(ACTIONS),
+        (64,),
+        RNN_SIZE,
+        cell="lstm",
+        prev_action=prev_action,
+        seed=0,
     )
     return RecurrentPgAgent(
         model,

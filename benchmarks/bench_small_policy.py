@@ -28,15 +28,16 @@ def acting(B: int, *, whole_batch: bool) -> Callable[[], AbstractContextManager[
         import torch
 
         from parllel.torch import (
+            CategoricalHead,
             CategoricalPgAgent,
-            CategoricalPgModel,
+            PgModel,
             SmallPolicyHandler,
             TorchHandler,
         )
 
         def agent() -> CategoricalPgAgent:
             return CategoricalPgAgent(
-                CategoricalPgModel((FEATURES,), ACTIONS, HIDDEN, seed=0), ACTIONS, seed=0
+                PgModel((FEATURES,), CategoricalHead(ACTIONS), HIDDEN, seed=0), ACTIONS, seed=0
             )
 
         def work_of(handler: TorchHandler, samples: Samples) -> Callable[[], int]:

@@ -20,9 +20,9 @@ def views() -> Iterator[Sides]:
     """Let a 2x64 policy with value act on all rows of a batch, with noise drawn beforehand."""
     import torch
 
-    from parllel.torch import CategoricalPgAgent, CategoricalPgModel, TorchHandler
+    from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel, TorchHandler
 
-    model = CategoricalPgModel((FEATURES,), ACTIONS, HIDDEN, seed=0)
+    model = PgModel((FEATURES,), CategoricalHead(ACTIONS), HIDDEN, seed=0)
     agent = CategoricalPgAgent(model, ACTIONS, seed=0)
     mine, theirs = make_policy_samples(T, B, FEATURES), make_policy_samples(T, B, FEATURES)
     handler = TorchHandler(agent)

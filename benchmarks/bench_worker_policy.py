@@ -27,8 +27,9 @@ def make_sampler(cls: type[Any], *, small: bool, compute_in_workers: bool) -> Sa
     small: compute the policy in compiled code, else in PyTorch.
     """
     from parllel.torch import (
+        CategoricalHead,
         CategoricalPgAgent,
-        CategoricalPgModel,
+        PgModel,
         SmallPolicyHandler,
         TorchHandler,
     )
@@ -36,7 +37,7 @@ def make_sampler(cls: type[Any], *, small: bool, compute_in_workers: bool) -> Sa
 
     spec = BatchSpec(T, B)
     cages: Any = build_cages(partial(gym.make, "CartPole-v1"), B, seeds=Seeds(0), parallel=PLAN)
-    agent = CategoricalPgAgent(CategoricalPgModel((4,), 2, HIDDEN, seed=0), 2, seed=0)
+    agent = CategoricalPgAgent(PgModel((4,), CategoricalHead(2), HIDDEN, seed=0), 2, seed=0)
     handler: Any = (SmallPolicyHandler if small else TorchHandler)(agent)
     samples = allocate_samples(cages, spec, handler, noise=compute_in_workers)
     if compute_in_workers:

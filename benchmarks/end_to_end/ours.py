@@ -18,8 +18,9 @@ from parllel.cages import CageInterface, SynchronizedProcessCage, TrajInfo
 from parllel.samplers import AlternatingSampler, BasicSampler, BatchSampler, RolloutSampler
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
+    PgModel,
     SmallPolicyHandler,
     TorchHandler,
 )
@@ -59,8 +60,11 @@ def build(settings: Settings, stack: ExitStack) -> tuple[BatchSampler, PPO]:
         stack.callback(cage.close)
     spaces: Any = cages[0].spaces
     n_actions = int(spaces.action.n)
-    model = CategoricalPgModel(
-        spaces.observation.shape, n_actions, settings.hidden_sizes, seed=seeds.integer("model")
+    model = PgModel(
+        spaces.observation.shape,
+        CategoricalHead(n_actions),
+        settings.hidden_sizes,
+        seed=seeds.integer("model"),
     )
     agent = CategoricalPgAgent(model, n_actions, seed=seeds.integer("agent"))
     handler = HANDLERS[settings.options.get("handler", "torch")](agent)

@@ -22,8 +22,9 @@ from parllel.cages import TrajInfo
 from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
 from parllel.torch import (
-    CategoricalRecurrentPgModel,
+    CategoricalHead,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     TorchHandler,
 )
@@ -68,7 +69,7 @@ class Config:
     )
 
 
-class ForgetfulModel(CategoricalRecurrentPgModel):
+class ForgetfulModel(RecurrentPgModel):
     """The same model, whose memory is empty at every step."""
 
     def forward(self, observation: Any, rnn_state: Any, prev_action: Any = None) -> Any:
@@ -105,10 +106,10 @@ def build(
     n_actions = int(cages[0].spaces.action.n)  # type: ignore[attr-defined]
 
     prev_action = config.prev_action and config.memory != "none"
-    make_model = ForgetfulModel if config.memory == "none" else CategoricalRecurrentPgModel
+    make_model = ForgetfulModel if config.memory == "none" else RecurrentPgModel
     model = make_model(
         cages[0].spaces.observation.shape or (),
-        n_actions,
+        CategoricalHead(n_actions),
         config.hidden_sizes,
         config.rnn_size,
         cell="gru" if config.memory == "gru" else "lstm",

@@ -21,7 +21,7 @@ from parllel import BatchSpec, Seeds
 from parllel.cages import VectorizedCage
 from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
-from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
+from parllel.torch import PPO, CategoricalHead, CategoricalPgAgent, PgModel, TorchHandler
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import PpoParameters, build_eval_sampler, build_logger, build_sampler, main
 
@@ -58,7 +58,7 @@ class CartModel(nn.Module):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self.model = CategoricalPgModel((6,), 2, (64, 64), seed)
+        self.model = PgModel((6,), CategoricalHead(2), (64, 64), seed)
 
     def forward(self, observation: Tensor, cart: Tensor) -> Any:
         """Return logits [N, 2] and values [N]."""

@@ -23,15 +23,14 @@ from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.distribution import Distribution
 from parllel.torch.distributions.gaussian import Gaussian
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
-from parllel.torch.models.categorical_pg_model import CategoricalPgModel
 from parllel.torch.models.cnn_encoder import (
     CONVOLUTIONS_2015,
     CONVOLUTIONS_SMALL,
     CnnEncoder,
     Convolutions,
 )
-from parllel.torch.models.encoder_pg_models import CategoricalEncoderPgModel, GaussianEncoderPgModel
-from parllel.torch.models.gaussian_pg_model import GaussianPgModel
+from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
+from parllel.torch.models.pg_model import PgModel
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
@@ -243,27 +242,19 @@ def _model(
     # last layer of the convolutions is wide enough for both heads to be linear, as in Mnih et al. 2015.
     image = bool(_image_sides(space))
     sizes = (() if image else (64, 64)) if hidden_sizes is None else tuple(hidden_sizes)
+    generator = torch.Generator().manual_seed(seed)
     # A vector needs no encoder: MlpModel flattens and casts what it is given.
     vector = isinstance(space, Box) and not image
-    # One generator for encoder and heads; models of vectors make theirs from the same seed.
-    generator = torch.Generator().manual_seed(seed)
-    encoder = None if vector else encoder_for(space, **images, generator=generator)
+    trunk = (space.shape or ()) if vector else encoder_for(space, **images, generator=generator)
+    head: Head
     if isinstance(distribution, Gaussian):
-        shape = distribution.action_shape
-        if encoder is None:
-            return GaussianPgModel(
-                space.shape or (), shape, sizes, initial_log_std, seed=seed, policy_gain=policy_gain
-            )
-        return GaussianEncoderPgModel(
-            encoder, sizes, shape, initial_log_std, policy_gain=policy_gain, generator=generator
-        )
-    assert isinstance(distribution, (Categorical, MultiDiscrete))
-    n = distribution.n if isinstance(distribution, Categorical) else sum(distribution.nvec)
-    if encoder is None:
-        return CategoricalPgModel(space.shape or (), n, sizes, seed=seed, policy_gain=policy_gain)
-    return CategoricalEncoderPgModel(
-        encoder, sizes, n, policy_gain=policy_gain, generator=generator
-    )
+        head = GaussianHead(distribution.action_shape, initial_log_std)
+    else:
+        assert isinstance(distribution, (Categorical, MultiDiscrete))
+        n = distribution.n if isinstance(distribution, Categorical) else sum(distribution.nvec)
+        head = CategoricalHead(n)
+    # One generator for encoder and networks, in this order.
+    return PgModel(trunk, head, sizes, seed=generator, policy_gain=policy_gain)
 
 
 def _image_sides(space: gym.Space[Any]) -> tuple[int, ...]:

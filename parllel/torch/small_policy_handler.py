@@ -25,16 +25,16 @@ from parllel.torch.distributions.categorical import Categorical
 from parllel.torch.distributions.gaussian import Gaussian
 from parllel.torch.distributions.multi_discrete import MultiDiscrete
 from parllel.torch.handler import TorchHandler
-from parllel.torch.models.categorical_pg_model import CategoricalPgModel
-from parllel.torch.models.gaussian_pg_model import GaussianPgModel
+from parllel.torch.models.heads import CategoricalHead, GaussianHead
 from parllel.torch.models.mlp_model import MlpModel
+from parllel.torch.models.pg_model import PgModel
 from parllel.types import State, Tree
 
 _NAME = "SmallPolicyHandler"
 _INSTEAD = "TorchHandler takes any agent"
-_PAIRS = {
-    CategoricalPgModel: (Categorical, MultiDiscrete),
-    GaussianPgModel: (Gaussian,),
+_PAIRS: dict[type[Any], tuple[type[Any], ...]] = {
+    CategoricalHead: (Categorical, MultiDiscrete),
+    GaussianHead: (Gaussian,),
 }
 
 
@@ -53,9 +53,9 @@ class SmallPolicyHandler(TorchHandler):
     next one.
 
     Args:
-        agent: a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a
-            CategoricalPgModel or GaussianPgModel in float32. Subclasses are refused, as they may
-            compute something else, and so are modules with hooks.
+        agent: a PgAgent, CategoricalPgAgent or GaussianPgAgent on the CPU, whose model is a PgModel in
+            float32 without an encoder, with a CategoricalHead or GaussianHead. Subclasses are refused, as
+            they may compute something else, and so are modules with hooks.
 
     Raises:
         TypeError: if agent, model or distribution are of another class, or the class of the handler
@@ -81,7 +81,7 @@ class SmallPolicyHandler(TorchHandler):
         self._shared: SharedParameters | None = None
         # Looking parameters up in their modules takes as long as copying them.
         self._parameters = [_parameters(network) for network in (model.policy, model.critic)]
-        self._log_std: Tensor | None = getattr(model, "log_std", None)
+        self._log_std: Tensor | None = getattr(model.head, "log_std", None)
         self.update_parameters()
 
     def worker_policy(self) -> Callable[[], SmallWorkerPolicy]:
@@ -219,8 +219,15 @@ def _array(parameter: Tensor) -> NDArray[np.float32]:
 
 def _check_classes(agent: PgAgent) -> None:
     _check_class("agent", agent, (PgAgent, CategoricalPgAgent, GaussianPgAgent))
-    _check_class("agent.model", agent.model, tuple(_PAIRS))
-    _check_class("agent.distribution", agent.distribution, _PAIRS[type(agent.model)])  # type: ignore[index]
+    model: Any = agent.model
+    _check_class("agent.model", model, (PgModel,))
+    _check_class("agent.model.head", model.head, tuple(_PAIRS))
+    _check_class("agent.distribution", agent.distribution, _PAIRS[type(model.head)])
+    if model.encoder is not None:
+        raise TypeError(
+            f"{_NAME}: agent.model.encoder: expected a model without one, got a "
+            f"{type(model.encoder).__name__}; {_INSTEAD}"
+        )
 
 
 def _check_class(name: str, value: object, classes: tuple[type[Any], ...]) -> None:
@@ -243,8 +250,7 @@ def _check_modules(model: nn.Module) -> None:
                 f"compiled steps would not call them; {_INSTEAD}"
             )
         # Every module, as one that wraps a layer (dropout, say) would not be computed either.
-        expected: tuple[type[nn.Module], ...] = (*_PAIRS, MlpModel, nn.ModuleList, nn.Linear)
-        _check_class(name, module, expected)
+        _check_class(name, module, (PgModel, *_PAIRS, MlpModel, nn.ModuleList, nn.Linear))
     for name, parameter in model.named_parameters(prefix="agent.model"):
         if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
             raise ValueError(

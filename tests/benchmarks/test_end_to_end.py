@@ -132,7 +132,7 @@ def test_our_update_is_that_of_the_peer_written_by_hand(tiny):
     from benchmarks.end_to_end.cleanrl_style import Trainer
     from benchmarks.end_to_end.ours import make_ppo
     from parllel import Seeds
-    from parllel.torch import CategoricalPgAgent, CategoricalPgModel
+    from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel
     from parllel.torch.algos import PpoInputs
 
     trainer = Trainer(tiny)
@@ -140,7 +140,7 @@ def test_our_update_is_that_of_the_peer_written_by_hand(tiny):
         trainer.sample()
     finally:
         trainer.envs.close()
-    model = CategoricalPgModel((4,), 2, (8, 8), seed=0)
+    model = PgModel((4,), CategoricalHead(2), (8, 8), seed=0)
     pairs = list(zip(trunks(model), trunks(trainer.agent), strict=True))
     with torch.no_grad():
         for mine, theirs in pairs:

@@ -204,13 +204,13 @@ def sampled(cls: Any, kind: str, frames: int, torch_agent: bool = False) -> list
 
 
 def torch_handler() -> Any:
-    from parllel.torch import CategoricalPgAgent, CategoricalPgModel, TorchHandler
+    from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel, TorchHandler
 
-    class Flat(CategoricalPgModel):
+    class Flat(PgModel):
         def forward(self, observation: Any) -> Any:
             return super().forward(observation.flatten(1).float())
 
-    model = Flat(np.shape(stacked(1).reset()[0]), 4, (8,), seed=0)
+    model = Flat(np.shape(stacked(1).reset()[0]), CategoricalHead(4), (8,), seed=0)
     return TorchHandler(CategoricalPgAgent(model, 4, seed=0))
 
 

@@ -34,12 +34,13 @@ from parllel.runs import RunFolder
 from parllel.samplers import AsynchronousSampler, EvalSampler, Plan
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
-    CategoricalRecurrentPgModel,
     CpuSamplingHandler,
     MultiAgentPPO,
+    PgModel,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     SmallPolicyHandler,
     TorchHandler,
@@ -81,7 +82,7 @@ class BySide(nn.Module):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self.model = CategoricalPgModel((5,), 2, (16,), seed, policy_gain=5.0)
+        self.model = PgModel((5,), CategoricalHead(2), (16,), seed, policy_gain=5.0)
 
     def forward(self, observation: Any, side: Any) -> Any:
         return self.model(torch.cat((observation, side[:, None]), dim=-1))
@@ -183,9 +184,9 @@ def make_agent(kind: str, spaces: Any, seeds: Seeds) -> Any:
     if kind == "extra_input":
         return CategoricalPgAgent(BySide(seeds.integer("model")), 2, seed=seeds.integer("agent"))
     if kind == "recurrent":
-        model = CategoricalRecurrentPgModel(
+        model = RecurrentPgModel(
             spaces.observation.shape,
-            2,
+            CategoricalHead(2),
             (8,),
             8,
             cell="lstm",

@@ -38,7 +38,7 @@ from parllel.torch import (
 )
 from parllel.torch.agents import RecurrentPgAgent
 from parllel.torch.distributions import Categorical
-from parllel.torch.models import CategoricalRecurrentPgModel
+from parllel.torch.models import CategoricalHead, RecurrentPgModel
 from parllel.transforms import (
     BatchTransform,
     ClipRewards,
@@ -90,7 +90,7 @@ class Parts:
         return self
 
     def recurrent_agent(self) -> Any:
-        model = CategoricalRecurrentPgModel((4,), 2, (4,), 4, cell="gru", seed=1)
+        model = RecurrentPgModel((4,), CategoricalHead(2), (4,), 4, cell="gru", seed=1)
         return RecurrentPgAgent(model, Categorical(2), seed=2)
 
     def sampler(self, **options: Any) -> Any:
@@ -841,7 +841,7 @@ def checkpoint_of_another_algorithm(p):
 
 
 @row(
-    "agent: ValueError: CategoricalPgModel: policy.layers.0.weight: expected shape",
+    "agent: ValueError: PgModel: policy.layers.0.weight: expected shape",
     lambda p: resumed(p, lambda q: q.ppo(learning_rate=0.5)),
 )
 def checkpoint_of_another_model(p):

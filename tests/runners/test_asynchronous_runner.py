@@ -19,9 +19,10 @@ from parllel.testing.dummy_envs import CountingEnv
 from parllel.testing.sampler_setup import SamplerSetup
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
     EvaluatePolicy,
+    PgModel,
     TorchHandler,
 )
 from parllel.transforms import (
@@ -52,7 +53,7 @@ class Rows(Writer):
 
 
 def make_agent(seed=1):
-    return CategoricalPgAgent(CategoricalPgModel((4,), 2, (16, 16), seed=seed), 2, seed=2)
+    return CategoricalPgAgent(PgModel((4,), CategoricalHead(2), (16, 16), seed=seed), 2, seed=2)
 
 
 def build(switching, batch=()):

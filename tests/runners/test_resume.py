@@ -14,10 +14,11 @@ from parllel.samplers import BasicSampler, EvalSampler, RecurrentSampler, Rollou
 from parllel.testing.resume_contract import ResumeContract
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
-    CategoricalRecurrentPgModel,
+    PgModel,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     SmallPolicyHandler,
     TorchHandler,
@@ -119,7 +120,7 @@ class TestPPO(RunOnCages):
         cages = self.make_cages(seeds, True, self.traj_info)
         for cage in cages:
             stack.callback(cage.close)
-        model = CategoricalPgModel((4,), 2, [16], seed=seeds.integer("model"))
+        model = PgModel((4,), CategoricalHead(2), [16], seed=seeds.integer("model"))
         handler = TorchHandler(CategoricalPgAgent(model, 2, seed=seeds.integer("agent")))
         step_transforms = [NormalizeObservations()]
         batch_transforms = [
@@ -154,8 +155,14 @@ class TestRecurrentPPO(RunOnCages):
         cages = self.make_cages(seeds, False, self.traj_info)
         for cage in cages:
             stack.callback(cage.close)
-        model = CategoricalRecurrentPgModel(
-            (4,), 2, [16], 8, cell="lstm", prev_action=True, seed=seeds.integer("model")
+        model = RecurrentPgModel(
+            (4,),
+            CategoricalHead(2),
+            [16],
+            8,
+            cell="lstm",
+            prev_action=True,
+            seed=seeds.integer("model"),
         )
         agent = RecurrentPgAgent(model, Categorical(2), prev_action=0, seed=seeds.integer("agent"))
         handler = TorchHandler(agent)
@@ -179,7 +186,7 @@ class TestSmallPolicies(RunOnCages):
         seeds = Seeds(SEED)
         cages = self.make_cages(seeds, True, self.traj_info)
         stack.callback(cages[0].close)
-        model = CategoricalPgModel((4,), 2, [16], seed=seeds.integer("model"))
+        model = PgModel((4,), CategoricalHead(2), [16], seed=seeds.integer("model"))
         handler = SmallPolicyHandler(CategoricalPgAgent(model, 2, seed=seeds.integer("agent")))
         transforms = [EstimateAdvantage(0.9, 0.9), NormalizeAdvantage()]
         samples = allocate_samples(cages, BATCH, handler, transforms, noise=True)

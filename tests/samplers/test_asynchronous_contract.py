@@ -136,12 +136,12 @@ def rollout(switching_buffer):
 
     from parllel import BatchSpec, Seeds
     from parllel.samplers import Plan
-    from parllel.torch import CategoricalPgAgent, CategoricalPgModel, SmallPolicyHandler
+    from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel, SmallPolicyHandler
     from parllel_patterns import allocate_samples, build_cages
 
     spec = BatchSpec(8, 4)
     cages = build_cages(partial(gym.make, "CartPole-v1"), 4, seeds=Seeds(0), parallel=Plan(1, 2))
-    model = CategoricalPgModel((4,), 2, [8, 8], seed=1)
+    model = PgModel((4,), CategoricalHead(2), [8, 8], seed=1)
     handler = SmallPolicyHandler(CategoricalPgAgent(model, 2, seed=2))
     samples = allocate_samples(cages, spec, handler, noise=True, switching=switching_buffer)
     cages[0].set_policy(handler.worker_policy())

@@ -13,7 +13,7 @@ from parllel import BatchSpec, Seeds
 from parllel.logging import CsvWriter, Logger
 from parllel.runners import OnPolicyRunner, resume, train
 from parllel.samplers import BasicSampler, EvalSampler, Plan
-from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, TorchHandler
+from parllel.torch import PPO, CategoricalHead, CategoricalPgAgent, PgModel, TorchHandler
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage, NormalizeObservations
 from parllel_patterns import PPO_DEFAULTS, allocate_eval_samples, allocate_samples, build_cages
 
@@ -37,7 +37,7 @@ def build(config, stack, folder, console):
     eval_cages = build_cages(make_env, 4, seeds=seeds, name="evaluation")
     for cage in (*cages, *eval_cages):
         stack.callback(cage.close)
-    model = CategoricalPgModel((4,), 2, [32], seed=seeds.integer("model"))
+    model = PgModel((4,), CategoricalHead(2), [32], seed=seeds.integer("model"))
     agent = CategoricalPgAgent(model, 2, seed=seeds.integer("agent"))
     handler = TorchHandler(agent)
     normalize = NormalizeObservations()

@@ -9,10 +9,11 @@ from parllel.samplers import AlternatingSampler, BasicSampler
 from parllel.testing.dummy_parallel_env import CountingParallelEnv
 from parllel.torch import (
     Categorical,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
+    GaussianHead,
     GaussianPgAgent,
-    GaussianPgModel,
+    PgModel,
     TorchHandler,
 )
 from parllel.torch.agents import EnsembleAgent, IndependentAgents
@@ -53,9 +54,9 @@ def make_env(lives=LIVES, ends=ENDS):
 
 def single_agents(hidden=()):
     """Return an agent of each kind that the environment wants, by name."""
-    fox = CategoricalPgModel((2,), 3, hidden, seed=1)
-    hen = GaussianPgModel((3,), (2,), hidden, initial_log_std=-0.5, seed=2)
-    dog = CategoricalPgModel((4,), 3, hidden, seed=3)
+    fox = PgModel((2,), CategoricalHead(3), hidden, seed=1)
+    hen = PgModel((3,), GaussianHead((2,), initial_log_std=-0.5), hidden, seed=2)
+    dog = PgModel((4,), CategoricalHead(3), hidden, seed=3)
     return {
         "fox": CategoricalPgAgent(fox, 3, seed=1),
         "hen": GaussianPgAgent(hen, (2,), seed=2),
@@ -84,7 +85,7 @@ def make_twins(lives=LIVES, ends=ENDS):
 
 
 def shared(seed=4):
-    model = CategoricalPgModel((2 + len(NAMES),), 3, (), seed=seed)
+    model = PgModel((2 + len(NAMES),), CategoricalHead(3), (), seed=seed)
     return EnsembleAgent(
         SharedModel(model, NAMES, one_hot=True), dict.fromkeys(NAMES, Categorical(3)), seed=5
     )

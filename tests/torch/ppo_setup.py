@@ -6,10 +6,11 @@ import torch
 
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
+    GaussianHead,
     GaussianPgAgent,
-    GaussianPgModel,
+    PgModel,
 )
 
 SETTINGS = {
@@ -28,12 +29,12 @@ SETTINGS = {
 
 
 def categorical(dtype=torch.float64):
-    model = CategoricalPgModel((4,), 3, (8, 8), seed=0).to(dtype)
+    model = PgModel((4,), CategoricalHead(3), (8, 8), seed=0).to(dtype)
     return CategoricalPgAgent(model, 3, seed=0)
 
 
 def gaussian(dtype=torch.float64):
-    model = GaussianPgModel((4,), (2,), (8, 8), initial_log_std=-0.3, seed=0).to(dtype)
+    model = PgModel((4,), GaussianHead((2,), initial_log_std=-0.3), (8, 8), seed=0).to(dtype)
     return GaussianPgAgent(model, (2,), seed=0)
 
 

@@ -12,10 +12,11 @@ from parllel.cages import Spaces, example_of
 from parllel.seeding import Seeds
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
-    GaussianPgModel,
+    GaussianHead,
     PgAgent,
+    PgModel,
     SmallPolicyHandler,
     TorchHandler,
     agent_for,
@@ -127,13 +128,14 @@ def test_agents_act_in_every_space(name):
 @pytest.mark.parametrize("action", [gs.Discrete(2), gs.Box(-1, 1, (2,), np.float32)])
 def test_vectors_are_seen_by_the_models_that_compiled_code_knows(action):
     made = agent(VECTOR, action, hidden_sizes=(8,), initial_log_std=-0.7)
-    kind = CategoricalPgModel if isinstance(action, gs.Discrete) else GaussianPgModel
-    assert type(made.model) is kind
+    kind = CategoricalHead if isinstance(action, gs.Discrete) else GaussianHead
+    assert type(made.model) is PgModel
+    assert type(made.model.head) is kind
     SmallPolicyHandler(made).close()
-    if kind is GaussianPgModel:
-        assert made.model.log_std.tolist() == pytest.approx([-0.7, -0.7])
-    again = CategoricalPgModel((3,), 2, (8,), seed=Seeds(0).integer("model"))
-    if kind is CategoricalPgModel:
+    if kind is GaussianHead:
+        assert made.model.head.log_std.tolist() == pytest.approx([-0.7, -0.7])
+    again = PgModel((3,), CategoricalHead(2), (8,), seed=Seeds(0).integer("model"))
+    if kind is CategoricalHead:
         for name, weight in again.state_dict().items():
             assert torch.equal(weight, made.model.state_dict()[name])
 
@@ -209,7 +211,7 @@ def test_arguments_of_another_type_are_named(wrong, message):
 @pytest.mark.parametrize("make", [TorchHandler, lambda agent: PPO(agent, **PPO_DEFAULTS, seed=0)])
 def test_a_model_is_no_agent(make):
     model = agent(VECTOR, gs.Discrete(2)).model
-    with pytest.raises(TypeError, match=r"agent: expected an .*gent.*, got a CategoricalPgModel"):
+    with pytest.raises(TypeError, match=r"agent: expected an .*gent.*, got a PgModel"):
         make(model)
 
 
@@ -256,7 +258,7 @@ def test_teams_that_cannot_share_are_refused():
 def test_the_agent_of_the_seed_is_the_one_built_by_hand():
     made = agent(VECTOR, gs.Discrete(2))
     seeds = Seeds(0)
-    model = CategoricalPgModel((3,), 2, (64, 64), seed=seeds.integer("model"))
+    model = PgModel((3,), CategoricalHead(2), (64, 64), seed=seeds.integer("model"))
     by_hand = CategoricalPgAgent(model, 2, seed=seeds.integer("agent"))
     observation = torch.rand(6, 3)
     (action, info), (expected, expected_info) = made.step(observation), by_hand.step(observation)

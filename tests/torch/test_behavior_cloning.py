@@ -10,9 +10,10 @@ from parllel.buffers import insert_field
 from parllel.testing.resume_contract import assert_equal_states
 from parllel.torch import (
     BehaviorCloning,
-    CategoricalRecurrentPgModel,
+    CategoricalHead,
     IndependentAgents,
     RecurrentPgAgent,
+    RecurrentPgModel,
 )
 
 
@@ -119,7 +120,7 @@ def test_what_it_cannot_work_with_is_refused(make_batch):
     for wrong in ({"epochs": 0}, {"learning_rate": -1.0}, {"clip_grad_norm": 0}, {"seed": -1}):
         with pytest.raises(ValueError, match=f"BehaviorCloning: {next(iter(wrong))}: expected"):
             BehaviorCloning(agent, **{"seed": 0, **wrong})
-    model = CategoricalRecurrentPgModel((4,), 3, (), 8, cell="gru", seed=0)
+    model = RecurrentPgModel((4,), CategoricalHead(3), (), 8, cell="gru", seed=0)
     recurrent = RecurrentPgAgent(model, agent.distribution, seed=0)
     for other in (recurrent, IndependentAgents({"red": agent})):
         with pytest.raises(TypeError, match=f"without a memory, got a {type(other).__name__}"):

@@ -6,10 +6,11 @@ import torch
 from ppo_setup import categorical, gaussian, parameters, perturb, ppo
 
 from parllel.torch import (
-    CategoricalRecurrentPgModel,
+    CategoricalHead,
     CpuSamplingHandler,
     IndependentAgents,
     RecurrentPgAgent,
+    RecurrentPgModel,
     TorchHandler,
 )
 from parllel.torch.distributions import Categorical
@@ -29,7 +30,7 @@ def own(agent):
 
 
 def recurrent():
-    model = CategoricalRecurrentPgModel((4,), 3, (), 5, cell="gru", seed=0)
+    model = RecurrentPgModel((4,), CategoricalHead(3), (), 5, cell="gru", seed=0)
     return RecurrentPgAgent(model, Categorical(3), seed=0)
 
 

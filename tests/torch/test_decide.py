@@ -20,11 +20,12 @@ from parllel.cages import VectorizedCage
 from parllel.testing import CountingEnv
 from parllel.testing.dummy_agents import CountingAgent
 from parllel.torch import (
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
-    CategoricalRecurrentPgModel,
     CpuSamplingHandler,
+    PgModel,
     RecurrentPgAgent,
+    RecurrentPgModel,
     SmallPolicyHandler,
     TorchHandler,
 )
@@ -47,7 +48,7 @@ class CountedEnv(CountingEnv):
 
 
 def recurrent() -> RecurrentPgAgent:
-    model = CategoricalRecurrentPgModel((4,), 3, (), 5, cell="gru", prev_action=True, seed=0)
+    model = RecurrentPgModel((4,), CategoricalHead(3), (), 5, cell="gru", prev_action=True, seed=0)
     return RecurrentPgAgent(
         model, Categorical(3), prev_action=np.int64(0), store_rnn_state=True, seed=0
     )
@@ -62,7 +63,9 @@ class NumberedHandler(TorchHandler):
 
 
 def numbered() -> NumberedHandler:
-    return NumberedHandler(CategoricalPgAgent(CategoricalPgModel((5,), 3, (8,), seed=0), 3, seed=0))
+    return NumberedHandler(
+        CategoricalPgAgent(PgModel((5,), CategoricalHead(3), (8,), seed=0), 3, seed=0)
+    )
 
 
 def handled(kind: Callable[[Any], Any], make: Callable[[], Any]) -> Callable[[], Any]:

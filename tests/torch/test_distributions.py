@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 from torch import distributions as reference
 
-from parllel.torch import CategoricalPgModel, GaussianPgModel
+from parllel.torch import CategoricalHead, GaussianHead, PgModel
 from parllel.torch.distributions import (
     Categorical,
     EnsembleDistribution,
@@ -272,12 +272,12 @@ def test_a_start_is_needed_for_each_choice():
 def test_a_number_is_the_shape_of_so_many_numbers():
     for n in (3, np.int64(3), [3]):
         assert Gaussian(n).action_shape == (3,)
-    model = GaussianPgModel(4, 3, (8,), initial_log_std=0.0, seed=0)
-    expected = GaussianPgModel((4,), (3,), (8,), initial_log_std=0.0, seed=0)
+    model = PgModel(4, GaussianHead(3, initial_log_std=0.0), (8,), seed=0)
+    expected = PgModel((4,), GaussianHead((3,), initial_log_std=0.0), (8,), seed=0)
     observation = random(N, 4, seed=1).float()
     for one, other in zip(model(observation).params, expected(observation).params, strict=True):
         assert torch.equal(one, other)
-    assert CategoricalPgModel(4, 3, (8,), seed=0)(observation).params.shape == (N, 3)
+    assert PgModel(4, CategoricalHead(3), (8,), seed=0)(observation).params.shape == (N, 3)
 
 
 @pytest.mark.parametrize("wrong", [2.5, "3", None, (2, 2.5)])
@@ -286,7 +286,5 @@ def test_what_is_no_shape_is_refused(wrong):
         TypeError, match=r"^Gaussian: action_shape: expected a shape such as \(3,\)"
     ):
         Gaussian(wrong)
-    with pytest.raises(
-        TypeError, match=r"^observation_shape: expected a shape such as \(3,\) or 3"
-    ):
-        CategoricalPgModel(wrong, 3, (8,), seed=0)
+    with pytest.raises(TypeError, match=r"^PgModel: trunk: expected a shape such as \(3,\) or 3"):
+        PgModel(wrong, CategoricalHead(3), (8,), seed=0)

@@ -6,10 +6,11 @@ import torch
 
 from parllel.torch.models import (
     CONVOLUTIONS_2013,
-    CategoricalEncoderPgModel,
+    CategoricalHead,
     CnnEncoder,
     Convolutions,
-    GaussianEncoderPgModel,
+    GaussianHead,
+    PgModel,
 )
 
 
@@ -114,7 +115,7 @@ def test_images_that_do_not_fit_are_refused():
 
 def test_heads_share_the_encoder():
     generator = torch.Generator().manual_seed(0)
-    model = CategoricalEncoderPgModel(encoder((12, 10)), (), 5, generator=generator)
+    model = PgModel(encoder((12, 10)), CategoricalHead(5), (), seed=generator)
     logits, value = model(pixels(7, 12, 10))
     assert (logits.shape, value.shape) == ((7, 5), (7,))
     value.sum().backward()
@@ -127,7 +128,7 @@ def test_heads_share_the_encoder():
 @pytest.mark.parametrize("action_shape", [(), (1,), (2, 3)])
 def test_gaussian_heads_give_means_in_the_shape_of_the_action(action_shape):
     generator = torch.Generator().manual_seed(0)
-    model = GaussianEncoderPgModel(encoder((12, 10)), (8,), action_shape, -0.5, generator=generator)
+    model = PgModel(encoder((12, 10)), GaussianHead(action_shape, -0.5), (8,), seed=generator)
     (mean, log_std), value = model(pixels(7, 12, 10))
     assert (mean.shape, value.shape) == ((7, *action_shape), (7,))
     assert torch.equal(log_std.detach(), torch.full(action_shape, -0.5))

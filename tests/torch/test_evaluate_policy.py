@@ -15,15 +15,15 @@ from parllel.algos import Algorithm, TransformingAlgorithm
 from parllel.cages import VectorizedCage
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.torch import (
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
-    CategoricalRecurrentPgModel,
     EnsembleAgent,
     EvaluatePolicy,
+    GaussianHead,
     GaussianPgAgent,
-    GaussianPgModel,
-    GaussianRecurrentPgModel,
+    PgModel,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     TorchHandler,
 )
@@ -62,23 +62,29 @@ class SmallEnv(CountingEnv):
 
 
 def steps_discrete():
-    return CategoricalPgAgent(CategoricalPgModel((3,), 4, (8,), seed=0), 4, seed=1)
+    return CategoricalPgAgent(PgModel((3,), CategoricalHead(4), (8,), seed=0), 4, seed=1)
 
 
 def steps_continuous():
-    return GaussianPgAgent(GaussianPgModel((3,), (2,), (8,), -0.5, seed=0), (2,), seed=1)
+    return GaussianPgAgent(PgModel((3,), GaussianHead((2,), -0.5), (8,), seed=0), (2,), seed=1)
 
 
 def memory_discrete(prev_action=True):
-    model = CategoricalRecurrentPgModel(
-        (3,), 4, (6,), 5, cell="lstm", prev_action=prev_action, seed=0
+    model = RecurrentPgModel(
+        (3,), CategoricalHead(4), (6,), 5, cell="lstm", prev_action=prev_action, seed=0
     )
     return RecurrentPgAgent(model, Categorical(4), prev_action=0 if prev_action else None, seed=1)
 
 
 def memory_continuous():
-    model = GaussianRecurrentPgModel(
-        (3,), (2,), (6,), 5, cell="gru", initial_log_std=-0.5, prev_action=True, seed=0
+    model = RecurrentPgModel(
+        (3,),
+        GaussianHead((2,), initial_log_std=-0.5),
+        (6,),
+        5,
+        cell="gru",
+        prev_action=True,
+        seed=0,
     )
     return RecurrentPgAgent(model, Gaussian((2,)), prev_action=np.zeros(2, np.float32), seed=1)
 
@@ -182,7 +188,7 @@ class WithColumn(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.model = CategoricalPgModel((4,), 4, (8,), seed=0)
+        self.model = PgModel((4,), CategoricalHead(4), (8,), seed=0)
 
     def forward(self, observation, column):
         return self.model(torch.cat((observation, column.unsqueeze(-1)), -1))
@@ -219,7 +225,7 @@ class Brief(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.model = CategoricalPgModel((3,), 4, (8,), seed=0).to(torch.bfloat16)
+        self.model = PgModel((3,), CategoricalHead(4), (8,), seed=0).to(torch.bfloat16)
 
     def forward(self, observation):
         return self.model(observation.to(torch.bfloat16))
@@ -270,7 +276,7 @@ def test_a_batch_without_final_observations_is_refused():
 
 
 def test_several_agents_are_refused():
-    model = SharedModel(CategoricalPgModel((3,), 2, (4,), seed=0), ("fox",), one_hot=False)
+    model = SharedModel(PgModel((3,), CategoricalHead(2), (4,), seed=0), ("fox",), one_hot=False)
     agent = EnsembleAgent(model, {"fox": Categorical(2)}, seed=0)
     with pytest.raises(TypeError, match="agent: expected one PgAgent, got EnsembleAgent; several"):
         EvaluatePolicy(agent)

@@ -13,7 +13,7 @@ from parllel import BatchSpec
 from parllel.cages import ProcessCage, SynchronizedProcessCage, VectorizedCage
 from parllel.samplers import AlternatingSampler, BasicSampler, EvalSampler, RolloutSampler
 from parllel.testing import CountingEnv
-from parllel.torch import GaussianPgAgent, GaussianPgModel, SmallPolicyHandler, TorchHandler
+from parllel.torch import GaussianHead, GaussianPgAgent, PgModel, SmallPolicyHandler, TorchHandler
 from parllel_patterns import allocate_eval_samples, allocate_samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -24,7 +24,7 @@ FACTORY = partial(CountingEnv, (2, 3), action_space=BOX)
 
 
 def agent():
-    model = GaussianPgModel((3,), (2,), (8,), initial_log_std=0.5, seed=0)
+    model = PgModel((3,), GaussianHead((2,), initial_log_std=0.5), (8,), seed=0)
     with torch.no_grad():
         model.policy.layers[0].weight[:, 0] = 0  # of the mark, which saturates every unit
         model.policy.layers[-1].bias[:] = torch.tensor([1.0, -1.0])  # the mean lies outside
@@ -118,7 +118,7 @@ def test_what_is_evaluated_is_clipped_as_well(place):
 
 def test_pendulum_by_the_same_actions_as_a_plain_loop():
     handler = TorchHandler(
-        GaussianPgAgent(GaussianPgModel((3,), (1,), (8,), 1.0, seed=0), (1,), seed=5)
+        GaussianPgAgent(PgModel((3,), GaussianHead((1,), 1.0), (8,), seed=0), (1,), seed=5)
     )
     factory = partial(gym.make, "Pendulum-v1")
     cages = [VectorizedCage([factory], seeds=[3])]

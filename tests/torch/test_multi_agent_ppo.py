@@ -105,11 +105,11 @@ def policy(weights, observation, action):
     """Return log likelihoods, entropies and values of one agent, [N]."""
     value = linear(weights, "critic", observation)[:, 0]
     out = linear(weights, "policy", observation)
-    if "log_std" not in weights:
+    if "head.log_std" not in weights:
         p = np.exp(out) / np.exp(out).sum(1, keepdims=True)
         chosen = p[np.arange(len(p)), action.astype(int)]
         return np.log(chosen), -(p * np.log(p)).sum(1), value
-    std = np.exp(weights["log_std"])
+    std = np.exp(weights["head.log_std"])
     density = np.exp(-0.5 * ((action - out) / std) ** 2) / (std * np.sqrt(2 * np.pi))
     entropy = np.log(np.prod(std * np.sqrt(2 * np.pi * np.e)))
     return np.log(density.prod(1)), np.full(len(out), entropy), value

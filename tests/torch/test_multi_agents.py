@@ -25,10 +25,11 @@ from parllel.buffers import NamedTuple
 from parllel.testing.dummy_parallel_env import counting_observation
 from parllel.torch import (
     Categorical,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
     Gaussian,
-    GaussianPgModel,
+    GaussianHead,
+    PgModel,
     RecurrentPgAgent,
 )
 from parllel.torch.agents import EnsembleAgent, IndependentAgents
@@ -276,7 +277,7 @@ def test_further_inputs_reach_each_of_independent_agents():
 
 @pytest.mark.parametrize("one_std", [False, True])
 def test_a_shared_model_with_continuous_actions(one_std):
-    inner = GaussianPgModel((2 + 2,), (2,), (), initial_log_std=-0.3, seed=0)
+    inner = PgModel((2 + 2,), GaussianHead((2,), initial_log_std=-0.3), (), seed=0)
     if not one_std:
 
         class Spread(nn.Module):
@@ -348,7 +349,7 @@ def test_an_ensemble_is_its_distributions_side_by_side():
 
 
 def test_agents_that_share_parameters_are_not_independent():
-    model = CategoricalPgModel((2,), 3, (), seed=0)
+    model = PgModel((2,), CategoricalHead(3), (), seed=0)
     agents = {name: CategoricalPgAgent(model, 3, seed=0) for name in "ab"}
     with pytest.raises(ValueError, match="'a' and 'b' share parameters; use an EnsembleAgent"):
         IndependentAgents(agents)

@@ -9,29 +9,32 @@ from torch import nn
 
 from parllel.torch import (
     Categorical,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
+    GaussianHead,
     GaussianPgAgent,
-    GaussianPgModel,
     MultiDiscrete,
     PgAgent,
+    PgModel,
 )
 
 
 def categorical(seed=0):
-    model = CategoricalPgModel((4,), 3, (16,), seed=0)
+    model = PgModel((4,), CategoricalHead(3), (16,), seed=0)
     with torch.no_grad():
         model.policy.layers[-1].weight.mul_(100)  # so that the actions differ in likelihood
     return CategoricalPgAgent(model, 3, seed=seed)
 
 
 def gaussian(seed=0):
-    model = GaussianPgModel((4,), (2,), (16,), initial_log_std=-0.5, seed=0)
+    model = PgModel((4,), GaussianHead((2,), initial_log_std=-0.5), (16,), seed=0)
     return GaussianPgAgent(model, (2,), seed=seed)
 
 
 def multi_discrete(seed=0):
-    return PgAgent(CategoricalPgModel((4,), 5, (16,), seed=0), MultiDiscrete((2, 3)), seed=seed)
+    return PgAgent(
+        PgModel((4,), CategoricalHead(5), (16,), seed=0), MultiDiscrete((2, 3)), seed=seed
+    )
 
 
 OBSERVATION = torch.randn(6, 4, generator=torch.Generator().manual_seed(5))
@@ -133,14 +136,14 @@ def test_state_round_trip(make):
 
 def test_state_of_another_model_is_refused_whole():
     agent = categorical()
-    small = CategoricalPgAgent(CategoricalPgModel((4,), 3, (8,), seed=1), 3, seed=0)
+    small = CategoricalPgAgent(PgModel((4,), CategoricalHead(3), (8,), seed=1), 3, seed=0)
     before = small.model.policy.layers[0].weight.clone()
     with pytest.raises(
         ValueError, match=r"layers.0.weight: expected shape \(8, 4\), got \(16, 4\)"
     ):
         small.load_state(agent.state())
     assert torch.equal(small.model.policy.layers[0].weight, before)
-    with pytest.raises(ValueError, match="GaussianPgModel: expected the parameters"):
+    with pytest.raises(ValueError, match="PgModel: expected the parameters"):
         gaussian().load_state(agent.state())
 
 

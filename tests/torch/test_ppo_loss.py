@@ -27,10 +27,10 @@ def reference_mlp(weights, prefix, x):
 def reference_policy(weights, observation, action):
     """Return log likelihood and entropy per step."""
     out = reference_mlp(weights, "policy", observation)
-    if "log_std" not in weights:
+    if "head.log_std" not in weights:
         p = np.exp(out) / np.exp(out).sum(1, keepdims=True)
         return np.log(p[np.arange(len(p)), action]), -(p * np.log(p)).sum(1)
-    std = np.exp(weights["log_std"])
+    std = np.exp(weights["head.log_std"])
     density = np.exp(-0.5 * ((action - out) / std) ** 2) / (std * np.sqrt(2 * np.pi))
     # The likelihood of an action is the product over its dimensions.
     entropy = np.log(np.prod(std * np.sqrt(2 * np.pi * np.e)))

@@ -20,9 +20,10 @@ from parllel.samplers import EvalSampler, RecurrentSampler
 from parllel.testing.dummy_envs import CountingEnv
 from parllel.torch import (
     PPO,
-    CategoricalRecurrentPgModel,
-    GaussianRecurrentPgModel,
+    CategoricalHead,
+    GaussianHead,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     TorchHandler,
 )
@@ -80,8 +81,8 @@ def randomized(model, seed=0):
 def test_a_model_computes_what_the_formulas_say(cell, hidden_sizes, prev_action):
     rng = np.random.default_rng(0)
     model = randomized(
-        CategoricalRecurrentPgModel(
-            (2, 2), 3, hidden_sizes, 7, cell=cell, prev_action=prev_action, seed=0
+        RecurrentPgModel(
+            (2, 2), CategoricalHead(3), hidden_sizes, 7, cell=cell, prev_action=prev_action, seed=0
         )
     )
     names = ("hidden", "cell") if cell == "lstm" else ("hidden",)
@@ -106,7 +107,9 @@ def test_a_model_computes_what_the_formulas_say(cell, hidden_sizes, prev_action)
 
 def test_making_a_model_leaves_the_global_generator_alone():
     before = torch.random.get_rng_state()
-    models = [CategoricalRecurrentPgModel((2,), 3, (4,), 5, cell="lstm", seed=s) for s in (1, 1, 2)]
+    models = [
+        RecurrentPgModel((2,), CategoricalHead(3), (4,), 5, cell="lstm", seed=s) for s in (1, 1, 2)
+    ]
     assert torch.equal(before, torch.random.get_rng_state())
     weights = [model.trunk.rnn.weight_ih_l0 for model in models]
     assert torch.equal(weights[0], weights[1])
@@ -124,13 +127,13 @@ def test_making_a_model_leaves_the_global_generator_alone():
 )
 def test_bad_sizes_are_refused(arguments, match):
     with pytest.raises(ValueError, match=match):
-        CategoricalRecurrentPgModel(
-            (2,), 3, (), **{"rnn_size": 4, "cell": "gru", **arguments}, seed=0
+        RecurrentPgModel(
+            (2,), CategoricalHead(3), (), **{"rnn_size": 4, "cell": "gru", **arguments}, seed=0
         )
 
 
 def test_a_model_that_wants_the_previous_action_says_so():
-    model = CategoricalRecurrentPgModel((2,), 3, (), 4, cell="gru", prev_action=True, seed=0)
+    model = RecurrentPgModel((2,), CategoricalHead(3), (), 4, cell="gru", prev_action=True, seed=0)
     with pytest.raises(ValueError, match="prev_action: expected the previous actions, got None"):
         model(torch.zeros(1, 2, 2), model.initial_state(2))
 
@@ -139,16 +142,22 @@ def test_a_model_that_wants_the_previous_action_says_so():
 
 
 def categorical(cell="lstm", prev_action=True, **options):
-    model = CategoricalRecurrentPgModel(
-        (3,), 4, (6,), 5, cell=cell, prev_action=prev_action, seed=0
+    model = RecurrentPgModel(
+        (3,), CategoricalHead(4), (6,), 5, cell=cell, prev_action=prev_action, seed=0
     )
     example = 0 if prev_action else None
     return RecurrentPgAgent(model, Categorical(4), prev_action=example, seed=1, **options)
 
 
 def gaussian(cell="gru", prev_action=True, **options):
-    model = GaussianRecurrentPgModel(
-        (3,), (2,), (6,), 5, cell=cell, initial_log_std=-0.5, prev_action=prev_action, seed=0
+    model = RecurrentPgModel(
+        (3,),
+        GaussianHead((2,), initial_log_std=-0.5),
+        (6,),
+        5,
+        cell=cell,
+        prev_action=prev_action,
+        seed=0,
     )
     example = np.zeros(2, np.float32) if prev_action else None
     return RecurrentPgAgent(model, Gaussian((2,)), prev_action=example, seed=1, **options)
@@ -461,7 +470,9 @@ def test_ppo_without_a_memory_says_which_takes_one():
 
 def test_seeds_of_a_build_script_are_enough():
     seeds = Seeds(3)
-    model = CategoricalRecurrentPgModel((3,), 4, (), 5, cell="gru", seed=seeds.integer("model"))
+    model = RecurrentPgModel(
+        (3,), CategoricalHead(4), (), 5, cell="gru", seed=seeds.integer("model")
+    )
     agent = RecurrentPgAgent(model, Categorical(4), seed=seeds.integer("agent"))
     action, info = agent.step(torch.rand(2, 3), env_indices=slice(0, 2))
     assert action.shape == info.value.shape == (2,)

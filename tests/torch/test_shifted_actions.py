@@ -16,13 +16,14 @@ from parllel.samplers import BasicSampler, EvalSampler, RecurrentSampler, Rollou
 from parllel.testing import CountingEnv
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
-    CategoricalRecurrentPgModel,
     EvaluatePolicy,
     MultiDiscrete,
     PgAgent,
+    PgModel,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     SmallPolicyHandler,
     TorchHandler,
@@ -58,7 +59,9 @@ class Matching(gym.Env):
 
 
 def agent(start=-4):
-    return CategoricalPgAgent(CategoricalPgModel((3,), 3, (16,), seed=0), 3, start=start, seed=5)
+    return CategoricalPgAgent(
+        PgModel((3,), CategoricalHead(3), (16,), seed=0), 3, start=start, seed=5
+    )
 
 
 def cages():
@@ -101,8 +104,14 @@ def test_rollouts_and_evaluations_act_within_the_space():
 
 
 def test_previous_actions_count_from_zero():
-    model = CategoricalRecurrentPgModel(
-        (3,), 3, hidden_sizes=(8,), rnn_size=8, cell="gru", prev_action=True, seed=1
+    model = RecurrentPgModel(
+        (3,),
+        CategoricalHead(3),
+        hidden_sizes=(8,),
+        rnn_size=8,
+        cell="gru",
+        prev_action=True,
+        seed=1,
     )
     for distribution in (Categorical(3, start=1), MultiDiscrete((3,), start=(1,))):
         with pytest.raises(
@@ -121,7 +130,7 @@ def test_previous_actions_count_from_zero():
 )
 @pytest.mark.parametrize("corrected", [False, True])
 def test_cells_without_a_step_hold_no_action_of_the_space(distribution, n, space, corrected):
-    model = CategoricalRecurrentPgModel((3,), n, (8,), rnn_size=8, cell="gru", seed=1)
+    model = RecurrentPgModel((3,), CategoricalHead(n), (8,), rnn_size=8, cell="gru", seed=1)
     learner = RecurrentPgAgent(model, distribution, seed=2)
     spec, transforms = BatchSpec(5, 2), [EstimateAdvantage(0.9, 0.9)]
     algorithm = RecurrentPPO(learner, **{**PPO_DEFAULTS, "minibatches": 2}, seed=0)
@@ -144,7 +153,7 @@ def test_cells_without_a_step_hold_no_action_of_the_space(distribution, n, space
 def test_multi_discrete_spaces_with_starts():
     space = gym.spaces.MultiDiscrete(np.array([2, 3]), start=np.array([5, -1]))
     distribution = MultiDiscrete(space.nvec, space.start)
-    learner = PgAgent(CategoricalPgModel((3,), 5, (8,), seed=0), distribution, seed=5)
+    learner = PgAgent(PgModel((3,), CategoricalHead(5), (8,), seed=0), distribution, seed=5)
     factory = partial(CountingEnv, 2, action_space=space)
     with VectorizedCage([factory] * 2, seeds=[0, 1]) as cage:
         spec = BatchSpec(8, 2)

@@ -19,15 +19,17 @@ from parllel.buffers import (
 )
 from parllel.errors import WrongStateError
 from parllel.torch import (
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
+    GaussianHead,
     GaussianPgAgent,
-    GaussianPgModel,
     MultiDiscrete,
     PgAgent,
+    PgModel,
     SmallPolicyHandler,
     TorchHandler,
 )
+from parllel.torch.models import FlatEncoder
 from parllel.types import BatchSpec
 
 T = 6
@@ -43,26 +45,28 @@ def agitate(agent, scale=0.3):
 
 
 def categorical(shape=(4,), hidden=(64, 64)):
-    return agitate(CategoricalPgAgent(CategoricalPgModel(shape, 3, hidden, seed=0), 3, seed=5))
+    return agitate(
+        CategoricalPgAgent(PgModel(shape, CategoricalHead(3), hidden, seed=0), 3, seed=5)
+    )
 
 
 def multi_discrete(shape=(4,), hidden=(32,)):
-    model = CategoricalPgModel(shape, 9, hidden, seed=0)
+    model = PgModel(shape, CategoricalHead(9), hidden, seed=0)
     return agitate(PgAgent(model, MultiDiscrete((2, 4, 3)), seed=5))
 
 
 def shifted(shape=(4,), hidden=(16,)):
-    model = CategoricalPgModel(shape, 3, hidden, seed=0)
+    model = PgModel(shape, CategoricalHead(3), hidden, seed=0)
     return agitate(CategoricalPgAgent(model, 3, start=-5, seed=5))
 
 
 def shifted_multi_discrete(shape=(4,), hidden=(8,)):
-    model = CategoricalPgModel(shape, 5, hidden, seed=0)
+    model = PgModel(shape, CategoricalHead(5), hidden, seed=0)
     return agitate(PgAgent(model, MultiDiscrete((2, 3), start=(7, -1)), seed=5))
 
 
 def gaussian(shape=(4,), hidden=(64, 64), action_shape=(2, 3)):
-    model = GaussianPgModel(shape, action_shape, hidden, initial_log_std=-0.5, seed=0)
+    model = PgModel(shape, GaussianHead(action_shape, initial_log_std=-0.5), hidden, seed=0)
     return agitate(GaussianPgAgent(model, action_shape, seed=5))
 
 
@@ -309,7 +313,7 @@ def test_another_buffer_can_be_bound():
     assert_same(theirs, ours)
 
 
-class OtherModel(CategoricalPgModel):
+class OtherModel(PgModel):
     pass
 
 
@@ -342,18 +346,29 @@ def converted(agent, dtype):
     return agent
 
 
+def with_an_encoder():
+    model = PgModel(FlatEncoder((4,)), CategoricalHead(3), (8,), seed=0)
+    return CategoricalPgAgent(model, 3, seed=0)
+
+
 def with_n_actions(n):
-    return CategoricalPgAgent(CategoricalPgModel((4,), 3, (8,), seed=0), n, seed=0)
+    return CategoricalPgAgent(PgModel((4,), CategoricalHead(3), (8,), seed=0), n, seed=0)
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (
-            lambda: CategoricalPgAgent(OtherModel((4,), 3, (8,), seed=0), 3, seed=0),
+            lambda: CategoricalPgAgent(
+                OtherModel((4,), CategoricalHead(3), (8,), seed=0), 3, seed=0
+            ),
             TypeError,
-            "agent.model: expected CategoricalPgModel or GaussianPgModel itself, got OtherModel; "
-            "TorchHandler takes any agent",
+            "agent.model: expected PgModel itself, got OtherModel; TorchHandler takes any agent",
+        ),
+        (
+            lambda: with_an_encoder(),
+            TypeError,
+            r"agent\.model\.encoder: expected a model without one, got a FlatEncoder; TorchHandler",
         ),
         (
             lambda: OtherAgent(categorical().model, categorical().distribution, seed=0),

@@ -11,7 +11,7 @@ import torch
 from parllel import BatchSpec, Seeds
 from parllel.cages import TrajInfo
 from parllel.samplers import BasicSampler
-from parllel.torch import PPO, CategoricalPgAgent, CategoricalPgModel, SmallPolicyHandler
+from parllel.torch import PPO, CategoricalHead, CategoricalPgAgent, PgModel, SmallPolicyHandler
 from parllel.transforms import EstimateAdvantage, NormalizeAdvantage
 from parllel_patterns import PPO_DEFAULTS, allocate_samples, build_cages
 
@@ -40,7 +40,7 @@ def test_ppo_learns_cartpole_with_it():
         )
         for cage in cages:
             stack.callback(cage.close)
-        model = CategoricalPgModel((4,), 2, (64, 64), seed=seeds.integer("model"))
+        model = PgModel((4,), CategoricalHead(2), (64, 64), seed=seeds.integer("model"))
         agent = CategoricalPgAgent(model, 2, seed=seeds.integer("agent"))
         handler = SmallPolicyHandler(agent)
         transforms = [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from parllel.torch import CategoricalPgAgent, CategoricalPgModel, TorchHandler, threads
+from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel, TorchHandler, threads
 
 SMALL = nn.Linear(10, 10)
 LARGE = nn.Linear(1000, 1000)
@@ -24,7 +24,7 @@ def four(monkeypatch):
 
 
 def test_a_handler_gives_a_small_model_one_thread(four):
-    agent = CategoricalPgAgent(CategoricalPgModel((4,), 2, (64, 64), seed=0), 2, seed=0)
+    agent = CategoricalPgAgent(PgModel((4,), CategoricalHead(2), (64, 64), seed=0), 2, seed=0)
     TorchHandler(agent).close()
     assert torch.get_num_threads() == 1
     TorchHandler(agent, threads=3).close()

@@ -22,11 +22,12 @@ from parllel.buffers import (
 )
 from parllel.errors import notes_of
 from parllel.torch import (
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
+    GaussianHead,
     GaussianPgAgent,
-    GaussianPgModel,
     PgAgent,
+    PgModel,
     TorchHandler,
 )
 from parllel.torch.distributions import Categorical
@@ -35,11 +36,11 @@ from parllel.types import BatchSpec
 
 
 def categorical():
-    return CategoricalPgAgent(CategoricalPgModel((4,), 3, (16,), seed=0), 3, seed=0)
+    return CategoricalPgAgent(PgModel((4,), CategoricalHead(3), (16,), seed=0), 3, seed=0)
 
 
 def gaussian():
-    model = GaussianPgModel((4,), (2,), (16,), initial_log_std=0.0, seed=0)
+    model = PgModel((4,), GaussianHead((2,), initial_log_std=0.0), (16,), seed=0)
     return GaussianPgAgent(model, (2,), seed=0)
 
 

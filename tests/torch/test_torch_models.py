@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from parllel.torch.models import CategoricalPgModel, GaussianPgModel, MlpModel
+from parllel.torch.models import (
+    CategoricalHead,
+    GaussianHead,
+    Head,
+    MlpModel,
+    PgModel,
+    RecurrentPgModel,
+)
 
 
 def mlp(*sizes, gain=1.0, seed=0):
@@ -51,7 +58,7 @@ def test_weights_are_orthogonal_with_their_gains():
 def test_seeds_decide_on_the_weights_and_the_global_generator_rests():
     before = torch.get_rng_state()
     x = torch.ones(1, 4)
-    models = [CategoricalPgModel((4,), 2, (8,), seed=seed) for seed in (1, 1, 2)]
+    models = [PgModel((4,), CategoricalHead(2), (8,), seed=seed) for seed in (1, 1, 2)]
     first, same, other = [model(x).params for model in models]
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
@@ -59,7 +66,7 @@ def test_seeds_decide_on_the_weights_and_the_global_generator_rests():
 
 
 def test_categorical_model_has_separate_trunks():
-    model = CategoricalPgModel((2, 3), 5, (8, 8), seed=0)
+    model = PgModel((2, 3), CategoricalHead(5), (8, 8), seed=0)
     output = model(torch.rand(7, 2, 3))
     assert output.params.shape == (7, 5)
     assert output.value.shape == (7,)
@@ -70,13 +77,29 @@ def test_categorical_model_has_separate_trunks():
 
 @pytest.mark.parametrize("action_shape", [(), (1,), (3,), (2, 3)])
 def test_gaussian_model_gives_means_in_the_shape_of_the_action(action_shape):
-    model = GaussianPgModel((4,), action_shape, (8,), initial_log_std=-0.5, seed=0)
+    model = PgModel((4,), GaussianHead(action_shape, initial_log_std=-0.5), (8,), seed=0)
     (mean, log_std), value = model(torch.rand(7, 4))
     assert mean.shape == (7, *action_shape)
     assert value.shape == (7,)
-    assert log_std is model.log_std
+    assert log_std is model.head.log_std
     assert log_std.requires_grad
     assert torch.equal(log_std.detach(), torch.full(action_shape, -0.5))
+
+
+class BetaHead(Head):
+    def params(self, outputs):
+        return tuple(outputs.exp().unflatten(-1, (2, -1)).unbind(-2))
+
+    def inputs_of(self, action):
+        return action.repeat(1, 1, 2)
+
+
+def test_models_take_a_head_of_your_own():
+    (a, b), value = PgModel((4,), BetaHead(6), (8,), seed=0)(torch.rand(7, 4))
+    assert (a.shape, b.shape, value.shape) == ((7, 3), (7, 3), (7,))
+    model = RecurrentPgModel((4,), BetaHead(6), (), 5, cell="gru", prev_action=True, seed=0)
+    ((a, b), value), _ = model(torch.rand(2, 7, 4), model.initial_state(7), torch.rand(2, 7, 3))
+    assert (a.shape, b.shape, value.shape) == ((2, 7, 3), (2, 7, 3), (2, 7))
 
 
 def test_sizes_below_one_are_refused():

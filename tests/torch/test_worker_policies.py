@@ -25,12 +25,13 @@ from parllel.system.processes import fork_server
 from parllel.testing import CountingEnv
 from parllel.torch import (
     PPO,
+    CategoricalHead,
     CategoricalPgAgent,
-    CategoricalPgModel,
+    GaussianHead,
     GaussianPgAgent,
-    GaussianPgModel,
     MultiDiscrete,
     PgAgent,
+    PgModel,
     SmallPolicyHandler,
     TorchHandler,
 )
@@ -49,15 +50,15 @@ def shake(agent, seed, scale=0.2):
 
 
 def categorical(hidden=(16, 16)):
-    return CategoricalPgAgent(CategoricalPgModel((3,), 4, hidden, seed=0), 4, seed=5)
+    return CategoricalPgAgent(PgModel((3,), CategoricalHead(4), hidden, seed=0), 4, seed=5)
 
 
 def multi_discrete():
-    return PgAgent(CategoricalPgModel((3,), 5, (8,), seed=0), MultiDiscrete((2, 3)), seed=5)
+    return PgAgent(PgModel((3,), CategoricalHead(5), (8,), seed=0), MultiDiscrete((2, 3)), seed=5)
 
 
 def gaussian():
-    model = GaussianPgModel((3,), (2,), (8,), initial_log_std=-0.5, seed=0)
+    model = PgModel((3,), GaussianHead((2,), initial_log_std=-0.5), (8,), seed=0)
     return GaussianPgAgent(model, (2,), seed=5)
 
 
@@ -370,7 +371,7 @@ def test_ppo_learns_cartpole_with_it():
         traj_info=partial(TrajInfo, discount=0.98),
     )
     with cages[0] as cage:
-        model = CategoricalPgModel((4,), 2, (64, 64), seed=seeds.integer("model"))
+        model = PgModel((4,), CategoricalHead(2), (64, 64), seed=seeds.integer("model"))
         agent = CategoricalPgAgent(model, 2, seed=seeds.integer("agent"))
         handler = SmallPolicyHandler(agent)
         transforms = [EstimateAdvantage(0.98, 0.9), NormalizeAdvantage()]

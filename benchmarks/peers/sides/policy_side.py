@@ -17,19 +17,25 @@ from benchmarks.peers.side import Side
 from benchmarks.peers.sides.parllel_side import ParllelSide
 from benchmarks.peers.workload import Workload
 from parllel.agents import Handler
-from parllel.torch import CategoricalPgAgent, CategoricalPgModel, SmallPolicyHandler, TorchHandler
+from parllel.torch import (
+    CategoricalHead,
+    CategoricalPgAgent,
+    PgModel,
+    SmallPolicyHandler,
+    TorchHandler,
+)
 
 HIDDEN_SIZES = (64, 64)
 FORWARDS = 400
 
 
-def build_model(workload: Workload) -> tuple[CategoricalPgModel, int]:
+def build_model(workload: Workload) -> tuple[PgModel, int]:
     """Return the model and the number of actions."""
     env = workload.factory()()
     n_actions = int(env.action_space.n)  # type: ignore[attr-defined]
     shape = env.observation_space.shape or ()
     env.close()
-    return CategoricalPgModel(shape, n_actions, HIDDEN_SIZES, seed=workload.seed), n_actions
+    return PgModel(shape, CategoricalHead(n_actions), HIDDEN_SIZES, seed=workload.seed), n_actions
 
 
 class ParllelPolicySide(ParllelSide):

@@ -28,7 +28,7 @@ class RecurrentPgAgent(PgAgent):
     Args:
         model: takes `(observation, rnn_state)` and `prev_action` if there is one, all of T rows, and returns
             `(PgOutput, rnn_state)`; its `initial_state(N)` is the state at the start of an episode. See
-            `CategoricalRecurrentPgModel`.
+            `RecurrentPgModel`.
         distribution: what the model's `params` are parameters of.
         prev_action: an example of one action, which asks for the previous action: the model is given it, and
             `agent_info.prev_action` keeps it for the algorithm. With None there is none. The first

@@ -1,5 +1,11 @@
 """Models: from observations to parameters of a distribution over actions, and values.
 
+A model is a trunk and a head: `PgModel` takes the shape of observations or an encoder of them, and a head for
+the actions; `RecurrentPgModel` has a memory between the two.
+
+    PgModel((4,), CategoricalHead(2), hidden_sizes=(64, 64), seed=1)
+    PgModel(CnnEncoder(...), GaussianHead((3,), initial_log_std=0.0), hidden_sizes=(), seed=generator)
+
 Write your own as a module whose `forward` takes the observation, [N, ...] or a tree of such, and
 returns `(params, value)`: what the agent's distribution wants (see `parllel.torch.distributions`)
 and the values [N]. Further arguments that a handler adds arrive by keyword:
@@ -16,7 +22,6 @@ and the values [N]. Further arguments that a handler adds arrive by keyword:
             return self.policy(x), self.critic(x).squeeze(-1)
 """
 
-from parllel.torch.models.categorical_pg_model import CategoricalPgModel
 from parllel.torch.models.cnn_encoder import (
     CONVOLUTIONS_2013,
     CONVOLUTIONS_2015,
@@ -24,18 +29,10 @@ from parllel.torch.models.cnn_encoder import (
     CnnEncoder,
     Convolutions,
 )
-from parllel.torch.models.encoder_pg_models import (
-    CategoricalEncoderPgModel,
-    GaussianEncoderPgModel,
-)
-from parllel.torch.models.gaussian_pg_model import GaussianPgModel
+from parllel.torch.models.heads import CategoricalHead, GaussianHead, Head
 from parllel.torch.models.mlp_model import MlpModel
-from parllel.torch.models.pg_output import PgOutput
-from parllel.torch.models.recurrent_pg_models import (
-    CategoricalRecurrentPgModel,
-    GaussianRecurrentPgModel,
-)
-from parllel.torch.models.recurrent_trunk import RecurrentTrunk
+from parllel.torch.models.pg_model import PgModel, PgOutput
+from parllel.torch.models.recurrent_pg_model import RecurrentPgModel, RecurrentTrunk
 from parllel.torch.models.shared_model import SharedModel
 from parllel.torch.models.tree_encoder import FlatEncoder, OneHotEncoder, TreeEncoder
 
@@ -43,18 +40,17 @@ __all__ = [
     "CONVOLUTIONS_2013",
     "CONVOLUTIONS_2015",
     "CONVOLUTIONS_SMALL",
-    "CategoricalEncoderPgModel",
-    "CategoricalPgModel",
-    "CategoricalRecurrentPgModel",
+    "CategoricalHead",
     "CnnEncoder",
     "Convolutions",
     "FlatEncoder",
-    "GaussianEncoderPgModel",
-    "GaussianPgModel",
-    "GaussianRecurrentPgModel",
+    "GaussianHead",
+    "Head",
     "MlpModel",
     "OneHotEncoder",
+    "PgModel",
     "PgOutput",
+    "RecurrentPgModel",
     "RecurrentTrunk",
     "SharedModel",
     "TreeEncoder",

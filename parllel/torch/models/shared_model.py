@@ -12,7 +12,7 @@ from parllel.buffers.named_tuple import NamedTuple
 from parllel.buffers.paths import field_at
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.torch.distributions.gaussian import GaussianParams
-from parllel.torch.models.pg_output import PgOutput
+from parllel.torch.models.pg_model import PgOutput
 from parllel.types import Tree
 
 

@@ -17,8 +17,9 @@ from parllel.runners import OnPolicyRunner
 from parllel.runs import RunFolder
 from parllel.torch import (
     PPO,
-    CategoricalRecurrentPgModel,
+    CategoricalHead,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     TorchHandler,
     agent_for,
@@ -58,8 +59,14 @@ def build(config: Config, stack: ExitStack, folder: RunFolder, console: Console 
     )
     spaces: Any = cages[0].spaces
     if config.recurrent:
-        model = CategoricalRecurrentPgModel(
-            (2,), 2, (8,), 8, cell="lstm", prev_action=True, seed=seeds.integer("model")
+        model = RecurrentPgModel(
+            (2,),
+            CategoricalHead(2),
+            (8,),
+            8,
+            cell="lstm",
+            prev_action=True,
+            seed=seeds.integer("model"),
         )
         with torch.no_grad():
             for parameter in model.parameters():

@@ -16,7 +16,7 @@ from parllel.distributed.rollouts import (
 )
 from parllel.distributed.rollouts.published_parts import PublishedParts
 from parllel.samplers import BasicSampler
-from parllel.torch import CategoricalPgAgent, CategoricalPgModel, TorchHandler
+from parllel.torch import CategoricalHead, CategoricalPgAgent, PgModel, TorchHandler
 from parllel_patterns import allocate_samples, build_cages
 
 SPEC = BatchSpec(16, 4)
@@ -25,7 +25,7 @@ MAKE_ENV = partial(gym.make, "CartPole-v1", max_episode_steps=24)
 
 
 def make_agent(seed=1):
-    return CategoricalPgAgent(CategoricalPgModel((4,), 2, (16, 16), seed=seed), 2, seed=2)
+    return CategoricalPgAgent(PgModel((4,), CategoricalHead(2), (16, 16), seed=seed), 2, seed=2)
 
 
 class Producer:

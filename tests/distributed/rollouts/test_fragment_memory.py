@@ -10,9 +10,10 @@ from parllel.algos import TransformingAlgorithm
 from parllel.distributed.rollouts import FragmentCutter, FragmentSampler, ReplayBuffer
 from parllel.torch import (
     Categorical,
-    CategoricalRecurrentPgModel,
+    CategoricalHead,
     EvaluatePolicy,
     RecurrentPgAgent,
+    RecurrentPgModel,
     RecurrentPPO,
     TorchHandler,
 )
@@ -31,7 +32,7 @@ class Keeping(RecurrentPPO):
 
 
 def make_learner(seed=0):
-    model = CategoricalRecurrentPgModel((4,), 2, (8,), 5, cell="gru", seed=seed)
+    model = RecurrentPgModel((4,), CategoricalHead(2), (8,), 5, cell="gru", seed=seed)
     agent = RecurrentPgAgent(model, Categorical(2), seed=1)
     settings = {**PPO_DEFAULTS, "minibatches": 2, "learning_rate": 1e-2}
     corrections = [EvaluatePolicy(agent), EstimateVtrace(0.9), ImportanceWeights()]

@@ -1,7 +1,8 @@
-"""What recurrent policies and value functions have in common: layers, then a memory."""
+"""Policy and value with a memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -9,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from parllel.buffers.named_tuple import NamedTuple
+from parllel.torch.distributions.distribution import shape_of
+from parllel.torch.models.heads import Head
 from parllel.torch.models.mlp_model import HIDDEN_GAIN, MlpModel
-from parllel.torch.models.orthogonal import orthogonal_
+from parllel.torch.models.orthogonal import orthogonal_, orthogonal_layer
+from parllel.torch.models.pg_model import PgOutput
 from parllel.torch.models.tanh import tanh_
 from parllel.types import Tree
 
@@ -105,3 +109,62 @@ class RecurrentTrunk(nn.Module):
         leaves = after if self.cell == "lstm" else (after,)
         state = {name: leaf[0] for name, leaf in zip(rnn_state._fields, leaves, strict=True)}
         return features, NamedTuple(**state)
+
+
+class RecurrentPgModel(nn.Module):
+    """Parameters of a distribution and the value, from one memory.
+
+    The last layers are orthogonal with gain 0.01 (policy) and 1 (value), after Andrychowicz et al. 2021.
+
+    Args:
+        observation_shape: of one observation; an int n stands for (n,).
+        head: makes parameters of the outputs of the policy's layer, see `PgModel`.
+        hidden_sizes, rnn_size, cell: see `RecurrentTrunk`.
+        prev_action: whether the memory is given the previous action too, a single choice as a one-hot vector;
+            several choices at once need a head of their own.
+        seed: for the initial weights.
+    """
+
+    def __init__(
+        self,
+        observation_shape: int | Sequence[int],
+        head: Head,
+        hidden_sizes: Sequence[int],
+        rnn_size: int,
+        *,
+        cell: Cell,
+        prev_action: bool = False,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.head = head
+        self.trunk = RecurrentTrunk(
+            math.prod(shape_of(observation_shape, "observation_shape")),
+            hidden_sizes,
+            rnn_size,
+            cell,
+            head.n_outputs if prev_action else 0,
+            generator,
+        )
+        self.policy = orthogonal_layer(
+            nn.Linear, rnn_size, head.n_outputs, gain=0.01, generator=generator
+        )
+        self.critic = orthogonal_layer(nn.Linear, rnn_size, 1, gain=1.0, generator=generator)
+
+    def initial_state(self, N: int) -> NamedTuple:
+        """Return the state at the start of an episode, leaves [N, rnn_size]."""
+        return self.trunk.initial_state(N)
+
+    def forward(
+        self, observation: Tensor, rnn_state: Tree, prev_action: Tensor | None = None
+    ) -> tuple[PgOutput, NamedTuple]:
+        """Return parameters [T, N, ...] and values [T, N], and the state after the last row.
+
+        observation: [T, N, ...].  rnn_state: leaves [N, rnn_size].  prev_action: [T, N, ...].
+        """
+        # Beside the features there is one dimension for the numbers of an action.
+        numbers = None if prev_action is None else self.head.inputs_of(prev_action)
+        features, state = self.trunk(observation, rnn_state, numbers)
+        params = self.head.params(self.policy(features))
+        return PgOutput(params, self.critic(features).squeeze(-1)), state

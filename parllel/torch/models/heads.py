@@ -1,0 +1,92 @@
+"""Heads: from the last layer of a model to the parameters of a distribution."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from parllel.torch.distributions.distribution import shape_of
+from parllel.torch.distributions.gaussian import GaussianParams
+from parllel.types import Tree
+
+
+class Head(nn.Module, ABC):
+    """What models know of the actions; subclass it for distributions of your own.
+
+    Args:
+        n_outputs: numbers that the last layer of the policy has to compute, and that are given to a memory
+            for a previous action.
+    """
+
+    def __init__(self, n_outputs: int) -> None:
+        super().__init__()
+        self.n_outputs = n_outputs
+
+    @abstractmethod
+    def params(self, outputs: Tensor) -> Tree:
+        """Return what the distribution wants, of outputs [..., n_outputs]."""
+
+    @abstractmethod
+    def inputs_of(self, action: Tensor) -> Tensor:
+        """Return previous actions [T, N, ...] as numbers [T, N, n_outputs]."""
+
+
+class CategoricalHead(Head):
+    """Logits of discrete actions, for `Categorical` and `MultiDiscrete`.
+
+    Args:
+        n_actions: number of logits; for `MultiDiscrete` the sum of `nvec`.
+    """
+
+    def __init__(self, n_actions: int) -> None:
+        super().__init__(n_actions)
+
+    def params(self, outputs: Tensor) -> Tensor:
+        """Return the logits [..., n_actions], which are the outputs."""
+        return outputs
+
+    def inputs_of(self, action: Tensor) -> Tensor:
+        """Return single choices [T, N] as one-hot vectors [T, N, n_actions].
+
+        Raises:
+            ValueError: for several choices at once.
+        """
+        if action.dim() != 2:
+            raise ValueError(
+                f"prev_action: expected single choices [T, N], got {list(action.shape)}; "
+                "several choices at once need a model of their own"
+            )
+        # `one_hot` takes int64 alone; the batch may hold narrower integers.
+        return functional.one_hot(action.long(), self.n_outputs)
+
+
+class GaussianHead(Head):
+    """Mean of continuous actions, for `Gaussian`; `log_std` does not depend on the state.
+
+    Args:
+        action_shape: of one action; an int n stands for (n,).
+        initial_log_std: of every dimension; 0 is a standard deviation of 1.
+    """
+
+    def __init__(self, action_shape: int | Sequence[int], initial_log_std: float) -> None:
+        shape = shape_of(action_shape, "action_shape")
+        super().__init__(math.prod(shape))
+        self.action_shape = shape
+        # A parameter and no output, after Schulman et al. 2017, in logarithm so that any value is a valid
+        # one.
+        self.log_std = nn.Parameter(torch.full(shape, float(initial_log_std)))
+
+    def params(self, outputs: Tensor) -> GaussianParams:
+        """Return mean `[..., *action_shape]` with log_std `[*action_shape]`."""
+        # For actions without dimensions this drops the last one, as values [N] have to be.
+        mean = outputs.reshape(*outputs.shape[:-1], *self.action_shape)
+        return GaussianParams(mean, self.log_std)
+
+    def inputs_of(self, action: Tensor) -> Tensor:
+        """Return actions `[T, N, *action_shape]` as [T, N, n_outputs]."""
+        return action.reshape(*action.shape[:2], -1)

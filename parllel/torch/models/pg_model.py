@@ -1,0 +1,79 @@
+"""Policy and value without a memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from parllel.torch.distributions.distribution import shape_of
+from parllel.torch.models.heads import Head
+from parllel.torch.models.mlp_model import MlpModel
+from parllel.types import Tree
+
+
+class PgOutput(NamedTuple):
+    """`params` as the distribution wants them, and `value` [N]."""
+
+    params: Tree
+    value: Tensor
+
+
+class PgModel(nn.Module):
+    """Two separate networks, policy and critic; in front of both, if you like, an encoder that they share.
+
+    Their last layers are orthogonal with gain `policy_gain` and 1 (value), after Andrychowicz et al. 2021.
+
+    Args:
+        trunk: the shape of one observation (an int n stands for (n,)), which both networks then get; or an
+            encoder of observations to features [N, encoder.n_features], which they share: a `CnnEncoder`,
+            `TreeEncoder`, or your own module.
+        head: makes parameters of the outputs of the policy network: a `CategoricalHead`, `GaussianHead`, or
+            your own.
+        hidden_sizes: units of each hidden layer, of both networks; may be empty.
+        seed: for the initial weights; or the generator that drew an encoder's weights, which draws those of
+            the networks too.
+        policy_gain: with 0 an untrained policy is the same in all states.
+    """
+
+    def __init__(
+        self,
+        trunk: int | Sequence[int] | nn.Module,
+        head: Head,
+        hidden_sizes: Sequence[int],
+        seed: int | torch.Generator,
+        *,
+        policy_gain: float = 0.01,
+    ) -> None:
+        super().__init__()
+        generator = (
+            seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+        )
+        self.head = head
+        self.encoder: nn.Module | None = None
+        if isinstance(trunk, nn.Module):
+            self.encoder = trunk
+            # Nothing else is asked of an encoder, so that modules of users fit too.
+            n_inputs = int(trunk.n_features)  # type: ignore[arg-type]
+        else:
+            n_inputs = math.prod(shape_of(trunk, "PgModel: trunk"))
+        # Nothing but the encoder is shared (Schulman et al. 2017, section 6.1): without one, no gradient of
+        # the value reaches the policy.
+        self.policy = MlpModel(
+            n_inputs,
+            hidden_sizes,
+            head.n_outputs,
+            output_gain=policy_gain,
+            generator=generator,
+        )
+        self.critic = MlpModel(n_inputs, hidden_sizes, 1, output_gain=1.0, generator=generator)
+
+    def forward(self, observation: Tree) -> PgOutput:
+        """Return parameters and values [N] of observations [N, ...]."""
+        # Once for both networks: with images the encoder takes nearly all of the time.
+        features = observation if self.encoder is None else self.encoder(observation)
+        # Values [N, 1] would broadcast against returns [N] to [N, N] in the loss.
+        return PgOutput(self.head.params(self.policy(features)), self.critic(features).squeeze(-1))
