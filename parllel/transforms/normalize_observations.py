@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parllel.buffers.allocation import Field
-from parllel.buffers.paths import field_at
+from parllel.buffers.named_tuple import NamedTuple
+from parllel.buffers.paths import field_at, parts_of
 from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves, buffer_map
 from parllel.errors import WrongStateError
@@ -17,7 +18,6 @@ from parllel.transforms.arguments import check_finite_positive, check_positive
 from parllel.transforms.batch_memo import BatchMemo
 from parllel.transforms.field_checks import RAW, SEEN
 from parllel.transforms.observation_leaf import Leaf, LeafViews
-from parllel.transforms.observation_parts import part_below, with_part
 from parllel.transforms.running_statistics import RunningMeanStd
 from parllel.transforms.transform import StepTransform, optional_body_of
 from parllel.types import State, Tree
@@ -53,13 +53,13 @@ class NormalizeObservations(StepTransform):
     ) -> None:
         name = "NormalizeObservations"
         if target is None:
-            target = f"{SEEN}.{part_below(source, RAW) or ''}".rstrip(".")
+            target = f"{SEEN}.{_part_below(source, RAW) or ''}".rstrip(".")
         if source == target:
             raise ValueError(f"{name}: target: expected another field than source, got {target!r}")
         self._source, self._target = source, target
         self.reads = (source,)
         # In final observations: the part to normalise, and where to put the result.
-        taken, put = part_below(source, RAW), part_below(target, SEEN)
+        taken, put = _part_below(source, RAW), _part_below(target, SEEN)
         self._taken = (put or "") if taken is None else taken
         self._put = self._taken if put is None else put
         self._clip = check_positive(name, "clip", clip)
@@ -125,7 +125,7 @@ class NormalizeObservations(StepTransform):
         # In the order of this observation: a dict from an environment may have another than the buffer.
         leaves = iter([self._leaves[path] for path in given])
         normalized = buffer_map(lambda array: next(leaves).normalized(array), part)
-        return with_part(observation, self._put, normalized)
+        return _with_part(observation, self._put, normalized)
 
     def end_batch(self, samples: Samples) -> None:
         """Add the raw observations of the batch to the statistics."""
@@ -175,3 +175,20 @@ class NormalizeObservations(StepTransform):
 
 def _join(path: str, below: str) -> str:
     return f"{path}.{below}" if path and below else path or below
+
+
+def _part_below(path: str, root: str) -> str | None:
+    """Return what follows `root` in a dotted path, "" if that is all of it; None for other paths."""
+    if path == root:
+        return ""
+    return path.removeprefix(f"{root}.") if path.startswith(f"{root}.") else None
+
+
+def _with_part(observation: Tree, path: str, value: Tree) -> Tree:
+    """Return a tree with `value` at a dotted path, adding the part if there is none; "" is the whole."""
+    if not path:
+        return value
+    name, _, rest = path.partition(".")
+    fields = parts_of(observation) or {}
+    fields = {**fields, name: _with_part(fields.get(name), rest, value) if rest else value}
+    return observation._make(fields) if isinstance(observation, NamedTuple) else fields

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from parllel.buffers.unsendable import unsendable_part
+from parllel.buffers.link import unsendable_part
 from parllel.cages.stepping.step_result import StepResult
 
 LOCK = threading.Lock()

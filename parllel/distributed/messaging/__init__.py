@@ -15,7 +15,7 @@ except ModuleNotFoundError as error:
         f"parllel.distributed.messaging needs msgspec: {_install_command('wire')}"
     ) from error
 
-from parllel.distributed.messaging.agent import Agent
+from parllel.distributed.messaging.agent import Agent, ExecutionMode
 from parllel.distributed.messaging.errors import (
     BrokerRefusedError,
     BrokerUnavailableError,
@@ -26,14 +26,11 @@ from parllel.distributed.messaging.errors import (
     QueueOverflowError,
     SequenceGapError,
 )
-from parllel.distributed.messaging.execution_mode import ExecutionMode
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
-from parllel.distributed.messaging.kafka_message import KafkaMessage
+from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv
 from parllel.distributed.messaging.memory_transport import MemoryTransport
-from parllel.distributed.messaging.message_type import MessageType
-from parllel.distributed.messaging.topic import Topic
-from parllel.distributed.messaging.topic_manager import TopicManager
+from parllel.distributed.messaging.topic import Topic, TopicManager
 from parllel.distributed.messaging.transport import Record, Transport
 from parllel.distributed.messaging.vectorized_kafka_env import VectorizedKafkaEnv
 

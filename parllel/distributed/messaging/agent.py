@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -19,13 +20,23 @@ import numpy as np
 
 from parllel.distributed.messaging.edge import Edge
 from parllel.distributed.messaging.errors import MissingMessageError
-from parllel.distributed.messaging.execution_mode import ExecutionMode
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.distributed.messaging.kafka_message import KafkaMessage
 from parllel.distributed.messaging.step_algorithm import make_walk, walk_through
-from parllel.distributed.messaging.topic_manager import TopicManager
+from parllel.distributed.messaging.topic import TopicManager
 from parllel.errors import WrongStateError
 from parllel.types import State
+
+
+class ExecutionMode(str, Enum):
+    """How a parent reaches its subordinates.
+
+    SYNC: it calls them and waits for what they return; no broker is needed.
+    ASYNC: by messages alone, hop by hop. Both give the same rollouts.
+    """
+
+    SYNC = "sync"
+    ASYNC = "async"
 
 
 class SupportsSetEnvId(Protocol):

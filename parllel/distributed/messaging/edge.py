@@ -14,12 +14,9 @@ from parllel.distributed.messaging.errors import (
     MissingMessageError,
     QueueOverflowError,
 )
-from parllel.distributed.messaging.exchange import Exchange
-from parllel.distributed.messaging.kafka_message import KafkaMessage
-from parllel.distributed.messaging.message_type import MessageType
-from parllel.distributed.messaging.outbox import Outbox
+from parllel.distributed.messaging.exchange import Exchange, Outbox, Subscription
+from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.messaging.record_content import INSIDE, SCHEMA, wire_id
-from parllel.distributed.messaging.subscription import Subscription
 from parllel.distributed.wire.message import decode, encode, encode_part
 from parllel.distributed.wire.wire_error import WireError
 from parllel.errors import ClosedError

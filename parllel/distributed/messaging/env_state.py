@@ -7,16 +7,21 @@ the broker         incarnation, epoch, step, and sequence numbers of the environ
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
+from dataclasses import fields
 from typing import Any
 
-from parllel.distributed.messaging.agent_state import agent_state, load_agent_state
+from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.envs.states.env_state import env_state, missing_env_state
 from parllel.envs.states.layer_state import NoStateError
 from parllel.envs.states.plain_values import freeze, thaw
+from parllel.envs.states.random_state import generator_from, generator_state
 from parllel.types import State
 
 # An override of any of these has a state that the default does not know.
 _OF_PHYSICS = ("apply_actions", "get_global_state", "reset_physics")
+_KEPT = ("_timestep", "_compiled_info", "_last_observation", "_last_action")
+_OF_MESSAGE = tuple(field.name for field in fields(KafkaMessage))
 
 
 def whole_state(env: Any) -> State:
@@ -48,7 +53,7 @@ def multi_agent_state(env: Any) -> State:
         "leaf_actions": freeze(env._leaf_actions, "leaf_actions"),
         "reset_options": freeze(env.reset_options, "reset_options"),
         "physics": env.physics_state() if _says_physics(env) and env._has_physics else None,
-        "agents": {name: agent_state(agent) for name, agent in env.agents.items()},
+        "agents": {name: _agent_state(agent) for name, agent in env.agents.items()},
         "broker": None if broker is None else broker.environment_state(env.env_id),
     }
 
@@ -78,7 +83,7 @@ def load_multi_agent_state(env: Any, state: State) -> None:
             f"environment {env.env_id!r}: not the state of an environment with agents: {error}"
         ) from error
     for name, agent in env.agents.items():
-        load_agent_state(agent, agents[name])
+        _load_agent_state(agent, agents[name])
     if _says_physics(env) and physics is not None:
         env.load_physics_state(physics)
         env._has_physics = True
@@ -117,3 +122,57 @@ def _check_agent(agent: Any) -> None:
             f"agent {agent.agent_id!r}: {cls.__name__} resets a state of its own; give it state() and "
             "load_state(state)"
         )
+
+
+def _agent_state(agent: Any) -> State:
+    """Return what every agent keeps, its generator and unread messages included, and its own `state()`.
+
+    Raises:
+        NoStateError: naming the agent and the attribute, for values that no checkpoint can hold.
+    """
+    try:
+        state = _kept(agent)
+    except TypeError as error:
+        raise NoStateError(f"agent {agent.agent_id!r}: {error}") from error
+    state["own"] = agent.state()
+    return state
+
+
+def _kept(agent: Any) -> State:
+    state = {name: freeze(getattr(agent, name), name) for name in _KEPT}
+    generator = agent._np_random
+    state["np_random"] = None if generator is None else generator_state(generator)
+    state["mailbox"] = [
+        [freeze(_plain(getattr(message, name)), f"mailbox[{i}].{name}") for name in _OF_MESSAGE]
+        for i, message in enumerate(agent.mailbox)
+    ]
+    return state
+
+
+def _load_agent_state(agent: Any, state: State) -> None:
+    """Take back what `_agent_state` returned, of an agent made alike.
+
+    Raises:
+        ValueError: if it is no such state.
+    """
+    try:
+        for name in _KEPT:
+            setattr(agent, name, thaw(state[name]))
+        saved = state["np_random"]
+        agent._np_random = None if saved is None else generator_from(saved)
+        mailbox: MutableSequence[KafkaMessage] = agent.mailbox
+        # In place: a subscription may hold its `append`.
+        mailbox.clear()
+        for values in state["mailbox"]:
+            kept = dict(zip(_OF_MESSAGE, map(thaw, values), strict=True))
+            kept["message_type"] = MessageType(kept["message_type"])
+            mailbox.append(KafkaMessage(**kept))
+        own = state["own"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"agent {agent.agent_id!r}: not the state of an agent: {error}") from error
+    # Outside, as what a subclass raises is its own.
+    agent.load_state(own)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, MessageType) else value

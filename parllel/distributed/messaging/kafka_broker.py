@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from parllel.distributed.messaging.delivery import Delivery, unready
 from parllel.distributed.messaging.edge import Edge
 from parllel.distributed.messaging.exchange import Exchange
-from parllel.distributed.messaging.kafka_message import KafkaMessage
-from parllel.distributed.messaging.make_transport import make_transport
-from parllel.distributed.messaging.message_checks import (
-    check_channel,
-    check_message,
-    check_settings,
-)
+from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
+from parllel.distributed.messaging.memory_transport import MemoryTransport
 from parllel.distributed.messaging.message_tap import MessageTap
 from parllel.distributed.messaging.rooms import Rooms
 from parllel.distributed.messaging.topic import Topic, check_id
 from parllel.distributed.messaging.transport import Transport
 from parllel.logging.ledger import Ledger
 from parllel.types import Closing, State
+
+_MODES = ("memory", "kafka")
+_RUN = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 class KafkaBroker(Closing):
@@ -77,12 +77,12 @@ class KafkaBroker(Closing):
         **kafka: Any,
     ) -> None:
         run = uuid.uuid4().hex if run is None else run
-        check_settings(run, capacity, timeout_s)
+        _check_settings(run, capacity, timeout_s)
         self.mode = mode
         self.run = run
         self.timeout_s = timeout_s
         self.encoded = encoded
-        transport = make_transport(
+        transport = _make_transport(
             mode,
             run,
             transport,
@@ -111,7 +111,7 @@ class KafkaBroker(Closing):
             if isinstance(topic, Topic):
                 self._rooms.get(topic.address.environment).create_topic(topic, latest)
                 return
-            check_channel("create_topic", topic)
+            _check_channel("create_topic", topic)
             if latest:
                 self._exchange.latest_channels.add(topic)
 
@@ -130,7 +130,7 @@ class KafkaBroker(Closing):
             ClosedError: if the broker was closed.
         And what `Edge.put` raises.
         """
-        check_message(topic, message)
+        _check_message(topic, message)
         with self._open:
             room = self._rooms.get(message.env_id)
             room.create_topic(topic)
@@ -392,3 +392,103 @@ class KafkaBroker(Closing):
     def close(self) -> None:
         """Give everything up; waits that other threads are in end with ClosedError."""
         self._delivery.close()
+
+
+def _make_transport(
+    mode: str,
+    run: str,
+    transport: Transport | None,
+    *,
+    encoded: bool,
+    bootstrap: str | None,
+    timeout_s: float,
+    kafka: Mapping[str, Any],
+) -> Transport:
+    """Return the transport that a `KafkaBroker` of these arguments uses.
+
+    Raises:
+        ValueError: if the mode is none, or an argument does not go with it.
+        TypeError: if the transport is none.
+        ImportError: for "kafka" without its client.
+    """
+    if mode not in _MODES:
+        raise ValueError(f"KafkaBroker: mode: expected one of {_MODES}, got {mode!r}")
+    if not encoded and (mode == "kafka" or transport is not None):
+        raise ValueError(
+            "KafkaBroker: encoded=False: references stay in memory; leave out mode='kafka' and transport"
+        )
+    if transport is not None:
+        if not isinstance(transport, Transport):
+            raise TypeError(f"KafkaBroker: transport: expected a Transport, got {transport!r}")
+        if bootstrap is not None or kafka:
+            given = ["bootstrap"] * (bootstrap is not None) + list(kafka)
+            raise ValueError(f"KafkaBroker: {given} go with mode='kafka' alone, got a transport")
+        return transport
+    if mode == "memory":
+        if bootstrap is not None or kafka:
+            given = ["bootstrap"] * (bootstrap is not None) + list(kafka)
+            raise ValueError(f"KafkaBroker: {given} go with mode='kafka' alone, got mode='memory'")
+        return MemoryTransport()
+    if bootstrap is None:
+        raise ValueError(
+            "KafkaBroker: mode='kafka': bootstrap: expected 'host:port' of a broker, got None"
+        )
+    kind = importlib.import_module("parllel.distributed.messaging.kafka").KafkaTransport
+    return cast(Transport, kind(bootstrap, run, timeout_s=timeout_s, **kafka))
+
+
+def _check_settings(run: object, capacity: object, timeout_s: object) -> None:
+    """Check what `KafkaBroker` was given.
+
+    Raises:
+        ValueError: names what is wrong.
+    """
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise ValueError(
+            f"KafkaBroker: run: expected 1 to 200 letters, digits and '._-', got {run!r}"
+        )
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+        raise ValueError(f"KafkaBroker: capacity: expected an int of at least 1, got {capacity!r}")
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+        raise ValueError(f"KafkaBroker: timeout_s: expected seconds above 0, got {timeout_s!r}")
+
+
+def _check_message(topic: str, message: KafkaMessage) -> None:
+    """Check what `KafkaBroker.publish` was given.
+
+    Raises:
+        TypeError: if a part of it has the wrong type.
+        ValueError: if an id is empty, or the message is not of the topic.
+    """
+    if not isinstance(message, KafkaMessage):
+        raise TypeError(f"publish: message: expected a KafkaMessage, got {message!r}")
+    if not isinstance(message.message_type, MessageType):
+        raise TypeError(
+            f"publish: message_type: expected a MessageType, got {message.message_type!r}"
+        )
+    timestamp = message.timestamp
+    if isinstance(timestamp, bool) or not isinstance(timestamp, (int, float)):
+        raise TypeError(f"publish: timestamp: expected a number, got {timestamp!r}")
+    check_id("publish: env_id", message.env_id)
+    check_id("publish: sender_id", message.sender_id)
+    check_id("publish: recipient_id", message.recipient_id)
+    if not isinstance(topic, Topic):
+        _check_channel("publish", topic)
+        return
+    environment, kind, sender, recipient = topic.address
+    to = message.recipient_id if recipient is None else recipient
+    expected = (environment, kind.value, sender, to)
+    got = (message.env_id, message.message_type.value, message.sender_id, message.recipient_id)
+    for name, one, other in zip(
+        ("env_id", "message_type", "sender_id", "recipient_id"), expected, got, strict=True
+    ):
+        if one != other:
+            raise ValueError(
+                f"publish: {name}: expected {one!r}, as in the topic {topic!r}, got {other!r}"
+            )
+
+
+def _check_channel(call: str, topic: object) -> None:
+    """Check the name of a channel; raise as `_check_message`."""
+    if not isinstance(topic, str) or not topic:
+        raise TypeError(f"{call}: topic: expected a Topic, or the name of a channel, got {topic!r}")

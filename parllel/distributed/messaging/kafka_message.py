@@ -1,11 +1,18 @@
-"""One message."""
+"""One message, and what messages are for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-from parllel.distributed.messaging.message_type import MessageType
+
+class MessageType(str, Enum):
+    """What a message is for."""
+
+    ACTION = "action"
+    INFO = "info"
+    BROADCAST = "broadcast"
 
 
 @dataclass

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from parllel.distributed.messaging.agent import Agent
+from parllel.distributed.messaging.agent import Agent, ExecutionMode
 from parllel.distributed.messaging.env_state import load_multi_agent_state, multi_agent_state
 from parllel.distributed.messaging.errors import MissingMessageError
-from parllel.distributed.messaging.execution_mode import ExecutionMode
 from parllel.distributed.messaging.hierarchy import ENVIRONMENT, make_hierarchy
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.distributed.messaging.parallel_face import ParallelFace

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 from msgspec.msgpack import Encoder
 
-from parllel.distributed.messaging.kafka_message import KafkaMessage
-from parllel.distributed.messaging.message_type import MessageType
+from parllel.distributed.messaging.kafka_message import KafkaMessage, MessageType
 from parllel.distributed.wire.limits import Limits
 from parllel.distributed.wire.message import decode, encode
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from parllel.distributed.messaging.edge import Edge, EdgeKey
-from parllel.distributed.messaging.exchange import Exchange
+from parllel.distributed.messaging.exchange import Exchange, Outbox
 from parllel.distributed.messaging.kafka_message import KafkaMessage
-from parllel.distributed.messaging.outbox import Outbox
 from parllel.distributed.messaging.place import Place
 from parllel.distributed.messaging.topic import Address, Topic
 from parllel.types import State

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from parllel.distributed.messaging.edge import Edge
-from parllel.distributed.messaging.exchange import Exchange
+from parllel.distributed.messaging.exchange import Callback, Exchange, Subscription
 from parllel.distributed.messaging.place import Place
 from parllel.distributed.messaging.room import Room
-from parllel.distributed.messaging.subscription import Callback, Subscription
 from parllel.distributed.messaging.topic import Topic
 from parllel.errors import WrongStateError
 from parllel.logging.ledger import Ledger

@@ -9,9 +9,8 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from parllel.distributed.messaging.agent import Agent
+from parllel.distributed.messaging.agent import Agent, ExecutionMode
 from parllel.distributed.messaging.env_state import whole_state
-from parllel.distributed.messaging.execution_mode import ExecutionMode
 from parllel.distributed.messaging.kafka_broker import KafkaBroker
 from parllel.distributed.messaging.kafka_multi_agent_env import KafkaMultiAgentEnv, StepResult
 from parllel.distributed.messaging.step_algorithm import step_environments

@@ -11,13 +11,11 @@ from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragmen
 from parllel.distributed.rollouts.local_rollouts import LocalRollouts
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.distributed.rollouts.ready_schedule import ReadySchedule
-from parllel.distributed.rollouts.rollout_worker import RolloutWorker
+from parllel.distributed.rollouts.rollout_worker import RolloutWorker, WorkerPlace
 from parllel.distributed.rollouts.rollouts import Rollouts
-from parllel.distributed.rollouts.rows_schedule import RowsSchedule
-from parllel.distributed.rollouts.schedule import Schedule
+from parllel.distributed.rollouts.schedule import RowsSchedule, Schedule
 from parllel.distributed.rollouts.step_record import StepRecord
 from parllel.distributed.rollouts.trainer import Trainer
-from parllel.distributed.rollouts.worker_place import WorkerPlace
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 
 __all__ = [

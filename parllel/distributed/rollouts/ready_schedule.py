@@ -27,13 +27,11 @@ from parllel.cages.stepping.awaited_rows import AwaitedRows
 from parllel.cages.stepping.step_result import FinalObservation
 from parllel.cages.traj_info import TrajInfo
 from parllel.distributed.rollouts.arguments import check_kind, check_timeout
-from parllel.distributed.rollouts.env_unit import Doing, EnvUnit
+from parllel.distributed.rollouts.env_unit import Doing, EnvUnit, UnitActor, WaitingUnits
 from parllel.distributed.rollouts.env_worker import EnvWorker
 from parllel.distributed.rollouts.schedule import Schedule
 from parllel.distributed.rollouts.single_rows import SingleRows
 from parllel.distributed.rollouts.step_collector import StepCollector
-from parllel.distributed.rollouts.unit_actor import UnitActor
-from parllel.distributed.rollouts.waiting_units import WaitingUnits
 from parllel.errors import RestartsUsedUpError, WorkerError, WorkerTimeoutError
 from parllel.samplers.cage_columns import CageColumns
 from parllel.samplers.part_checks import check_handler, check_transforms

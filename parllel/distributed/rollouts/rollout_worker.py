@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
 from parllel.distributed.rollouts.fragments.fragment_cutter import FragmentCutter
 from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise
 from parllel.distributed.rollouts.fragments.fragment_sender import FragmentSender
+from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
 from parllel.distributed.rollouts.published_parts import PublishedLayout, PublishedParts
 from parllel.distributed.rollouts.schedule import Schedule
@@ -292,3 +294,29 @@ class RolloutWorker(Closing):
         if not self._closed:
             self._closed = True
             self.schedule.close()
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """Where one worker of several runs, given to the function that builds it.
+
+    Attributes:
+        name: the `producer` of its fragments, unlike that of all others: "worker 3", or "worker 3, start 2"
+            after a restart. Seeds that are derived from it differ too.
+        storage: where its sender is to send fragments.
+        statistics: what is to get its episodes.
+        stack: closes what is pushed on it after the worker has ended, in reverse order.
+    """
+
+    name: str
+    storage: ReplayBufferInterface
+    statistics: EpisodeStatistics
+    stack: ExitStack
+
+
+BuildWorker: TypeAlias = Callable[[WorkerPlace], RolloutWorker]
+
+
+def worker_name(number: int, start: int) -> str:
+    """Return the name of a worker: its number, and from the second start on how often it was started."""
+    return f"worker {number}" if start == 1 else f"worker {number}, start {start}"

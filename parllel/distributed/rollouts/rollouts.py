@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from parllel.distributed.rollouts.overview import overview_of, stats_of
-from parllel.distributed.rollouts.worker_status import WorkerStatus
+from parllel.distributed.rollouts.worker_status import WorkerStatus, overview_of, stats_of
 from parllel.types import Closing, State
 
 

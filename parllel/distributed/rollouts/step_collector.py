@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from parllel.buffers.samples import Samples
 from parllel.cages.traj_info import TrajInfo
 from parllel.distributed.rollouts.episode_statistics import EpisodeStatistics
-from parllel.distributed.rollouts.fragments.batch_steps import steps_of
+from parllel.distributed.rollouts.fragments.batch_rows import steps_of
 from parllel.distributed.rollouts.fragments.fragment_cutter import FragmentCutter
 from parllel.distributed.rollouts.fragments.fragment_noise import FragmentNoise, Place
 from parllel.distributed.rollouts.fragments.fragment_sender import FragmentSender

@@ -1,12 +1,18 @@
-"""What a worker says of itself."""
+"""What a worker says of itself, and what all of them did: numbers for the log, lines for the terminal."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from parllel.distributed.rollouts.pipeline_monitor import PipelineMonitor
+
+# Lines about workers and environments that ended: a terminal has room for little.
+_MOST_ENDS, _MOST_CHARACTERS = 3, 160
+# Of the ledger of senders: produced = accepted + stale + rejected + lost + queued.
+_COUNTS = ("produced", "accepted", "stale", "rejected", "lost", "queued")
 
 
 @dataclass
@@ -56,3 +62,91 @@ class WorkerStatus:
             reason=other.reason,
             starts=self.starts + other.starts,
         )
+
+
+def stats_of(statuses: Sequence[WorkerStatus]) -> dict[str, float]:
+    """Return sums over workers, for the log, as a sampler's `stats`.
+
+    `workers/running`, `workers/parked`; `workers/restarts` and `workers/env_restarts`, how often workers and
+    environments were started again; `workers/steps`; `workers/oldest_version`, the lowest of those that run;
+    `fragments/...`, where all fragments went; and the seconds and queues of `PipelineMonitor.stats`.
+    """
+    running = [status for status in statuses if status.phase == "running"]
+    counts = _counts(statuses)
+    return {
+        "workers/running": len(running),
+        "workers/parked": _parked(statuses),
+        "workers/restarts": _restarts(statuses),
+        "workers/env_restarts": sum(status.env_restarts for status in statuses),
+        "workers/steps": sum(status.steps for status in statuses),
+        "workers/oldest_version": min((status.version for status in running), default=0),
+        **{f"fragments/{name}": counts[name] for name in _COUNTS},
+        **_merged(statuses).stats,
+    }
+
+
+def overview_of(statuses: Sequence[WorkerStatus]) -> str:
+    """Return some lines about workers, fragments, stages and queues; the last names the bottleneck.
+
+    Up to three say why the last that died, or are parked, did so.
+    """
+    phases: Counter[str] = Counter()
+    for status in statuses:
+        phases[status.phase] += status.starts
+    said = ", ".join(f"{n} {phase}" for phase, n in sorted(phases.items()))
+    versions = [status.version for status in statuses if status.phase == "running"]
+    span = f"versions {min(versions)} to {max(versions)}" if versions else "no version yet"
+    env_restarts = sum(status.env_restarts for status in statuses)
+    counts = _counts(statuses)
+    fragments = " + ".join(f"{counts[name]:,} {name}" for name in _COUNTS[1:])
+    return "\n".join(
+        [
+            f"workers: {said}; {span}; {_restarts(statuses)} restarts, {env_restarts} of environments",
+            f"fragments: {counts['produced']:,} produced = {fragments}",
+            *_ends(statuses)[-_MOST_ENDS:],
+            _merged(statuses).table(),
+        ]
+    )
+
+
+def _ends(statuses: Sequence[WorkerStatus]) -> list[str]:
+    """Return a line for each worker that died or is parked, and for each environment that is parked."""
+    lines = []
+    for status in statuses:
+        if status.phase in ("died", "parked"):
+            lines.append(f"{status.name} {status.phase}: {_last_line(status.reason)}")
+            continue
+        for number, reason in status.parked.items():
+            lines.append(f"{status.name}: environment {number} is parked: {_last_line(reason)}")
+    return lines
+
+
+def _last_line(reason: str) -> str:
+    # Where restarts are used up, the reason of the last is there.
+    line = reason.strip().rpartition("\n")[2].strip()
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}..."
+
+
+def _counts(statuses: Sequence[WorkerStatus]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for status in statuses:
+        counts.update(status.counts)
+    return counts
+
+
+def _merged(statuses: Sequence[WorkerStatus]) -> PipelineMonitor:
+    monitor = PipelineMonitor()
+    for status in statuses:
+        if status.monitor is not None:
+            monitor.merge(status.monitor)
+    return monitor
+
+
+def _parked(statuses: Sequence[WorkerStatus]) -> int:
+    """Return how many workers, and environments of others, are not started again."""
+    return sum(len(status.parked) + (status.phase == "parked") for status in statuses)
+
+
+def _restarts(statuses: Sequence[WorkerStatus]) -> int:
+    # Each start has a status of its own, and "died" means that another followed, or is to follow.
+    return sum(status.starts for status in statuses if status.phase == "died")

@@ -6,7 +6,7 @@ import pytest
 from fragments import make_fragment
 
 from parllel.distributed.rollouts import ReplayBuffer
-from parllel.distributed.rollouts.fragments.packed_fragment import PackedFragment
+from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment
 
 
 def test_a_buffer_keeps_packed_fragments_as_it_keeps_others():

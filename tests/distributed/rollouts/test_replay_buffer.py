@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from parllel.distributed.rollouts import ReplayBuffer
-from parllel.distributed.rollouts.fragments import known_producers
+from parllel.distributed.rollouts.fragments import replay_buffer
 from parllel.errors import ClosedError
 
 PATIENCE_S = 20.0
@@ -246,7 +246,7 @@ def test_a_fragment_that_was_not_acknowledged_is_added_again():
 
 
 def test_producers_that_came_longest_ago_are_forgotten(monkeypatch):
-    monkeypatch.setattr(known_producers, "MOST_PRODUCERS", 2)
+    monkeypatch.setattr(replay_buffer, "MOST_PRODUCERS", 2)
     running, *ended = (make_fragment(producer=f"worker {n}") for n in range(4))
     with ReplayBuffer(8) as buffer:
         for one in ended:

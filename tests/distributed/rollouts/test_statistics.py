@@ -17,9 +17,9 @@ from parllel.distributed.rollouts import (
     ReplayBuffer,
     RolloutWorker,
     RowsSchedule,
+    seen_fragments,
 )
-from parllel.distributed.rollouts.fragments import seen_fragments
-from parllel.distributed.rollouts.fragments.seen_fragments import SeenFragments
+from parllel.distributed.rollouts.fragments.batch_filler import SeenFragments
 from parllel.torch import TorchHandler
 from parllel.transforms import EstimateAdvantage, FinalObservations, NormalizeObservations
 from parllel_patterns import allocate_samples, build_cages, build_sampler

@@ -17,6 +17,8 @@ from __future__ import annotations
 import operator
 import os
 import re
+import socket
+import struct
 import threading
 import time
 import uuid
@@ -32,7 +34,6 @@ from parllel.distributed.messaging.errors import (
 from parllel.distributed.messaging.kafka.client_settings import ClientSettings
 from parllel.distributed.messaging.kafka.connection import Connection
 from parllel.distributed.messaging.kafka.frame import SESSION_BYTES
-from parllel.distributed.messaging.kafka.probe import wrong_answer
 from parllel.distributed.messaging.kafka.run_topics import run_topics, sessions_topic
 from parllel.distributed.messaging.kafka.sessions import Sessions, session_record
 from parllel.distributed.messaging.kafka.topic_admin import LOG, TopicAdmin
@@ -47,6 +48,12 @@ _PROBE_S = 0.5
 _FIRST_ATTEMPT_S, _LONGEST_ATTEMPT_S = 1.5, 4.0
 _CLOSE_S = 3.0
 _MOST_PARTITIONS = 10_000
+_API_VERSIONS, _CORRELATION = 18, 0x70617231
+# Servers of other protocols answer at the end of a line, and would wait for one.
+_CLIENT = b"parllel\r\n\r\n"
+# Of an answer: its length, and the number of the request.
+_HEAD_BYTES = 8
+_LONGEST_ANSWER = 1 << 20
 
 
 class KafkaTransport(Transport):
@@ -249,7 +256,7 @@ class KafkaTransport(Transport):
                 raise
             if refused:
                 raise BrokerRefusedError(f"broker {self._settings.bootstrap}: {refused}")
-            if attempt_s <= _FIRST_ATTEMPT_S and (wrong := wrong_answer(self._settings, _PROBE_S)):
+            if attempt_s <= _FIRST_ATTEMPT_S and (wrong := _wrong_answer(self._settings, _PROBE_S)):
                 raise BrokerRefusedError(wrong)
             if self._closed or time.monotonic() + _SLICE_S >= deadline:
                 raise BrokerUnavailableError(
@@ -375,3 +382,40 @@ def _checked_partitions(partitions: int, assigned: Sequence[int] | None) -> tupl
             f"assigned: expected partitions from 0 to {partitions - 1}, got {list(assigned)}"
         )
     return found
+
+
+# The client tries again until its deadline, whatever comes; an answer of something else than a broker says at
+# once that waiting is of no use.
+def _wrong_answer(settings: ClientSettings, timeout_s: float) -> str | None:
+    """Return what answers in place of a broker, None if a broker answers, or nothing does.
+
+    Only plain connections are tried: others begin with a handshake.
+    """
+    protocol = str(settings.config.get("security.protocol", "plaintext")).lower()
+    if protocol != "plaintext":
+        return None
+    for address in settings.addresses():
+        answer = _ask(address, timeout_s)
+        if len(answer) >= _HEAD_BYTES and not _is_broker(answer):
+            return f"{address[0]}:{address[1]} is no Kafka broker: it answers {answer[:16]!r}"
+    return None
+
+
+def _ask(address: tuple[str, int], timeout_s: float) -> bytes:
+    """Return the first bytes of the answer to a request that begins a connection, as far as they come."""
+    head = struct.pack(">hhih", _API_VERSIONS, 0, _CORRELATION, len(_CLIENT)) + _CLIENT
+    answer = b""
+    try:
+        with socket.create_connection(address, timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(struct.pack(">i", len(head)) + head)
+            while len(answer) < _HEAD_BYTES and (more := connection.recv(64)):
+                answer += more
+    except OSError:  # a time-out too
+        pass
+    return answer
+
+
+def _is_broker(answer: bytes) -> bool:
+    length, correlation = struct.unpack_from(">ii", answer)
+    return 4 <= length <= _LONGEST_ANSWER and bool(correlation == _CORRELATION)

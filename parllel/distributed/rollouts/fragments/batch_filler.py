@@ -7,7 +7,9 @@ statistics           then go on by the raw observations, each step once
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,12 +18,20 @@ from parllel.buffers.samples import Samples
 from parllel.buffers.tree import buffer_leaves
 from parllel.distributed.rollouts.fragments.fragment_batch import FragmentBatch
 from parllel.distributed.rollouts.fragments.sample_fragment import FragmentKey, SampleFragment
-from parllel.distributed.rollouts.fragments.seen_fragments import SeenFragments
 from parllel.transforms.field_checks import check_fields
 from parllel.transforms.final_chain import FinalChain
 from parllel.transforms.naming import naming, note_transform
 from parllel.transforms.transform import StepTransform, Transform
 from parllel.types import BatchSpec
+
+_Number: TypeAlias = "tuple[float, int]"  # epoch and sequence
+_BEFORE: _Number = (0, -1)
+_AFTER: _Number = (float("inf"), 0)
+# Of one environment. As many fragments of it have to be in a storage that hands them out at random before
+# one of them may be forgotten.
+_MOST_GAPS = 4096
+# Each start of a worker adds its own.
+_MOST_ENVIRONMENTS = 2**16
 
 
 class BatchFiller:
@@ -145,3 +155,40 @@ class BatchFiller:
     def begin_anew(self) -> None:
         """Forget which fragments the columns had: those to come do not continue them."""
         self._keys = [None] * len(self._keys)
+
+
+class SeenFragments:
+    """Tell fragments that come for the first time from those that a storage hands out again.
+
+    What has not been seen is kept as gaps between numbers of fragments, by environment. Where fragments come
+    in order there is one, and another for each time that an environment broke off. Only the environments of
+    which fragments came last are remembered.
+    """
+
+    def __init__(self) -> None:
+        # Open intervals of numbers that have not been seen, in order; the environment of the last fragment is
+        # the last.
+        self._gaps: dict[tuple[str, int], list[tuple[_Number, _Number]]] = {}
+
+    def add(self, key: FragmentKey) -> bool:
+        """Return whether the fragment of this key is new, which it is not from now on."""
+        producer, environment, epoch, sequence = key
+        gaps = self._gaps.pop((producer, environment), None) or [(_BEFORE, _AFTER)]
+        self._gaps[producer, environment] = gaps
+        if len(self._gaps) > _MOST_ENVIRONMENTS:
+            del self._gaps[next(iter(self._gaps))]
+        number = epoch, sequence
+        # The last gap that begins before the number.
+        at = bisect_right(gaps, (number, (-1, -1))) - 1
+        if at < 0 or not gaps[at][0] < number < gaps[at][1]:
+            return False
+        begin, end = gaps[at]
+        parts = [(begin, number), (number, end)]
+        gaps[at : at + 1] = [gap for gap in parts if not _is_empty(*gap)]
+        # The oldest first: they were dropped by the storage, most likely.
+        del gaps[: max(0, len(gaps) - _MOST_GAPS)]
+        return True
+
+
+def _is_empty(begin: _Number, end: _Number) -> bool:
+    return begin[0] == end[0] and begin[1] + 1 == end[1]

@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from parllel.buffers.samples import Samples
 from parllel.distributed.rollouts.arguments import check_count, check_integer, check_kind
 from parllel.distributed.rollouts.fragments.batch_rows import BatchRows
-from parllel.distributed.rollouts.fragments.fragment_layout import FragmentLayout
-from parllel.distributed.rollouts.fragments.running_fragment import RunningFragment, copied
+from parllel.distributed.rollouts.fragments.running_fragment import (
+    FragmentLayout,
+    RunningFragment,
+    copied,
+)
 from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
 from parllel.distributed.rollouts.single_rows import SingleRows
 from parllel.distributed.rollouts.step_record import StepRecord

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
-from parllel.distributed.rollouts.fragments.known_producers import MOST_PRODUCERS
-from parllel.distributed.rollouts.fragments.packed_fragment import PackedFragment
-from parllel.distributed.rollouts.fragments.replay_buffer import ReplayBuffer
+from parllel.distributed.rollouts.fragments.replay_buffer import MOST_PRODUCERS, ReplayBuffer
+from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 
 # A worker that was given room is sending its fragments: the next in line waits this long for them.

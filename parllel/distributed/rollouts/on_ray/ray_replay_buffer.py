@@ -8,10 +8,9 @@ from typing import Any
 import ray
 
 from parllel.distributed.rollouts.arguments import check_kind
-from parllel.distributed.rollouts.fragments.packed_fragment import PackedFragment
 from parllel.distributed.rollouts.fragments.replay_buffer import ReplayBuffer
 from parllel.distributed.rollouts.fragments.replay_buffer_interface import ReplayBufferInterface
-from parllel.distributed.rollouts.fragments.sample_fragment import SampleFragment
+from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment, SampleFragment
 from parllel.distributed.rollouts.on_ray.answers import LATE_S, START_S, answer
 from parllel.distributed.rollouts.on_ray.buffer_actor import BufferActor
 from parllel.distributed.rollouts.on_ray.ray_tie import RayTie

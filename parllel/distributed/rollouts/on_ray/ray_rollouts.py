@@ -16,13 +16,12 @@ from parllel.distributed.rollouts.on_ray.publication import fingerprint_of
 from parllel.distributed.rollouts.on_ray.ray_episode_statistics import RayEpisodeStatistics
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.distributed.rollouts.on_ray.ray_tie import RayTie
-from parllel.distributed.rollouts.on_ray.resources import check_room, free_resources
 from parllel.distributed.rollouts.on_ray.rollout_manager import Failure, RolloutManager
 from parllel.distributed.rollouts.on_ray.start_actor import here, start_actor
 from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
 from parllel.distributed.rollouts.published_parts import PublishedLayout
+from parllel.distributed.rollouts.rollout_worker import BuildWorker
 from parllel.distributed.rollouts.rollouts import Rollouts
-from parllel.distributed.rollouts.worker_place import BuildWorker
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 from parllel.errors import ClosedError, WorkerError, WorkerTimeoutError
 from parllel.system.processes.exceptions import raise_packed
@@ -60,7 +59,7 @@ class RayRollouts(Rollouts):
     ) -> None:
         options = options or WorkerOptions()
         _check(n_workers, buffer, statistics)
-        check_room(n_workers, options)
+        _check_room(n_workers, options)
         self._options = options
         self._layout: PublishedLayout | None = None
         self._version: int | None = None
@@ -119,7 +118,7 @@ class RayRollouts(Rollouts):
         hint = f"; {ended[-1].name} ended: {ended[-1].reason}" if ended else ""
         raise WorkerTimeoutError(
             f"RayRollouts: expected a worker to be built within {timeout_s:g} s, got "
-            f"none; {free_resources()}, and each worker is to have {self._options.cpus:g} CPUs and "
+            f"none; {_free_resources()}, and each worker is to have {self._options.cpus:g} CPUs and "
             f"{self._options.gpus:g} GPUs{hint}"
         )
 
@@ -204,3 +203,31 @@ def _check(n_workers: int, buffer: object, statistics: object) -> None:
                 f"RayRollouts: {name}: expected a {kind.__name__}, which other processes can reach, got a "
                 f"{type(value).__name__}"
             )
+
+
+def _check_room(n_workers: int, options: WorkerOptions) -> None:
+    """Raise a ValueError if there could never be so many workers: Ray would let them wait without a word."""
+    nodes: list[Any] = ray.nodes()  # type: ignore[no-untyped-call]
+    resources = [node["Resources"] for node in nodes if node["Alive"]]
+    room = sum(_room(node, options) for node in resources)
+    if room < n_workers:
+        have = "; ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in resources)
+        raise ValueError(
+            f"RayRollouts: n_workers: expected at most {room}, for {options.cpus:g} CPUs and "
+            f"{options.gpus:g} GPUs each on nodes that have {have}, got {n_workers}; lower "
+            "WorkerOptions.cpus, which may be a part of one"
+        )
+
+
+def _free_resources() -> str:
+    """Return which CPUs and GPUs of the cluster are not reserved, for messages."""
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return f"the cluster has {free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free"
+
+
+def _room(node: dict[str, float], options: WorkerOptions) -> int:
+    """Return how many workers a node has room for."""
+    asked = {"CPU": options.cpus, "GPU": options.gpus}
+    # A little more, as parts of a CPU need not add up exactly.
+    rooms = [int(node.get(name, 0) / part + 1e-6) for name, part in asked.items() if part]
+    return min(rooms, default=1_000_000)

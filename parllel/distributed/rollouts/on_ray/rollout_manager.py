@@ -28,7 +28,7 @@ from parllel.distributed.rollouts.on_ray.start_actor import start_actor
 from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
 from parllel.distributed.rollouts.on_ray.worker_options import WorkerOptions
 from parllel.distributed.rollouts.published_parts import PublishedLayout
-from parllel.distributed.rollouts.worker_place import worker_name
+from parllel.distributed.rollouts.rollout_worker import worker_name
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 from parllel.errors import RestartsUsedUpError
 from parllel.system.processes.exceptions import pack_exception

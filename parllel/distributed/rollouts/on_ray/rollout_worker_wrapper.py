@@ -27,8 +27,7 @@ from parllel.distributed.rollouts.on_ray.ray_episode_statistics import EpisodeRe
 from parllel.distributed.rollouts.on_ray.ray_replay_buffer import RayReplayBuffer
 from parllel.distributed.rollouts.on_ray.raylet_watch import end_with_raylet
 from parllel.distributed.rollouts.on_ray.worker_end import WorkerEnd
-from parllel.distributed.rollouts.rollout_worker import RolloutWorker
-from parllel.distributed.rollouts.worker_place import BuildWorker, WorkerPlace
+from parllel.distributed.rollouts.rollout_worker import BuildWorker, RolloutWorker, WorkerPlace
 from parllel.distributed.rollouts.worker_status import WorkerStatus
 
 # How long the manager keeps a report waiting for newer weights, so how old its picture of a worker can be.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from parllel.distributed.messaging.kafka.properties_file import read_properties
+from parllel.distributed.messaging.kafka.tap_command import read_properties
 
 
 @pytest.fixture

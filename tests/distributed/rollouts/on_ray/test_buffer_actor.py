@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from fragments import make_fragment
 
-from parllel.distributed.rollouts.fragments.packed_fragment import PackedFragment
+from parllel.distributed.rollouts.fragments.sample_fragment import PackedFragment
 
 LONG_S = 60.0
 
